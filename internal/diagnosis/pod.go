@@ -29,7 +29,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)
 	}
 	// The operator lets an autoscaler have its time first; who asks wants to know now.
-	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now.Add(policy.UnplaceableAfter)); reason != "" {
+	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now, 0); reason != "" {
 		d.add(Problem, "placement", reason, "%s", why)
 	}
 	for _, f := range findings {

@@ -15,9 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// UnplaceableAfter is how long a pod is pending before it is looked at why: until then an autoscaler
-// may still make a node for it.
-const UnplaceableAfter = 10 * time.Minute
+// How long a pod is pending before it is looked at why: until UnplaceableAfter an autoscaler may still
+// make a machine for it, and until UnplaceableJoining a host that joins may become the node for it.
+const (
+	UnplaceableAfter   = 10 * time.Minute
+	UnplaceableJoining = 40 * time.Minute
+)
 
 // MisplacedPod says why a pod that was placed on a Windows node can't run there. The reason is empty
 // when nothing says so.
@@ -77,12 +80,18 @@ func podSystem(spec *corev1.PodSpec) string {
 // operating system or build. Only their texts say so.
 func imageOfAnother(pod *corev1.Pod) string {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.State.Running != nil {
+			continue
+		}
+		// Before a container is started again, its last end says it.
 		var said string
-		switch {
-		case c.State.Waiting != nil:
+		if c.State.Waiting != nil {
 			said = c.State.Waiting.Message
-		case c.State.Terminated != nil:
-			said = c.State.Terminated.Message
+		}
+		for _, end := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if end != nil {
+				said += "\n" + end.Message
+			}
 		}
 		for _, text := range []string{"no match for platform in manifest", "no matching manifest for windows",
 			"operating system does not match the host operating system"} {
@@ -95,10 +104,12 @@ func imageOfAnother(pod *corev1.Pod) string {
 }
 
 // UnplaceablePod says why none of the Windows nodes will take a pod for Windows that is pending,
-// whatever becomes free there. The reason is empty when one may, and when it is not known yet.
-func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time) (reason contract.Reason, why string) {
+// whatever becomes free there. The reason is empty when one may, and when it has not been pending for
+// as long as after.
+func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
+	after time.Duration) (reason contract.Reason, why string) {
 	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||
-		!waits(pod, now) {
+		!waits(pod, now, after) {
 		return "", ""
 	}
 	if len(nodes) == 0 {
@@ -131,10 +142,10 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time) (reason
 }
 
 // waits says whether the scheduler has found no node for long enough.
-func waits(pod *corev1.Pod, now time.Time) bool {
+func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
-			c.Reason == corev1.PodReasonUnschedulable && now.Sub(c.LastTransitionTime.Time) >= UnplaceableAfter
+			c.Reason == corev1.PodReasonUnschedulable && now.Sub(c.LastTransitionTime.Time) >= after
 	})
 }
 

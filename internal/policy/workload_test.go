@@ -31,6 +31,13 @@ func TestA73_APodThatCantRunOnItsWindowsNodeIsRecognised(t *testing.T) {
 		pod.Status.Phase = phase
 		return pod
 	}
+	ends := func(state corev1.ContainerState) *corev1.Pod {
+		pod := waitingPod(selecting(windows), "")
+		pod.Status.ContainerStatuses[0].State = state
+		pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "StartError",
+			Message: "The container operating system does not match the host operating system."}
+		return pod
+	}
 	terms := func(values ...string) corev1.PodSpec {
 		selector := &corev1.NodeSelector{}
 		for _, value := range values {
@@ -60,6 +67,10 @@ func TestA73_APodThatCantRunOnItsWindowsNodeIsRecognised(t *testing.T) {
 		"failed otherwise":          {ended(waitingPod(selecting(windows), noMatch), corev1.PodFailed), ""},
 		"has the wrong build": {waitingPod(selecting(windows), "hcs::CreateComputeSystem: The container operating system "+
 			"does not match the host operating system."), contract.ReasonImageNotForNode},
+		"is started again and again": {ends(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}),
+			contract.ReasonImageNotForNode},
+		"is being started again":         {ends(corev1.ContainerState{}), contract.ReasonImageNotForNode},
+		"runs with another image by now": {ends(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), ""},
 	} {
 		if got, why := policy.MisplacedPod(c.pod); got != c.want || (why == "") != (c.want == "") {
 			t.Errorf("%s: %q, %s", name, got, why)
@@ -116,7 +127,7 @@ func TestA73_APodForWindowsThatNoNodeWillTakeIsRecognised(t *testing.T) {
 		"was placed meanwhile": {pod: pod(func(p *corev1.Pod) { p.Spec.NodeName = "a" })},
 		"is being deleted":     {pod: pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} })},
 	} {
-		got, why := policy.UnplaceablePod(c.pod, c.nodes, now)
+		got, why := policy.UnplaceablePod(c.pod, c.nodes, now, policy.UnplaceableAfter)
 		if (got == contract.ReasonPodUnplaceable) != (c.want != "") || !strings.Contains(why, c.want) {
 			t.Errorf("%s: %q, %s", name, got, why)
 		}

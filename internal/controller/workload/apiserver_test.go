@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,11 @@ func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	api, err := client.New(lab.Admin(), client.Options{})
+	if _, err = cluster.InstallCRDs(t.Context(), lab.Admin(),
+		cluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(lab.Admin(), client.Options{Scheme: testScheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

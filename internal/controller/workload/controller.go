@@ -22,6 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -49,17 +50,17 @@ const (
 
 // Checker looks for pods that can't run where they are, or can't be placed.
 type Checker struct {
-	cached   client.Reader // of Nodes
+	cached   client.Reader // of Nodes and WindowsInstances
 	pods     kubernetes.Interface
 	events   events.EventRecorder
 	problems *prometheus.GaugeVec
 	now      func() time.Time
 	changed  chan event.GenericEvent
-	// nodes is what is known of the pods of each node, pending of those without one, reported which
-	// findings have had their event. Only Start touches them.
+	// nodes is what is known of the pods of each node, pending of those without one, reported when
+	// findings were there last that have had their event. Only Start touches them.
 	nodes    map[string]*known
 	pending  known
-	reported map[found]bool
+	reported map[found]time.Time
 
 	mu sync.Mutex
 	// misplaced is what is said of each node that was looked at; nil is nothing.
@@ -74,7 +75,7 @@ func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder e
 			Help: "Pods that can't run on the Windows node that they are on, or that no Windows node can take; " +
 				"with PodsNotRead, the lists of pods that could not be read to the end.",
 		}, []string{"reason"}),
-		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]bool{},
+		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]time.Time{},
 		misplaced: map[string]*contract.Problem{}}
 }
 
@@ -135,14 +136,32 @@ func (c *Checker) look(ctx context.Context) error {
 			c.nodes[name] = &known{}
 		}
 	}
-	p := &pass{read: map[*known]bool{}, reported: c.reported, seen: map[found]bool{}}
-	err := c.read(ctx, nodes.Items, p)
+	pendingFor, err := c.pendingFor(ctx)
+	if err != nil {
+		return err
+	}
+	p := &pass{read: map[*known]bool{}, reported: c.reported, now: c.now()}
+	err = c.read(ctx, nodes.Items, pendingFor, p)
 	c.show(p)
 	return errors.Join(err, c.say(ctx))
 }
 
+// pendingFor is how long a pod must be pending for it to be looked at why.
+func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := c.cached.List(ctx, instances, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("listing instances: %w", err)
+	}
+	if slices.ContainsFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
+		return i.DeletionTimestamp.IsZero() && c.nodes[i.Status.NodeName] == nil
+	}) {
+		return policy.UnplaceableJoining, nil
+	}
+	return policy.UnplaceableAfter, nil
+}
+
 // read reads all pods that matter, those of the nodes first that were not read for longest.
-func (c *Checker) read(ctx context.Context, nodes []corev1.Node, p *pass) error {
+func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
 		if order := c.nodes[a].tried.Compare(c.nodes[b].tried); order != 0 {
@@ -162,7 +181,9 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, p *pass) error 
 	}
 	unplaced := fields.SelectorFromSet(fields.Set{"spec.nodeName": "", "status.phase": string(corev1.PodPending)})
 	err := c.list(ctx, &c.pending, p, pods.Query{Fields: unplaced, Page: pods.Page},
-		func(pod *corev1.Pod) (contract.Reason, string) { return policy.UnplaceablePod(pod, nodes, c.now()) })
+		func(pod *corev1.Pod) (contract.Reason, string) {
+			return policy.UnplaceablePod(pod, nodes, c.now(), pendingFor)
+		})
 	if err != nil {
 		return fmt.Errorf("looking at pending pods: %w", err)
 	}
@@ -209,13 +230,14 @@ func (c *Checker) show(p *pass) {
 		c.problems.WithLabelValues(string(reason)).Set(float64(count))
 	}
 	if counts[contract.ReasonPodsNotRead] == 0 {
-		c.reported = p.seen
+		// A pod that is made again and again is not there at each look.
+		maps.DeleteFunc(c.reported, func(_ found, last time.Time) bool { return p.now.Sub(last) > staleAfter })
 	}
 	if len(c.reported) > mostReported {
-		c.reported = map[found]bool{}
+		clear(c.reported)
 	}
 	for _, f := range p.fresh {
-		c.reported[f.found] = true
+		c.reported[f.found] = p.now
 		c.events.Eventf(f.regarding, nil, corev1.EventTypeWarning, string(f.reason), "Check", "%s",
 			shorten(fmt.Sprintf("pod %s %s (%s). %s", f.name, f.why, f.reason.Code(), f.reason.Fix()), noteBytes))
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/pods/podstest"
@@ -43,6 +44,15 @@ func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string,
 	f.events = append(f.events, fmt.Sprintf("%s %s/%s %s: ", at.Kind, at.Namespace, at.Name, reason)+fmt.Sprintf(note, args...))
 }
 
+func testScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // newFixture has Nodes in a cache, and pods at a server.
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
@@ -55,7 +65,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 		}
 		nodes = append(nodes, o)
 	}
-	f.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).Build()
+	f.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(nodes...).Build()
 	podClient, err := pods.NewClient(f.server.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +191,9 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 0 {
 		t.Errorf("the metric stays at %v", got)
 	}
-	// When it comes back, it is reported again.
+	// When it comes back much later, it is reported again.
+	f.clock = f.clock.Add(staleAfter + time.Second)
+	f.looks(t)
 	f.server.Pods = append(f.server.Pods, *linux("logs-3", "a"))
 	if f.looks(t); len(f.events) != 3 {
 		t.Errorf("events: %q", f.events)
@@ -224,7 +236,7 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 			lists++
 			return true, nil, errors.New("the API server is away")
 		})
-		cached := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("a")).Build()
+		cached := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(node("a")).Build()
 		f := newChecker(cached, api, &fixture{}, time.Now)
 		go func() {
 			for range f.changed {
@@ -240,4 +252,50 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 			t.Errorf("asked %d times", lists)
 		}
 	})
+}
+
+// A pod that is made again and again is not there at each look, and has another name each time.
+func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"))
+	image := func(name string) corev1.Pod {
+		pod := linux(name, "a")
+		pod.Spec.NodeSelector[corev1.LabelOSStable] = "windows"
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Image: "web", State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Message: "no match for platform in manifest"}}}}
+		return *pod
+	}
+	for i, found := range [][]corev1.Pod{{*linux("a", "a"), image("b")}, {}, {image("a"), *linux("b", "a")}, {}} {
+		f.server.Pods = found
+		if f.looks(t); len(f.events) != 2 {
+			t.Errorf("look %d: events %q", i, f.events)
+		}
+		if p := f.says("a"); len(found) > 0 && (p == nil || p.Reason != contract.ReasonImageNotForNode) {
+			t.Errorf("look %d: of a it says %v", i, p)
+		}
+		f.clock = f.clock.Add(lookEvery)
+	}
+}
+
+// The host of a MachineSet that scales up from zero takes longer than the scheduler.
+func TestAPodWaitsForAHostThatJoins(t *testing.T) {
+	t.Parallel()
+	joins := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	joins.Status.NodeName = "b"
+	f := newFixture(t, node("a"), joins, pending("web"))
+	if f.looks(t); len(f.events) != 0 || f.problem(t, contract.ReasonPodUnplaceable) != 0 {
+		t.Errorf("events: %q", f.events)
+	}
+	f.clock = f.clock.Add(policy.UnplaceableJoining - policy.UnplaceableAfter)
+	if f.looks(t); len(f.events) != 1 {
+		t.Errorf("events: %q", f.events)
+	}
+	// Those of a host that has joined are not held back.
+	f.clock, f.reported = began, map[found]time.Time{}
+	if err := f.api.Create(t.Context(), node("b")); err != nil {
+		t.Fatal(err)
+	}
+	if f.looks(t); len(f.events) != 2 {
+		t.Errorf("events: %q", f.events)
+	}
 }

@@ -9,5 +9,6 @@
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list;watch,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create
 package workload

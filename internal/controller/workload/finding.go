@@ -51,10 +51,14 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding and keeps the first few by their pods' names.
+// few adds a finding and keeps the first few by their reasons and their pods' names. The first one's
+// reason is the condition's: names of pods change.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
+		if order := strings.Compare(string(a.reason), string(b.reason)); order != 0 {
+			return order
+		}
 		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
 	})
 	return first[:min(len(first), named)]
@@ -119,8 +123,9 @@ func (k *known) sum() *contract.Problem {
 type pass struct {
 	// read are the lists that were read to the end.
 	read map[*known]bool
-	// reported had their event, and seen are those of them that are still there.
-	reported, seen map[found]bool
+	// reported had their event; those that are still there get the time of this look.
+	reported map[found]time.Time
+	now      time.Time
 	// fresh have had none yet, at most eventsAtOnce.
 	fresh []finding
 }
@@ -128,8 +133,8 @@ type pass struct {
 // add takes a finding. Where there are too many, each namespace gets its share: whoever makes pods
 // anew each second does not keep others from theirs.
 func (p *pass) add(f finding) {
-	if p.reported[f.found] {
-		p.seen[f.found] = true
+	if _, had := p.reported[f.found]; had {
+		p.reported[f.found] = p.now
 		return
 	}
 	if slices.ContainsFunc(p.fresh, func(other finding) bool { return other.found == f.found }) {

@@ -57,7 +57,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 1 {
 		t.Errorf("%v lists were not read", got)
 	}
-	f.clock = f.clock.Add(staleAfter)
+	f.clock = f.clock.Add(staleAfter + time.Second)
 	if got := f.looks(t); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("delivered %v", got)
 	}
@@ -159,6 +159,7 @@ func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 			f.server.Pods = append(f.server.Pods, *pod)
 		}
 		f.server.Pods = append(f.server.Pods, *linux("z-logs", "a"))
+		f.clock = f.clock.Add(staleAfter + time.Second)
 		f.looks(t)
 	}
 	if len(f.events) != 3*eventsAtOnce || !slices.ContainsFunc(f.events, func(e string) bool {
