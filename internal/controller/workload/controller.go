@@ -38,6 +38,8 @@ const (
 	staleAfter = 2*lookEvery + lookLimit
 	// eventsAtOnce bounds how many events one look writes; the rest follow with the next ones.
 	eventsAtOnce = 50
+	// eventAgain is when an event is written again: the API server forgets it after an hour.
+	eventAgain = 55 * time.Minute
 	// mostReported bounds what is remembered to have had its event. With more, all get another one.
 	mostReported = 10_000
 	// named is how many pods a message names.
@@ -56,11 +58,11 @@ type Checker struct {
 	problems *prometheus.GaugeVec
 	now      func() time.Time
 	changed  chan event.GenericEvent
-	// nodes is what is known of the pods of each node, pending of those without one, reported when
-	// findings were there last that have had their event. Only Start touches them.
+	// nodes is what is known of the pods of each node, pending of those without one, reported
+	// which findings have had their event. Only Start touches them.
 	nodes    map[string]*known
 	pending  known
-	reported map[found]time.Time
+	reported map[found]report
 
 	mu sync.Mutex
 	// misplaced is what is said of each node that was looked at; nil is nothing.
@@ -75,7 +77,7 @@ func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder e
 			Help: "Pods that can't run on the Windows node that they are on, or that no Windows node can take; " +
 				"with PodsNotRead, the lists of pods that could not be read to the end.",
 		}, []string{"reason"}),
-		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]time.Time{},
+		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]report{},
 		misplaced: map[string]*contract.Problem{}}
 }
 
@@ -231,13 +233,13 @@ func (c *Checker) show(p *pass) {
 	}
 	if counts[contract.ReasonPodsNotRead] == 0 {
 		// A pod that is made again and again is not there at each look.
-		maps.DeleteFunc(c.reported, func(_ found, last time.Time) bool { return p.now.Sub(last) > staleAfter })
+		maps.DeleteFunc(c.reported, func(_ found, r report) bool { return p.now.Sub(r.seen) > staleAfter })
 	}
 	if len(c.reported) > mostReported {
 		clear(c.reported)
 	}
 	for _, f := range p.fresh {
-		c.reported[f.found] = p.now
+		c.reported[f.found] = report{p.now, p.now}
 		c.events.Eventf(f.regarding, nil, corev1.EventTypeWarning, string(f.reason), "Check", "%s",
 			shorten(fmt.Sprintf("pod %s %s (%s). %s", f.name, f.why, f.reason.Code(), f.reason.Fix()), noteBytes))
 	}

@@ -291,11 +291,24 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 		t.Errorf("events: %q", f.events)
 	}
 	// Those of a host that has joined are not held back.
-	f.clock, f.reported = began, map[found]time.Time{}
+	f.clock, f.reported = began, map[found]report{}
 	if err := f.api.Create(t.Context(), node("b")); err != nil {
 		t.Fatal(err)
 	}
 	if f.looks(t); len(f.events) != 2 {
 		t.Errorf("events: %q", f.events)
+	}
+}
+
+// The API server forgets events after an hour, and an alert about pods sends its reader to them.
+func TestAnEventAboutPodsThatStayIsThereForAsLongAsTheyAre(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"), linux("logs", "a"))
+	for range int(3*time.Hour/lookEvery) + 1 {
+		f.looks(t)
+		f.clock = f.clock.Add(lookEvery)
+	}
+	if len(f.events) != 4 {
+		t.Errorf("%d events in three hours", len(f.events))
 	}
 }

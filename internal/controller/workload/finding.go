@@ -15,13 +15,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// found is what an event is written about once. The namespace is in it, as whoever makes a pod may
+// found is what one event is written about. The namespace is in it, as whoever makes a pod may
 // name an owner with the UID of somebody else's.
 type found struct {
 	namespace string
 	owner     types.UID
 	reason    contract.Reason
 }
+
+// report is when a finding that has its event was seen last, and when that was written.
+type report struct{ seen, written time.Time }
 
 // finding is what is kept of one pod, and what is wrong with it.
 type finding struct {
@@ -124,18 +127,20 @@ type pass struct {
 	// read are the lists that were read to the end.
 	read map[*known]bool
 	// reported had their event; those that are still there get the time of this look.
-	reported map[found]time.Time
+	reported map[found]report
 	now      time.Time
-	// fresh have had none yet, at most eventsAtOnce.
+	// fresh have had none yet, or long ago, at most eventsAtOnce.
 	fresh []finding
 }
 
 // add takes a finding. Where there are too many, each namespace gets its share: whoever makes pods
 // anew each second does not keep others from theirs.
 func (p *pass) add(f finding) {
-	if _, had := p.reported[f.found]; had {
-		p.reported[f.found] = p.now
-		return
+	if had, ok := p.reported[f.found]; ok {
+		p.reported[f.found] = report{p.now, had.written}
+		if p.now.Sub(had.written) < eventAgain {
+			return
+		}
 	}
 	if slices.ContainsFunc(p.fresh, func(other finding) bool { return other.found == f.found }) {
 		return

@@ -57,7 +57,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 1 {
 		t.Errorf("%v lists were not read", got)
 	}
-	f.clock = f.clock.Add(staleAfter + time.Second)
+	f.clock = f.clock.Add(staleAfter)
 	if got := f.looks(t); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("delivered %v", got)
 	}
