@@ -327,9 +327,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	c.status.skew(c.journeys.health.Skew(ctx, c.instance))
-	misplaced, looked := c.parts.Misplaced(c.instance.Status.NodeName)
-	c.status.workloads(misplaced, looked)
-	var wait time.Duration
+	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
 			if found, err = c.journeys.health.Check(ctx, c.instance, node); err != nil { // the Node shows it, too
@@ -361,10 +359,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	}
 	c.report(ctx, found.Outcome)
 	c.status.sayKey(found.Outcome)
-	found.Outcome.After = soonest(found.Outcome.After, wait)
-	if !looked {
-		found.Outcome.After = soonest(found.Outcome.After, notLooked)
-	}
+	found.Outcome.After = soonest(found.Outcome.After, soonest(wait, again))
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 

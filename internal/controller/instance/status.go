@@ -158,8 +158,9 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads shows pods that are on the node and can't run there. Only who has looked says that none is.
-func (r reporter) workloads(misplaced *contract.Problem, looked bool) {
+// workloads shows pods that are on the node and can't run there. Only who has looked says that none
+// is; who has not comes again after a while.
+func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
 	case misplaced != nil && misplaced.Reason == contract.ReasonPodsNotRead:
@@ -173,6 +174,10 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) {
 		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionTrue, workloadsFit,
 			"no pod is known that can't run on the node")
 	}
+	if !looked {
+		return notLooked
+	}
+	return 0
 }
 
 // notLooked is when an instance comes again whose pods nobody looked at yet.
