@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -294,11 +294,15 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	}
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
-	var done atomic.Int32
+	var progress sync.Mutex
+	done := 0
 	for _, name := range names {
 		group.Go(func() error {
 			told := c.nodePart(ctx, name)
-			_, _ = fmt.Fprintf(c.ErrOut, "%d/%d %s: %s\n", done.Add(1), len(names), name, told)
+			progress.Lock()
+			defer progress.Unlock()
+			done++
+			_, _ = fmt.Fprintf(c.ErrOut, "%d/%d %s: %s\n", done, len(names), name, told)
 			return nil // a node costs its own part only
 		})
 	}
