@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -40,12 +41,15 @@ type command struct{ page, text string }
 var (
 	// starts is the first line of a command, which is indented or in a fence; shells and programs are
 	// those that pages name.
-	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|make|go|ssh|ssh-keygen|kubeadm|curl|net|` +
-		`icacls|Add-Content|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+) |\S+\.exe ).*)$`)
+	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|make|go|ssh|ssh-keygen|scp|kubeadm|curl|` +
+		`skopeo|net|reg|icacls|[A-Z][a-z]+-[A-Z]\w+|ln|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+) |\S+\.exe ).*)$`)
 	comment = regexp.MustCompile(`\s+# .*$`)
 	blank   = regexp.MustCompile(`<[^<>]+>`)
+	// fence is a block of YAML with how far it is indented.
+	fence = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 	// changes are the verbs of kubectl that a try must not carry out.
-	changes = regexp.MustCompile(`\bkubectl (?:apply|create|patch|annotate|label|delete|drain|uncordon)\b`)
+	changes = regexp.MustCompile(`\bkubectl (?:apply|create|patch|annotate|label|delete|drain|uncordon|expose|` +
+		`autoscale)\b`)
 )
 
 // commands lists those of README.md and of the pages right in docs/.
@@ -193,6 +197,47 @@ func try(ctx context.Context, lab *cluster.Cluster, dir, text string) (string, e
 	return string(output), err
 }
 
+// examples are the objects in a page's blocks of YAML.
+func examples(t *testing.T, page string) (all []string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range fence.FindAllStringSubmatch(string(content), -1) {
+		text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")
+		if strings.HasPrefix(text, "\napiVersion: ") {
+			all = append(all, text)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no example", page)
+	}
+	return all
+}
+
+func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	if _, err := connect(t, lab.Admin()).NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "windows2022"}, Handler: contract.RuntimeClassHandler},
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"workloads.md", "pods.md", "plugin.md"} {
+		for _, example := range examples(t, page) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "example.yaml"), []byte(example), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			output, err := try(t.Context(), lab, dir, "kubectl apply -f example.yaml")
+			if err != nil || strings.Contains(output, "Warning") {
+				t.Errorf("%s: %v: %s\n%s", page, err, output, example)
+			}
+		}
+	}
+}
+
 // desk is a directory with what commands name: the manifests, and files of the user's.
 func desk(t *testing.T) string {
 	t.Helper()
@@ -204,8 +249,10 @@ func desk(t *testing.T) string {
 	if err = os.Symlink(config, filepath.Join(dir, "config")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"windows-key", "ca.crt", "private-key.pem"} {
-		if err = os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+	files := map[string]string{"windows-key": "x", "ca.crt": "x", "private-key.pem": "x",
+		"web.yaml": examples(t, "workloads.md")[0]}
+	for name, content := range files {
+		if err = os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,6 +284,15 @@ func furnish(t *testing.T, lab *cluster.Cluster) {
 	for _, name := range []string{"win-1", "10.1.42.1"} {
 		objects += "---\napiVersion: windowsmachineconfig.openshift.io/v1alpha1\nkind: WindowsInstance\nmetadata: {name: " +
 			name + ", namespace: " + contract.OperatorNamespace + "}\nspec: {address: 10.1.42.1, username: Administrator}\n"
+	}
+	objects += "---\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: windows2022}\n" +
+		"handler: runhcs-wcow-process\n" +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: windows-instances, namespace: " +
+		contract.OperatorNamespace + "}\n---" + examples(t, "workloads.md")[0]
+	linux := strings.NewReplacer("name: web", "name: linux", "app: web", "app: linux")
+	objects += "---" + linux.Replace(examples(t, "workloads.md")[0])
+	for _, pod := range examples(t, "pods.md") {
+		objects += "---" + strings.Replace(pod, "name: user", "name: win-1", 1)
 	}
 	path := filepath.Join(t.TempDir(), "objects.yaml")
 	if err := os.WriteFile(path, []byte(objects), 0o600); err != nil {

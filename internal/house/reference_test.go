@@ -2,6 +2,7 @@ package house_test
 
 import (
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -64,4 +65,22 @@ func anchors(content string) map[string]bool {
 		all[match[1]] = true
 	}
 	return all
+}
+
+// TestTheManualReadsInOrder follows the manual as the index has it: each page ends with a link to
+// the next.
+func TestTheManualReadsInOrder(t *testing.T) {
+	t.Parallel()
+	pages := documents(t)
+	_, manual, _ := strings.Cut(pages["docs/README.md"], "\n## The manual\n")
+	manual, _, _ = strings.Cut(manual, "\n## ")
+	rows := regexp.MustCompile(`(?m)^\| (\[.+?\]\((.+?)\)) \|`).FindAllStringSubmatch(manual, -1)
+	if len(rows) < 10 {
+		t.Fatalf("the index has %d pages", len(rows))
+	}
+	for i, row := range rows[1:] {
+		if page := rows[i][2]; !strings.HasSuffix(pages["docs/"+page], "\n\nNext: "+row[1]+"\n") {
+			t.Errorf("%s does not end with a link to the next page, %s", page, row[1])
+		}
+	}
 }
