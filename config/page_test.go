@@ -25,6 +25,7 @@ func triedBy() map[string]string {
 	return map[string]string{
 		"make image":                      bundle,
 		"make bundle":                     bundle,
+		"kubectl get --raw ":              "TestA38_LogsOfANodeAreReadThroughTheAPIServer",
 		"kubectl windows ":                "TestA75_ThePluginAtAnAPIServer",
 		"make chart":                      "TestA65_TheSameSourceMakesTheSameArchive",
 		"helm ":                           "TestA65_TheChartIsInstalledUpgradedAndRemoved",

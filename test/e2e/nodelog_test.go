@@ -66,7 +66,7 @@ func TestA38_LogsOfANodeAreReadThroughTheAPIServer(t *testing.T) {
 	if !bytes.Contains(whole, []byte("successfully registered node")) {
 		t.Errorf("the log query answers %q", whole)
 	}
-	for _, page := range []string{"nodes.md", "alerts.md", "troubleshooting.md"} {
+	for _, page := range []string{"nodes.md", "mirrors.md", "alerts.md", "troubleshooting.md"} {
 		for _, command := range logCommands(t, page) {
 			if answer := s.shell(t.Context(), t, strings.ReplaceAll(command, "<node>", h.Name)); len(answer) == 0 {
 				t.Errorf("%s: nothing is answered to %s", page, command)
@@ -83,7 +83,8 @@ func logCommands(t *testing.T, page string) (commands []string) {
 	content, err := os.ReadFile(filepath.Join(root, "docs", page))
 	must(t, err)
 	for line := range strings.Lines(string(content)) {
-		if strings.HasPrefix(line, "    kubectl get --raw") && strings.Contains(line, "/proxy/logs/") {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "kubectl get --raw") && strings.Contains(line, "/proxy/logs/") {
 			commands = append(commands, line)
 		}
 	}
