@@ -1,7 +1,9 @@
 package house_test
 
 import (
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -82,5 +84,17 @@ func TestTheManualReadsInOrder(t *testing.T) {
 		if page := rows[i][2]; !strings.HasSuffix(pages["docs/"+page], "\n\nNext: "+row[1]+"\n") {
 			t.Errorf("%s does not end with a link to the next page, %s", page, row[1])
 		}
+	}
+}
+
+func TestTheReleaseNotesHaveThePresentRelease(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := regexp.MustCompile(`(?m)^VERSION \?= (\S+)$`).FindSubmatch(makefile)
+	if release == nil || !strings.Contains(documents(t)["docs/release-notes.md"], "\n## "+string(release[1])+"\n") {
+		t.Errorf("docs/release-notes.md has no section for the release that the Makefile names, %q", release)
 	}
 }
