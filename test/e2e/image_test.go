@@ -29,7 +29,8 @@ func TestA61_NodesGetAPayloadFromAnImageAndStayAsTheyAreWhileARegistryHasLostIt(
 	o.Arguments = []string{"--payload-cache-dir", cache}
 	ca := registry.NewCA(t, "registries")
 	from := registry.Start(t, ca)
-	dirs, images := payloads(t, from, "v1.34.8", "v1.35.4", "v1.36.3")
+	// None is the kubelet of the payload that the operator brings, which a host may have got already.
+	dirs, images := payloads(t, from, "v1.34.8", "v1.35.4", "v1.36.1")
 
 	s := own(t, o)
 	trust := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "registries"},
@@ -75,13 +76,13 @@ func TestA61_NodesGetAPayloadFromAnImageAndStayAsTheyAreWhileARegistryHasLostIt(
 	from.Lose(true)
 	must(t, v.Operator.Start(t.Context()))
 	v.unavailable(t, contract.ReasonPayloadImageNotPulled, "does not have the image")
-	v.runs(t, "v1.36.3", "v1.35.4")
+	v.runs(t, "v1.36.1", "v1.35.4")
 	v.inService(t, v.hosts...)
 	from.Lose(false)
 	full.Machine.SetDiskFree(facts.DiskFree)
 	v.arrived(t)
 	v.well(t)
-	v.runs(t, "v1.36.3", "v1.36.3")
+	v.runs(t, "v1.36.1", "v1.36.1")
 }
 
 // payloads are such with these versions of kubelet, each in an image of a registry.
