@@ -96,6 +96,9 @@ func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
+	if err := r.Host().Services.Stop(t.Context(), contract.ServiceDaemon); err != nil { // it writes the state, too
+		t.Fatal(err)
+	}
 	for name, subnet := range map[string]string{"flannel.4096": "10.244.3.0/24", "nat": "172.20.0.0/16"} {
 		if _, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: name, Subnet: netip.MustParsePrefix(subnet)}); err != nil {
 			t.Fatal(err)
