@@ -44,6 +44,7 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	if err := scene.ChangePayload(dir, s.PayloadDir(), change); err != nil {
 		t.Fatal(err)
 	}
+	s.idle(t)
 	connections, was := map[string]int64{}, s.node(t, s.host(steady)).Annotations[contract.RevisionAnnotation]
 	for _, h := range s.Fleet.Hosts {
 		connections[h.Name] = h.Server.Counters().Connections
@@ -84,6 +85,21 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
 		}
 	}
+}
+
+// idle waits until all hosts have what the settings say, which tests before may have withdrawn just now.
+func (s *stage) idle(t *testing.T) {
+	t.Helper()
+	s.await(t, "no rollout to be under way", func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+		now, seen := config.Status.Rollout, true
+		for _, c := range config.Status.Conditions {
+			seen = seen && c.ObservedGeneration == config.Generation
+		}
+		return seen && now.Phase == v1alpha1.RolloutIdle && now.Revision == config.Status.DesiredRevision &&
+			int(now.Updated) == len(s.Fleet.Hosts), fmt.Sprintf("%+v", config.Status), err
+	})
 }
 
 // A new release of the operator brings the same programs, but for the daemon: each daemon fetches
