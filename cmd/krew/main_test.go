@@ -1,8 +1,10 @@
 package main
 
 import (
+	"archive/zip"
 	"crypto/sha256"
 	"encoding/hex"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,27 +14,111 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"kubectl-windows_linux_amd64", "kubectl-windows_windows_arm64.exe"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("binary "+name), 0o600); err != nil {
-			t.Fatal(err)
+const root = "../.."
+
+// digests are those of all files in a folder.
+func digests(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := fs.WalkDir(os.DirFS(folder), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
+		content, err := os.ReadFile(filepath.Join(folder, path))
+		sum := sha256.Sum256(content)
+		all[path] = hex.EncodeToString(sum[:])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	var texts [2]string
-	for i := range texts { // the second finds the archives of the first
-		if err := run(dir, "0.2.0", "https://example.com/v0.2.0/", "../../LICENSE"); err != nil {
-			t.Fatal(err)
+	return all
+}
+
+// unpacked is the source in another folder, as an archive of it has it: without version control.
+func unpacked(t *testing.T) string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "go.mod", "go.sum", "LICENSE", "api", "cmd", "config", "internal")
+	list.Dir = root
+	names, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and not committed yet
 		}
-		text, err := os.ReadFile(filepath.Join(dir, "windows.yaml"))
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), content, 0o600)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[i] = string(text)
 	}
-	if texts[0] != texts[1] {
-		t.Errorf("twice is not the same:\n%s\n%s", texts[0], texts[1])
+	return to
+}
+
+// cloned is the source in a repository of its own, of which the compiler could write the commit into a
+// binary.
+func cloned(t *testing.T) string {
+	t.Helper()
+	folder := unpacked(t)
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"},
+		{"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "Source"}} {
+		c := exec.CommandContext(t.Context(), "git", append([]string{"-C", folder}, args...)...)
+		if output, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", args[0], err, output)
+		}
+	}
+	return folder
+}
+
+func TestA64_ThePluginIsTheSameFromACloneAndFromAnArchive(t *testing.T) {
+	t.Setenv("GOFLAGS", "-buildvcs=auto") // what a machine has without a setting of its own
+	var got [2]map[string]string
+	for i, source := range []string{cloned(t), unpacked(t)} {
+		out := filepath.Join(t.TempDir(), "plugin")
+		if err := run(t.Context(), options{root: source, out: out, version: "0.2.0",
+			platforms: []string{"linux/amd64"}}); err != nil {
+			t.Fatal(err)
+		}
+		got[i] = digests(t, out)
+	}
+	for _, name := range []string{"kubectl-windows_linux_amd64", "kubectl-windows_linux_amd64.tar.gz", "windows.yaml"} {
+		if first, second := got[0][name], got[1][name]; first == "" || first != second {
+			t.Errorf("%s: %q, then %q", name, first, second)
+		}
+	}
+	if len(got[0]) != 3 {
+		t.Errorf("there is more: %v", got[0])
+	}
+}
+
+func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "plugin")
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(out, "kubectl-windows_linux_riscv64.tar.gz")
+	if err := os.WriteFile(stale, []byte("of the release before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), options{root: root, out: out, version: "0.2.0", url: "https://example.com/v0.2.0/",
+		platforms: []string{"linux/amd64", "windows/amd64"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Errorf("what an earlier run left is still there: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "windows.yaml"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	var manifest struct {
 		Spec struct {
@@ -40,20 +126,22 @@ func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
 			Platforms []platform
 		}
 	}
-	if err := yaml.Unmarshal([]byte(texts[0]), &manifest); err != nil {
+	if err := yaml.Unmarshal(text, &manifest); err != nil {
 		t.Fatal(err)
 	}
 	if manifest.Spec.Version != "v0.2.0" || len(manifest.Spec.Platforms) != 2 {
 		t.Fatalf("%+v", manifest)
 	}
+	sums := digests(t, out)
 	for _, p := range manifest.Spec.Platforms {
-		archive := filepath.Join(dir, filepath.Base(p.URI))
-		content, err := os.ReadFile(archive)
-		if err != nil {
-			t.Fatal(err)
+		name, found := strings.CutPrefix(p.URI, "https://example.com/v0.2.0/")
+		if !found || sums[name] != p.SHA256 {
+			t.Errorf("%s has another digest: %s, not %s", p.URI, sums[name], p.SHA256)
 		}
-		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != p.SHA256 {
-			t.Errorf("%s has another digest", p.URI)
+		archive := filepath.Join(out, name)
+		if p.Selector.MatchLabels["os"] == "windows" {
+			expectZip(t, archive, p.Bin)
+			continue
 		}
 		list, err := exec.CommandContext(t.Context(), "tar", "-tvzf", archive).Output()
 		if err != nil || !strings.Contains(string(list), "-rwxr-xr-x") || !strings.Contains(string(list), p.Bin) ||
@@ -61,7 +149,57 @@ func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
 			t.Errorf("%s: %v\n%s", archive, err, list)
 		}
 	}
-	if err := run(t.TempDir(), "0.2.0", "", "../../LICENSE"); err == nil {
-		t.Error("a manifest of nothing is made")
+	version, err := exec.CommandContext(t.Context(), filepath.Join(out, "kubectl-windows_linux_amd64"), "--version").Output()
+	if err != nil || !strings.Contains(string(version), "0.2.0") {
+		t.Errorf("it says version %q: %v", version, err)
+	}
+}
+
+func expectZip(t *testing.T, archive, program string) {
+	t.Helper()
+	opened, err := zip.OpenReader(archive)
+	if err != nil {
+		t.Fatalf("%s: %v", archive, err)
+	}
+	defer opened.Close()
+	var names []string
+	for _, f := range opened.File {
+		names = append(names, f.Name)
+	}
+	if got := strings.Join(names, " "); got != program+" LICENSE" || program != "kubectl-windows.exe" {
+		t.Errorf("%s has %s", archive, got)
+	}
+	if mode := opened.File[0].Mode(); mode.Perm()&0o100 == 0 {
+		t.Errorf("%s is not executable: %s", program, mode)
+	}
+}
+
+func TestA64_TheSameBinaryGivesTheSameArchive(t *testing.T) {
+	t.Parallel()
+	for _, binary := range []string{"kubectl-windows_darwin_arm64", "kubectl-windows_windows_arm64.exe"} {
+		var sums [2]string
+		for i := range sums {
+			file := filepath.Join(t.TempDir(), binary)
+			if err := os.WriteFile(file, []byte("the binary"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p, err := pack(file, "https://example.com", []byte("the licence"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums[i] = p.SHA256 + " " + p.URI
+		}
+		if sums[0] != sums[1] {
+			t.Errorf("%s: %s, then %s", binary, sums[0], sums[1])
+		}
+	}
+}
+
+func TestA75_ArchivesComeFromHTTPS(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "plugin")
+	err := run(t.Context(), options{root: root, out: out, version: "0.2.0", url: "ftp://example.com"})
+	if err == nil || !strings.Contains(err.Error(), "ftp://example.com") {
+		t.Errorf("%v", err)
 	}
 }

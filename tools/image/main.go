@@ -148,6 +148,7 @@ func releaseCommand() *cobra.Command {
 	f.StringVar(&o.catalog, "catalog", "out/olm/catalog-image", "`directory` of the layout with the catalog's image")
 	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")
 	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
+	f.StringVar(&o.plugin, "plugin", "out/plugin", "`directory` of the plugin of kubectl, which make plugin makes")
 	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")
 	f.StringVar(&o.version, "version", "dev", "`version` of the release")
 	f.StringVar(&o.out, "out", "out/release", "`directory` to write to; what was in it goes")

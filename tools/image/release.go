@@ -19,11 +19,11 @@ import (
 // releaseOptions are where the parts of a release lie. changes is a file with a line for each change, or
 // empty.
 type releaseOptions struct {
-	images, bundle, catalog, chart, payload, changes, out, version string
+	images, bundle, catalog, chart, payload, plugin, changes, out, version string
 }
 
 // makeRelease collects everything that is published of a version in one directory: archives of the images,
-// the chart, lists of parts, notes, and the digests of all these files. It replaces the directory when
+// the chart, the plugin of kubectl, lists of parts, notes, and the digests of all these files. It replaces the directory when
 // it is whole. The same parts give the same files.
 func makeRelease(out io.Writer, o releaseOptions) error {
 	scratch, err := os.MkdirTemp(parentOf(o.out), ".release-")
@@ -41,6 +41,9 @@ func makeRelease(out io.Writer, o releaseOptions) error {
 	}
 	if err = copyFile(o.chart, filepath.Join(scratch, filepath.Base(o.chart))); err != nil {
 		return fmt.Errorf("copying the chart, which `make chart` makes: %w", err)
+	}
+	if err = collectPlugin(scratch, o.plugin, o.version); err != nil {
+		return fmt.Errorf("collecting the plugin of kubectl, which `make plugin` makes: %w", err)
 	}
 	notes, err := o.notes(published)
 	if err != nil {
@@ -143,6 +146,8 @@ func (o releaseOptions) notes(published []string) ([]byte, error) {
 		as, digest, _ := strings.Cut(image, " ")
 		fmt.Fprintf(text, "| %s | `%s` |\n", as, digest)
 	}
+	text.WriteString("\n## The plugin of kubectl\n\n    kubectl krew install --manifest=windows.yaml --archive=<archive of your platform>\n\n" +
+		"docs/plugin.md has the rest.\n")
 	text.WriteString("\n## Programs of nodes\n\n| Program | Version | Source |\n| --- | --- | --- |\n")
 	for _, f := range opened.Manifest().Files {
 		fmt.Fprintf(text, "| %s | %s | %s |\n", f.Name, f.Version, f.Source)

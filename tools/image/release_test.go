@@ -12,20 +12,28 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// released makes a release of small images, and returns its files by name.
-func released(t *testing.T, chart []byte) map[string]string {
+// parts are small ones of a release.
+func parts(t *testing.T, chart []byte) releaseOptions {
 	t.Helper()
 	s, o := newSource(t), releaseOptions{version: "0.1.0", out: filepath.Join(t.TempDir(), "release")}
 	o.images, o.payload = filepath.Join(t.TempDir(), "image"), s.payload
 	s.build(t, o.images, nil)
 	o.bundle, _ = packBundle(t)
 	o.catalog, _ = packBundle(t)
+	o.plugin = newPlugin(t)
 	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
 	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return o
+}
+
+// released makes a release of them, and returns its files by name.
+func released(t *testing.T, chart []byte) map[string]string {
+	t.Helper()
+	o := parts(t, chart)
 	if err := makeRelease(&bytes.Buffer{}, o); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +59,10 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 		t.Error("two runs differ")
 	}
 	want := []string{"NOTES.md", "bundle.cdx.json", "image-bundle.oci.tar", "image-operator-payload.oci.tar",
-		"operator.cdx.json", "payload.cdx.json", "sha256sums.txt", "wmco-0.1.0.tgz"}
+		"kubectl-windows_darwin_amd64.tar.gz", "kubectl-windows_darwin_arm64.tar.gz",
+		"kubectl-windows_linux_amd64.tar.gz", "kubectl-windows_linux_arm64.tar.gz",
+		"kubectl-windows_windows_amd64.zip", "kubectl-windows_windows_arm64.zip",
+		"operator.cdx.json", "payload.cdx.json", "plugin.cdx.json", "sha256sums.txt", "windows.yaml", "wmco-0.1.0.tgz"}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("the release has %v", got)
 	}
