@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"context"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -68,10 +67,9 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 				m.SetForeignPort(4711, "other.exe")
 				return 4711
 			},
-			CreateNetwork: func(t *testing.T, name string, subnet netip.Prefix) {
-				t.Helper()
-				_, err := m.CreateHNSNetwork(winos.HNSNetwork{Name: name, Subnet: subnet})
-				noError(t, err)
+			CreateNetwork: func(_ *testing.T, network winos.HNSNetwork) error {
+				_, err := m.AddHNSNetwork(network)
+				return err
 			},
 			AppendAs: func(t *testing.T, path string) func(string) {
 				t.Helper()

@@ -2,17 +2,20 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// hns is the host network service. Its networks outlive a reboot.
+// hns is the host network service. Its networks outlive a reboot, but for those with a VNI: who makes
+// such a one has it end with the boot, see https://github.com/flannel-io/flannel/pull/1140.
 type hns struct {
 	mu       sync.Mutex
 	networks map[string]*network
 	fault    error
+	pid      uint32
 }
 
 type network struct {
@@ -20,12 +23,36 @@ type network struct {
 	endpoints map[string]netip.Addr
 }
 
-func newHNS() *hns { return &hns{networks: map[string]*network{}} }
+// firstHNS is the process of the service when the machine is made; Windows counts in fours.
+const firstHNS = 1096
+
+func newHNS() *hns { return &hns{networks: map[string]*network{}, pid: firstHNS} }
 
 func (h *hns) setFault(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = err
+}
+
+// HNSProcess is the process of the host network service.
+func (m *Machine) HNSProcess() uint32 {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	return m.hns.pid
+}
+
+// RestartHNS has the host network service end, and Windows start it again. Its networks stay.
+func (m *Machine) RestartHNS() {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	m.hns.pid += 4
+}
+
+// boot removes what does not outlive it.
+func (h *hns) boot() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.networks, func(_ string, n *network) bool { return n.VNI != 0 })
 }
 
 func (h *hns) find(name string) (*network, error) {
@@ -86,23 +113,63 @@ func (h *hns) endpoint(networkName, name string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("endpoint %s: network %s has no free address", name, networkName)
 }
 
-// CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as
-// the hybrid overlay does. An empty ID and management address are filled in. It answers
-// winos.ErrUnsupported while the Containers feature is not enabled.
+// VNIs that Windows takes, see
+// https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
+const lowestVNI, highestVNI = 4096, 16_777_214
+
+// refuses says why a network can't be made, or changed.
 //
-// Two networks can't have the same addresses. Whether the real one takes a second overlay network
-// of the same prefix was never tried: nothing of ours may need it.
+// Two networks can't have the same addresses or VNI. Whether the real one takes a second overlay
+// network of the same prefix was never tried: nothing of ours may need it.
+func (h *hns) refuses(n winos.HNSNetwork) error {
+	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
+		return fmt.Errorf("creating network %s: %s is no IPv4 subnet", n.Name, n.Subnet)
+	}
+	if n.VNI != 0 && (n.VNI < lowestVNI || n.VNI > highestVNI) {
+		return fmt.Errorf("creating network %s: VNI %d is not from %d to %d", n.Name, n.VNI, lowestVNI, highestVNI)
+	}
+	for name, other := range h.networks {
+		switch {
+		case name == n.Name:
+		case other.Subnet.Overlaps(n.Subnet):
+			return fmt.Errorf("creating network %s: network %s has addresses of %s", n.Name, name, n.Subnet)
+		case n.VNI != 0 && n.VNI == other.VNI:
+			return fmt.Errorf("creating network %s: network %s has VNI %d", n.Name, name, n.VNI)
+		}
+	}
+	return nil
+}
+
+// AddHNSNetwork makes a network of the host network service, which refuses a name that is taken.
+// Otherwise it is CreateHNSNetwork.
+func (m *Machine) AddHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	if _, exists := m.hns.networks[n.Name]; exists {
+		return winos.HNSNetwork{}, fmt.Errorf("creating network %s: a network with this name already exists", n.Name)
+	}
+	return m.makeHNSNetwork(n)
+}
+
+// CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as
+// the hybrid overlay does by removing it first. An empty ID and management address are filled in. It
+// answers winos.ErrUnsupported while the Containers feature is not enabled.
 func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	return m.makeHNSNetwork(n)
+}
+
+// makeHNSNetwork needs the lock.
+func (m *Machine) makeHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if err := m.hnsReady(); err != nil {
 		return winos.HNSNetwork{}, err
 	}
-	if !n.Subnet.Addr().Is4() {
-		return winos.HNSNetwork{}, fmt.Errorf("creating network %s: %s is no IPv4 subnet", n.Name, n.Subnet)
-	}
-	m.hns.mu.Lock()
-	defer m.hns.mu.Unlock()
 	if m.hns.fault != nil {
 		return winos.HNSNetwork{}, m.hns.fault
+	}
+	if err := m.hns.refuses(n); err != nil {
+		return winos.HNSNetwork{}, err
 	}
 	old, exists := m.hns.networks[n.Name]
 	if exists && n.ID == "" {
@@ -113,12 +180,6 @@ func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error)
 	}
 	if !n.ManagementIP.IsValid() {
 		n.ManagementIP = m.address
-	}
-	for name, other := range m.hns.networks {
-		if name != n.Name && other.Subnet.Overlaps(n.Subnet) {
-			return winos.HNSNetwork{}, fmt.Errorf("creating network %s: network %s has addresses of %s", n.Name, name,
-				n.Subnet)
-		}
 	}
 	endpoints := map[string]netip.Addr{}
 	if exists && old.Subnet == n.Subnet {

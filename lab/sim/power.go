@@ -187,6 +187,7 @@ func (m *Machine) turnOn() {
 	}
 	m.system.boot()
 	m.volume.boot()
+	m.hns.boot()
 	if m.power.boot().ID != "" {
 		m.routes.lose()
 	}

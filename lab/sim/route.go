@@ -81,6 +81,25 @@ func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
+// Table has the default route, where there is one, and those that were added.
+func (f routesFace) Table(ctx context.Context) ([]winos.Route, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	if f.m.knobs.hasNoRoute() {
+		return nil, nil
+	}
+	const card = "Ethernet"
+	gateway := netip.AddrFrom4([4]byte{10, 0, 0, 1})
+	table := []winos.Route{{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: gateway,
+		Interface: card, Metric: 25}}
+	for _, to := range slices.SortedFunc(maps.Keys(f.m.Routes()), netip.Addr.Compare) {
+		table = append(table, winos.Route{Destination: netip.PrefixFrom(to, to.BitLen()), NextHop: gateway,
+			Interface: card, Metric: 25})
+	}
+	return table, nil
+}
+
 func (f routesFace) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
 	if err := f.change(ctx); err != nil {
 		return false, err

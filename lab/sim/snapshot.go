@@ -131,7 +131,8 @@ func (h *hns) snapshot(s Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, n := range h.networks {
-		s["network "+name] = fmt.Sprintf("%s management %s endpoints %v", n.Subnet, n.ManagementIP, n.endpoints)
+		s["network "+name] = fmt.Sprintf("%s VNI %d management %s endpoints %v", n.Subnet, n.VNI, n.ManagementIP,
+			n.endpoints)
 	}
 }
 

@@ -54,6 +54,20 @@ func (k *Applier) Glance(ctx context.Context) bool {
 	return len(plan.Diff(k.last, have, k.state.State).Steps) > 0
 }
 
+// Differences are the steps that would be taken now for the last pass's target, as far as Glance sees,
+// also those that are held back. It changes nothing.
+func (k *Applier) Differences(ctx context.Context) []plan.Step {
+	have, err := k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
+		digest, access := k.digests.glance(path)
+		return digest, access, nil
+	})
+	if err != nil {
+		return nil
+	}
+	have.Held = nil
+	return plan.Diff(k.last, have, k.state.State).Steps
+}
+
 // look asks the host for what the target and the state file name. digest says what a file holds.
 func (k *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {

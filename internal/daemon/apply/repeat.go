@@ -49,9 +49,10 @@ type fight struct {
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
-// took notes a step. Starts and stops are left out: lives knows more about those.
+// took notes a step. Starts and stops are left out: lives knows more about those. So are networks of pods:
+// a service of ours made each that is removed, for a revision that did not hold.
 func (r *repeats) took(step plan.Step) {
-	if step.Kind == plan.StartService || step.Kind == plan.StopService {
+	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {
 		return
 	}
 	about := subject{step.Kind, step.Name}

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -20,8 +21,11 @@ const podSubnet = "10.132.1.0/24"
 func maker(ctx context.Context, p *sim.Process) int {
 	name, err := winos.ReadFile(p.Host.Files, contract.PathFlannelConfig)
 	if err == nil {
-		_, err = p.MakeNetwork(winos.HNSNetwork{Name: string(name), Subnet: netip.MustParsePrefix(podSubnet)})
-		if err != nil {
+		network := winos.HNSNetwork{Name: string(name), Subnet: netip.MustParsePrefix(podSubnet)}
+		if _, err = fmt.Sscanf(network.Name, "flannel.%d", &network.VNI); err != nil {
+			return 1
+		}
+		if _, err = p.MakeNetwork(network); err != nil {
 			return 1
 		}
 	}
@@ -80,6 +84,50 @@ func TestTheNetworkOfARevisionThatFailedGoesToo(t *testing.T) {
 		pass(5 * time.Minute)
 		r.expectStatus(t, first, "")
 		r.expectNetworks(t, "flannel.4096")
+	})
+}
+
+// Each try of a revision makes its network, and each return removes it. Nobody else has a part in that, and
+// the removal is not put off, since both networks have the same addresses.
+func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.publish(t, onNetwork("flannel.4096"))
+		next := r.publish(t, onNetwork("flannel.4097"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, first)
+		pass(5 * time.Minute)
+		for range 5 {
+			r.broken.Store(true)
+			r.annotate(t, contract.DesiredRevisionAnnotation, next)
+			pass(time.Minute)
+			r.broken.Store(false)
+			pass(10 * time.Second)
+			r.annotate(t, contract.DesiredRevisionAnnotation, first)
+			pass(5 * time.Minute) // ends of services are counted for as long
+			r.expectStatus(t, first, "")
+			r.expectNetworks(t, "flannel.4096")
+		}
+	})
+}
+
+// flannel's network ends with the boot. flanneld makes the next, on which the daemon has its address again.
+func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		version := r.publish(t, onNetwork("flannel.4096"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		pass(5 * time.Minute)
+		r.expectStatus(t, version, "")
+		before := r.HNSNetworks()
+		r.stopDaemon()
+		reboot(t, r)
+		r.start(t, nil)
+		pass(5 * time.Minute)
+		r.expectStatus(t, version, "")
+		r.expectNetworks(t, "flannel.4096")
+		if now := r.HNSNetworks(); now[0].ID == before[0].ID || now[0].VNI != 4096 {
+			t.Errorf("the networks were %+v and are %+v", before, now)
+		}
 	})
 }
 

@@ -25,10 +25,10 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 		if err != nil {
 			return HNSNetwork{}, err
 		}
-		var subnets []string
+		var subnets []hnsSubnet
 		for _, ipam := range raw.Ipams {
 			for _, subnet := range ipam.Subnets {
-				subnets = append(subnets, subnet.IpAddressPrefix)
+				subnets = append(subnets, hnsSubnet{prefix: subnet.IpAddressPrefix, policies: subnet.Policies})
 			}
 		}
 		return describeHNS(raw.Id, raw.Name, subnets, older.ManagementIP), nil

@@ -103,6 +103,7 @@ type noRoutes struct{}
 var _ Routes = noRoutes{}
 
 func (noRoutes) Addresses(context.Context) ([]netip.Addr, error)  { return nil, ErrUnsupported }
+func (noRoutes) Table(context.Context) ([]Route, error)           { return nil, ErrUnsupported }
 func (noRoutes) Ensure(context.Context, netip.Addr) (bool, error) { return false, ErrUnsupported }
 func (noRoutes) Remove(context.Context, netip.Addr) error         { return ErrUnsupported }
 

@@ -31,6 +31,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 	_, listener := host.Network.Listen(ctx, 1)
 	_, conn := host.Network.Dial(ctx, netip.AddrPort{})
 	_, addresses := host.Routes.Addresses(ctx)
+	_, table := host.Routes.Table(ctx)
 	_, route := host.Routes.Ensure(ctx, netip.Addr{})
 	_, sealed := host.Secrets.Seal(ctx, nil, "x")
 	_, plain := host.Secrets.Unseal(ctx, nil, "x")
@@ -53,7 +54,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 		"Network.EnsureEndpoint":   endpoint,
 		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"), "Network.Listen": listener,
 		"Network.Dial":     conn,
-		"Routes.Addresses": addresses, "Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
+		"Routes.Addresses": addresses, "Routes.Table": table, "Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
 		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`),
 		"Logs.Empty": host.Logs.Empty(`C:\x`),
 	} {

@@ -2,6 +2,7 @@ package winos
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 )
@@ -87,4 +88,19 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 		return r.Destination == single && r.Interface == way.Interface && r.Connected
 	})
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
+}
+
+// shown is a table as others see it, those to the widest destination first.
+func shown(table []route, name func(index uint32) string) []Route {
+	all := make([]Route, 0, len(table))
+	for _, r := range table {
+		metric := uint32(min(r.cost(), math.MaxUint32)) //nolint:gosec // it is bounded
+		all = append(all, Route{Destination: r.Destination, NextHop: r.NextHop, Interface: name(r.Interface),
+			Metric: metric})
+	}
+	slices.SortStableFunc(all, func(a, b Route) int {
+		return cmp.Or(cmp.Compare(a.Destination.Bits(), b.Destination.Bits()),
+			a.Destination.Addr().Compare(b.Destination.Addr()), cmp.Compare(a.Metric, b.Metric))
+	})
+	return all
 }

@@ -1,8 +1,10 @@
 package winos
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -129,5 +131,25 @@ func TestGatewaysAreTheConnectedInterfacesWithADefaultRoute(t *testing.T) {
 	}
 	if got := gateways(table); !slices.Equal(got, []uint32{7, 3}) {
 		t.Errorf("gateways are %v", got)
+	}
+}
+
+func TestATableIsShownWithTheWidestDestinationFirst(t *testing.T) {
+	t.Parallel()
+	hop := netip.MustParseAddr("10.0.0.1")
+	table := []route{
+		{Destination: netip.MustParsePrefix("169.254.169.254/32"), NextHop: hop, Interface: 2, Metric: 1},
+		{Destination: netip.MustParsePrefix("10.0.0.0/24"), Interface: 2, Metric: 1 << 31, InterfaceMetric: 1 << 31},
+		{Destination: netip.MustParsePrefix("0.0.0.0/0"), NextHop: hop, Interface: 2, Metric: 20, InterfaceMetric: 5},
+		{Destination: netip.MustParsePrefix("0.0.0.0/0"), NextHop: hop, Interface: 3, Metric: 5},
+	}
+	var got []string
+	for _, r := range shown(table, func(index uint32) string { return "card" + strconv.Itoa(int(index)) }) {
+		got = append(got, fmt.Sprint(r.Destination, " ", r.Interface, " ", r.Metric))
+	}
+	want := []string{"0.0.0.0/0 card3 5", "0.0.0.0/0 card2 25", "10.0.0.0/24 card2 4294967295",
+		"169.254.169.254/32 card2 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -36,6 +36,21 @@ func (routing) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
+func (routing) Table(ctx context.Context) ([]Route, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	cards, err := networkCards()
+	if err != nil {
+		return nil, err
+	}
+	table, err := routes(cards)
+	if err != nil {
+		return nil, err
+	}
+	return shown(table, func(index uint32) string { return cards[index].name }), nil
+}
+
 // Ensure adds a row by
 // https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2.
 // Such rows live until the next boot, or until their interface goes.

@@ -238,6 +238,8 @@ type HNSNetwork struct {
 	ID, Name     string
 	Subnet       netip.Prefix
 	ManagementIP netip.Addr
+	// VNI is the number that an overlay network has in VXLAN; 0 where HNS tells none.
+	VNI uint32
 }
 
 // Network is the machine's network. Methods about HNS answer ErrUnsupported where it is absent.
@@ -262,11 +264,24 @@ type Network interface {
 	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 }
 
-// Routes is the routing table of IPv4, as far as single addresses go.
+// Route is one row of the routing table.
+type Route struct {
+	Destination netip.Prefix
+	// NextHop is unspecified where the destination is on the link.
+	NextHop netip.Addr
+	// Interface is its name, as Windows shows it.
+	Interface string
+	// Metric is the sum of those of route and interface, which is what Windows compares.
+	Metric uint32
+}
+
+// Routes is the routing table of IPv4. It changes routes to single addresses only.
 type Routes interface {
 	// Addresses lists the IPv4 addresses of the machine's interfaces, without those that Windows
 	// does not use yet.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
+	// Table lists the routes of interfaces that are there, those to the widest destination first.
+	Table(ctx context.Context) ([]Route, error)
 	// Ensure has packets for one address leave the way that the default route takes, unless they do
 	// already. Such a route does not outlive a reboot, and network changes may take it away. added
 	// says whether it was missing. ErrNotFound means that there is no default route.

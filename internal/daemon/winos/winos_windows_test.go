@@ -1,17 +1,22 @@
 package winos_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Microsoft/hcsshim"
+	"github.com/Microsoft/hcsshim/hcn"
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
 
@@ -37,13 +42,117 @@ func TestConformance(t *testing.T) {
 }
 
 // createNetwork makes an HNS network in the stand-in of the lab's Wine hosts. On Windows it would
-// take over a network card.
-func createNetwork(t *testing.T, name string, subnet netip.Prefix) {
+// take over a network card. A network without a VNI is made by the older interface.
+func createNetwork(t *testing.T, network winos.HNSNetwork) error {
 	t.Helper()
-	subnets := []hcsshim.Subnet{{AddressPrefix: subnet.String(),
-		GatewayAddress: subnet.Masked().Addr().Next().String()}}
-	if _, err := (&hcsshim.HNSNetwork{Name: name, Type: "Overlay", Subnets: subnets}).Create(); err != nil {
-		t.Fatal(err)
+	gateway := network.Subnet.Masked().Addr().Next().String()
+	if network.VNI != 0 {
+		return createOverlay(network, gateway)
+	}
+	_, err := (&hcsshim.HNSNetwork{Name: network.Name, Type: "Overlay", Subnets: []hcsshim.Subnet{{
+		AddressPrefix: network.Subnet.String(), GatewayAddress: gateway}}}).Create()
+	return err
+}
+
+// createOverlay makes the calls that flanneld makes for its own network and for the part of another
+// node.
+func createOverlay(network winos.HNSNetwork, gateway string) error {
+	if err := hcn.RemoteSubnetSupported(); err != nil {
+		return err
+	}
+	made, err := (&hcn.HostComputeNetwork{Name: network.Name, Type: hcn.Overlay, Flags: hcn.EnableNonPersistent,
+		SchemaVersion: hcn.V2SchemaVersion(), Ipams: []hcn.Ipam{{Type: "Static", Subnets: []hcn.Subnet{{
+			IpAddressPrefix: network.Subnet.String(),
+			Routes:          []hcn.Route{{NextHop: gateway, DestinationPrefix: "0.0.0.0/0"}},
+			Policies: []json.RawMessage{raw(hcn.SubnetPolicy{Type: hcn.VSID,
+				Settings: raw(hcn.VsidPolicySetting{IsolationId: network.VNI})})},
+		}}}}}).Create()
+	if err != nil {
+		return err
+	}
+	if made, err = hcn.GetNetworkByID(made.Id); err != nil {
+		return err
+	}
+	if err = expectPolicies(made.Policies); err != nil {
+		return err
+	}
+	other := hcn.PolicyNetworkRequest{Policies: []hcn.NetworkPolicy{{Type: hcn.RemoteSubnetRoute,
+		Settings: raw(hcn.RemoteSubnetRoutePolicySetting{IsolationId: uint16(min(network.VNI, 1<<16-1)),
+			ProviderAddress: "10.0.0.99", DestinationPrefix: "10.244.99.0/24",
+			DistributedRouterMacAddress: "00:15:5d:00:00:01"})}}}
+	return errors.Join(made.AddPolicy(other), made.RemovePolicy(other), made.AddPolicy(hcn.PolicyNetworkRequest{
+		Policies: []hcn.NetworkPolicy{{Type: hcn.HostRoute, Settings: raw(struct{}{})}}}))
+}
+
+// expectPolicies reads what flanneld reads of its network: the address of the host, and that of the
+// distributed router.
+func expectPolicies(policies []hcn.NetworkPolicy) error {
+	var provider hcn.ProviderAddressEndpointPolicySetting
+	var router hcn.DrMacAddressNetworkPolicySetting
+	for _, policy := range policies {
+		var err error
+		switch policy.Type {
+		case hcn.ProviderAddress:
+			err = json.Unmarshal(policy.Settings, &provider)
+		case hcn.DrMacAddress:
+			err = json.Unmarshal(policy.Settings, &router)
+		default:
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := netip.ParseAddr(provider.ProviderAddress)
+	_, errRouter := net.ParseMAC(router.Address)
+	return errors.Join(err, errRouter)
+}
+
+// raw writes a part of a document of HNS.
+func raw(object any) json.RawMessage {
+	text, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // all of them are Microsoft's own
+	}
+	return text
+}
+
+// overlay, as the first argument, has the test service make a network of a name, a subnet and VNI
+// 4096 as flanneld does, and end.
+const overlay = "overlay"
+
+// The network is HNS's: neither flanneld nor the daemon has to go on for it to stay.
+func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
+	if !onWine() {
+		t.Skip("on Windows it would take over a network card")
+	}
+	if why, cannot := wineCannot()[winostest.HNS]; cannot {
+		t.Skip(why)
+	}
+	path := newDir(t) + `\makes.exe`
+	installService(t, path)
+	const name, subnet = "wmcotest-overlay.4096", "10.244.7.0/24"
+	network := winos.New().Network
+	t.Cleanup(func() {
+		if err := network.RemoveHNSNetwork(context.WithoutCancel(t.Context()), name); err != nil {
+			t.Error(err)
+		}
+	})
+	if output, err := exec.CommandContext(t.Context(), path, overlay, name, subnet).CombinedOutput(); err != nil {
+		t.Fatalf("making it: %v\n%s", err, output)
+	}
+	found, err := network.HNSNetwork(t.Context(), name)
+	if err != nil || found.VNI != 4096 || found.Subnet.String() != subnet || !found.ManagementIP.Is4() {
+		t.Errorf("the network is %+v: %v", found, err)
+	}
+	address, err := network.EnsureEndpoint(t.Context(), name, "VIPEndpoint")
+	if err != nil || !found.Subnet.Contains(address) {
+		t.Errorf("its endpoint has %v: %v", address, err)
+	}
+	if err = exec.CommandContext(t.Context(), path, overlay, name, subnet).Run(); err == nil {
+		t.Error("another process makes it once more")
+	}
+	if again, err := network.HNSNetwork(t.Context(), name); err != nil || again != found {
+		t.Errorf("the network is %+v, and was %+v: %v", again, found, err)
 	}
 }
 
@@ -106,6 +215,14 @@ func installService(t *testing.T, path string) {
 }
 
 func serve(args []string) error {
+	if len(args) == 3 && args[0] == overlay {
+		subnet, err := netip.ParsePrefix(args[2])
+		if err != nil {
+			return err
+		}
+		return createOverlay(winos.HNSNetwork{Name: args[1], Subnet: subnet, VNI: 4096},
+			subnet.Masked().Addr().Next().String())
+	}
 	switch strings.Join(args, " ") {
 	case stay:
 		<-time.After(time.Hour)

@@ -79,6 +79,9 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 		states = append(states, sample{label + `,state="running"`, running},
 			sample{label + `,state="stopped"`, 1 - running})
 	}
+	// The host network service is Windows' own.
+	infos = append(infos, sample{fmt.Sprintf(`name="hns",process_id="%d"`, m.Machine.HNSProcess()), 1})
+	states = append(states, sample{`name="hns",state="running"`, 1}, sample{`name="hns",state="stopped"`, 0})
 	gauge("windows_service_info", infos...)
 	gauge("windows_service_state", states...)
 }

@@ -167,7 +167,7 @@ func (f *flanneld) join(ctx context.Context, conf flannelConf, address netip.Add
 	if err != nil {
 		return fmt.Errorf("failed to acquire lease: %w", err)
 	}
-	if err = f.ensureNetwork(ctx, conf.Backend.Name, subnet, address); err != nil {
+	if err = f.ensureNetwork(ctx, conf, subnet, address); err != nil {
 		return fmt.Errorf("failed to create VXLAN network: %w", err)
 	}
 	if _, err = f.acquire(ctx, conf, address, gatewayMAC(f.node)); err != nil {
@@ -225,7 +225,9 @@ func (f *flanneld) acquire(ctx context.Context, conf flannelConf, address netip.
 	return subnet, err
 }
 
-func (f *flanneld) ensureNetwork(ctx context.Context, name string, subnet netip.Prefix, address netip.Addr) error {
+// ensureNetwork takes a network of its name and subnet as it is, whatever its VNI, as the real one does.
+func (f *flanneld) ensureNetwork(ctx context.Context, conf flannelConf, subnet netip.Prefix, address netip.Addr) error {
+	name := conf.Backend.Name
 	found, err := f.Host.Network.HNSNetwork(ctx, name)
 	if err == nil && found.Subnet == subnet {
 		f.log.Info("found existing HostComputeNetwork", "network", name)
@@ -234,7 +236,8 @@ func (f *flanneld) ensureNetwork(ctx context.Context, name string, subnet netip.
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return err
 	}
-	made, err := f.MakeNetwork(winos.HNSNetwork{Name: name, Subnet: subnet, ManagementIP: address})
+	made, err := f.MakeNetwork(winos.HNSNetwork{Name: name, Subnet: subnet, ManagementIP: address,
+		VNI: uint32(conf.Backend.VNI)})
 	if err == nil {
 		f.log.Info("created HostComputeNetwork", "network", made.Name, "subnet", made.Subnet.String())
 	}

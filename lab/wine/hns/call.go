@@ -3,6 +3,7 @@ package hns
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"strings"
 )
 
@@ -12,9 +13,31 @@ const (
 	ok              uint32 = 0
 	networkNotFound uint32 = 0x803B0001 // HCN_E_NETWORK_NOT_FOUND
 	pointNotFound   uint32 = 0x803B0002 // HCN_E_ENDPOINT_NOT_FOUND
+	policyNotFound  uint32 = 0x803B0008 // HCN_E_POLICY_NOT_FOUND
+	invalidNetwork  uint32 = 0x803B000A // HCN_E_INVALID_NETWORK
+	invalidPolicy   uint32 = 0x803B000D // HCN_E_INVALID_POLICY
+	networkExists   uint32 = 0x803B0010 // HCN_E_NETWORK_ALREADY_EXISTS
+	invalidJSON     uint32 = 0x803B001B // HCN_E_INVALID_JSON
+	invalidSubnet   uint32 = 0x803B0032 // HCN_E_INVALID_SUBNET
 	notImplemented  uint32 = 0x80004001 // E_NOTIMPL
 	failed          uint32 = 0x80004005 // E_FAIL
 )
+
+// refusal is an error that has a code of Windows.
+type refusal struct {
+	code uint32
+	text string
+}
+
+func (r refusal) Error() string { return r.text }
+
+// refused gives the result of a call that failed, and what the newer interface says of it.
+func refused(err error) (uint32, string) {
+	r := refusal{code: failed, text: err.Error()}
+	errors.As(err, &r)
+	_, text := encoded(object{"Success": false, "Error": err.Error(), "ErrorCode": r.code})
+	return r.code, text
+}
 
 // Answer answers one message of our DLLs: the name of the function and its arguments, each ended by
 // a zero byte. The answer is the function's HRESULT, little-endian, and a text.
@@ -46,6 +69,10 @@ func (s *Service) call(function string, arguments []string) (result uint32, text
 			return networkNotFound, ""
 		}
 		return encoded(newer(n))
+	case "HcnCreateNetwork":
+		return s.createNetwork(argument(1))
+	case "HcnModifyNetwork":
+		return s.modifyNetwork(argument(0), argument(1))
 	case "HcnOpenEndpoint", "HcnQueryEndpointProperties":
 		at, found := s.endpoint(argument(0))
 		if !found {
@@ -80,6 +107,38 @@ func filter(query string) (map[string]string, error) {
 	}
 	wanted := map[string]string{}
 	return wanted, json.Unmarshal([]byte(outer.Filter), &wanted)
+}
+
+// createNetwork answers with the identifier of the network. It is always a new one, since hcsshim
+// leaves that to HNS.
+func (s *Service) createNetwork(settings string) (uint32, string) {
+	wanted, err := parseNewer([]byte(settings))
+	if err != nil {
+		return refused(err)
+	}
+	made, err := s.addNetwork(wanted)
+	if err != nil {
+		return refused(err)
+	}
+	return ok, made.ID
+}
+
+// modifyNetwork adds policies to a network, or takes them away.
+func (s *Service) modifyNetwork(id, settings string) (uint32, string) {
+	var wanted struct {
+		ResourceType, RequestType string
+		Settings                  struct{ Policies []json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(settings), &wanted); err != nil {
+		return refused(refusal{invalidJSON, "reading what to modify: " + err.Error()})
+	}
+	if wanted.ResourceType != "Policy" || wanted.RequestType != "Add" && wanted.RequestType != "Remove" {
+		return refused(refusal{notImplemented, wanted.RequestType + " " + wanted.ResourceType + " is not played"})
+	}
+	if err := s.changePolicies(id, wanted.RequestType == "Add", wanted.Settings.Policies); err != nil {
+		return refused(err)
+	}
+	return ok, ""
 }
 
 func (s *Service) enumerateNetworks(query string) (uint32, string) {

@@ -12,12 +12,67 @@ import (
 
 type object map[string]any
 
+// nonPersistent is the flag of a network that ends with the boot.
+const nonPersistent = 8
+
 // newer is a network in the form of computenetwork.dll.
 func newer(n network) object {
-	return object{
-		"ID": n.ID, "Name": n.Name, "Type": n.Type, "SchemaVersion": object{"Major": 2, "Minor": 0},
-		"Ipams": []object{{"Type": "Static", "Subnets": []object{{"IpAddressPrefix": n.Subnet.String()}}}},
+	subnet := object{"IpAddressPrefix": n.Subnet.String(), "Routes": []object{
+		{"NextHop": n.Subnet.Addr().Next().String(), "DestinationPrefix": "0.0.0.0/0"}}}
+	if n.VNI != 0 {
+		subnet["Policies"] = []object{{"Type": "VSID", "Settings": object{"IsolationId": n.VNI}}}
 	}
+	policies := []any{}
+	if n.overlay() {
+		policies = append(policies,
+			object{"Type": "ProviderAddress", "Settings": object{"ProviderAddress": n.ManagementIP.String()}},
+			object{"Type": "DrMacAddress", "Settings": object{"Address": n.RouterMAC}})
+	}
+	for _, policy := range n.Policies {
+		policies = append(policies, policy)
+	}
+	flags := 0
+	if n.Fleeting {
+		flags = nonPersistent
+	}
+	return object{
+		"ID": n.ID, "Name": n.Name, "Type": n.Type, "Flags": flags, "Policies": policies,
+		"SchemaVersion": object{"Major": 2, "Minor": 0},
+		"Ipams":         []object{{"Type": "Static", "Subnets": []object{subnet}}},
+	}
+}
+
+// parseNewer reads a network that is to be made, in the form of computenetwork.dll. Policies of the
+// network itself, such as the name of its card, are accepted and left out.
+func parseNewer(settings []byte) (network, error) {
+	var wanted struct {
+		Name, Type string
+		Flags      uint32
+		Ipams      []struct {
+			Subnets []struct {
+				IPAddressPrefix netip.Prefix
+				Policies        []struct {
+					Type     string
+					Settings struct{ IsolationID uint32 }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(settings, &wanted); err != nil {
+		return network{}, refusal{invalidJSON, "reading the network: " + err.Error()}
+	}
+	if len(wanted.Ipams) != 1 || len(wanted.Ipams[0].Subnets) != 1 {
+		return network{}, refusal{invalidNetwork, "network " + wanted.Name + " has not one subnet, as is played"}
+	}
+	subnet := wanted.Ipams[0].Subnets[0]
+	n := network{Name: wanted.Name, Type: wanted.Type, Subnet: subnet.IPAddressPrefix,
+		Fleeting: wanted.Flags&nonPersistent != 0}
+	for _, policy := range subnet.Policies {
+		if policy.Type == "VSID" {
+			n.Tagged, n.VNI = true, policy.Settings.IsolationID
+		}
+	}
+	return n, nil
 }
 
 func (s *Service) newerEndpoint(e endpoint) object {
@@ -30,9 +85,13 @@ func (s *Service) newerEndpoint(e endpoint) object {
 
 // older is a network in the form of vmcompute.dll.
 func older(n network) object {
+	subnet := object{"AddressPrefix": n.Subnet.String(), "GatewayAddress": n.Subnet.Addr().Next().String()}
+	if n.VNI != 0 {
+		subnet["Policies"] = []object{{"Type": "VSID", "VSID": n.VNI}}
+	}
 	return object{
 		"ID": n.ID, "Name": n.Name, "Type": n.Type, "ManagementIP": n.ManagementIP.String(),
-		"Subnets": []object{{"AddressPrefix": n.Subnet.String(), "GatewayAddress": n.Subnet.Addr().Next().String()}},
+		"Subnets": []object{subnet},
 	}
 }
 
@@ -48,10 +107,12 @@ func (s *Service) olderEndpoint(e endpoint) object {
 // rest answers a call of the older interface. Failures are told in the answer.
 func (s *Service) rest(method, path, request string) string {
 	output, err := s.serve(method, strings.Split(strings.Trim(path, "/"), "/"), []byte(request))
-	answer := object{"Success": err == nil}
 	if err != nil {
-		answer["Error"] = err.Error()
-	} else if output != nil {
+		_, text := refused(err)
+		return text
+	}
+	answer := object{"Success": true}
+	if output != nil {
 		answer["Output"] = output
 	}
 	_, text := encoded(answer)
@@ -62,6 +123,8 @@ func (s *Service) serve(method string, path []string, request []byte) (any, erro
 	switch {
 	case len(path) == 1:
 		return s.serveAll(method+" "+path[0], request)
+	case method == "GET" && strings.Join(path, "/") == "globals/version":
+		return object{"Major": 11, "Minor": 10}, nil // of Windows 10.0.19041: https://github.com/microsoft/hcsshim/pull/1003
 	case len(path) == 2 && method == "DELETE" && path[0] == "networks":
 		return none(s.removeNetwork(path[1]))
 	case len(path) == 2 && method == "DELETE" && path[0] == "endpoints":
@@ -104,7 +167,13 @@ func none(found bool, err error) (any, error) {
 func (s *Service) postNetwork(request []byte) (any, error) {
 	var wanted struct {
 		Name, Type string
-		Subnets    []struct{ AddressPrefix netip.Prefix }
+		Subnets    []struct {
+			AddressPrefix netip.Prefix
+			Policies      []struct {
+				Type string
+				VSID uint32
+			}
+		}
 	}
 	if err := json.Unmarshal(request, &wanted); err != nil {
 		return nil, fmt.Errorf("reading the network: %w", err)
@@ -112,7 +181,13 @@ func (s *Service) postNetwork(request []byte) (any, error) {
 	if len(wanted.Subnets) != 1 {
 		return nil, fmt.Errorf("network %s has %d subnets, where one is played", wanted.Name, len(wanted.Subnets))
 	}
-	made, err := s.addNetwork(network{Name: wanted.Name, Type: wanted.Type, Subnet: wanted.Subnets[0].AddressPrefix})
+	n := network{Name: wanted.Name, Type: wanted.Type, Subnet: wanted.Subnets[0].AddressPrefix}
+	for _, policy := range wanted.Subnets[0].Policies {
+		if policy.Type == "VSID" {
+			n.Tagged, n.VNI = true, policy.VSID
+		}
+	}
+	made, err := s.addNetwork(n)
 	return older(made), err
 }
 

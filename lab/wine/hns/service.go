@@ -22,7 +22,7 @@ type Service struct {
 	state state
 }
 
-// state outlives a boot, as it does on Windows.
+// state is what HNS holds. It outlives a boot, but for networks that are made not to.
 type state struct {
 	Networks  []network
 	Endpoints []endpoint
@@ -32,7 +32,18 @@ type network struct {
 	ID, Name, Type string
 	Subnet         netip.Prefix
 	ManagementIP   netip.Addr
+	// Tagged says that who made the network gave its VNI.
+	Tagged bool
+	VNI    uint32
+	// Fleeting is a network that ends with the boot.
+	Fleeting bool
+	// RouterMAC is the address of its distributed router.
+	RouterMAC string
+	// Policies were added to it, each as it was sent.
+	Policies []json.RawMessage
 }
+
+func (n network) overlay() bool { return strings.EqualFold(n.Type, "Overlay") }
 
 type endpoint struct {
 	ID, Name, Network string
@@ -64,9 +75,20 @@ func New(options Options) (*Service, error) {
 	return s, nil
 }
 
-// save writes the state; the caller holds the lock.
+// save writes what outlives a boot; the caller holds the lock.
 func (s *Service) save() error {
-	content, err := json.Marshal(s.state)
+	var lasting state
+	for _, n := range s.state.Networks {
+		if !n.Fleeting {
+			lasting.Networks = append(lasting.Networks, n)
+		}
+	}
+	for _, e := range s.state.Endpoints {
+		if on, found := s.network(e.Network); found && !on.Fleeting {
+			lasting.Endpoints = append(lasting.Endpoints, e)
+		}
+	}
+	content, err := json.Marshal(lasting)
 	if err != nil {
 		return fmt.Errorf("writing what HNS holds: %w", err)
 	}
@@ -89,18 +111,69 @@ func (s *Service) endpoint(id string) (at int, found bool) {
 	return at, at >= 0
 }
 
-// addNetwork makes a network. Names need not be unique.
-func (s *Service) addNetwork(n network) (network, error) {
-	if !n.Subnet.Addr().Is4() {
-		return n, fmt.Errorf("network %s has no IPv4 subnet", n.Name)
+// VNIs that Windows takes, see
+// https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
+const lowestVNI, highestVNI = 4096, 16_777_214
+
+// refuses says why a network can't be made. With which code Windows refuses a VNI that is too low is
+// not known, nor whether it refuses the VNI and the addresses of another network at all: this does,
+// so that nothing of ours can rely on the opposite.
+func (s *Service) refuses(n network) error {
+	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
+		return refusal{invalidNetwork, "network " + n.Name + " has no IPv4 subnet"}
 	}
-	var err error
+	if n.Tagged && (n.VNI < lowestVNI || n.VNI > highestVNI) {
+		return refusal{invalidPolicy, fmt.Sprintf("network %s has VNI %d, which is not from %d to %d", n.Name, n.VNI,
+			lowestVNI, highestVNI)}
+	}
+	for _, other := range s.state.Networks {
+		switch {
+		case other.Name == n.Name:
+			return refusal{networkExists, "A network with this name already exists."}
+		case n.Tagged && other.VNI == n.VNI:
+			return refusal{invalidPolicy, fmt.Sprintf("network %s has VNI %d, too", other.Name, n.VNI)}
+		case other.Subnet.Overlaps(n.Subnet):
+			return refusal{invalidSubnet, fmt.Sprintf("network %s has addresses of %s", other.Name, n.Subnet)}
+		}
+	}
+	return nil
+}
+
+// addNetwork makes a network.
+func (s *Service) addNetwork(n network) (network, error) {
+	err := s.refuses(n)
+	if err != nil {
+		return n, err
+	}
 	if n.ManagementIP, err = s.management(); err != nil {
 		return n, fmt.Errorf("finding the management address: %w", err)
 	}
 	n.ID, n.Subnet = newID(), n.Subnet.Masked()
+	n.RouterMAC = "00-15-5D-" + strings.ToUpper(n.ID[0:2]+"-"+n.ID[2:4]+"-"+n.ID[4:6])
 	s.state.Networks = append(s.state.Networks, n)
 	return n, s.save()
+}
+
+// changePolicies adds policies to a network, or takes away what was added.
+func (s *Service) changePolicies(id string, add bool, policies []json.RawMessage) error {
+	at := slices.IndexFunc(s.state.Networks, func(n network) bool { return sameID(n.ID, id) })
+	if at < 0 {
+		return refusal{networkNotFound, "the network was not found"}
+	}
+	have := slices.Clone(s.state.Networks[at].Policies)
+	for _, policy := range policies {
+		if add {
+			have = append(have, policy)
+			continue
+		}
+		i := slices.IndexFunc(have, func(p json.RawMessage) bool { return string(p) == string(policy) })
+		if i < 0 {
+			return refusal{policyNotFound, "the policy was not found"}
+		}
+		have = slices.Delete(have, i, i+1)
+	}
+	s.state.Networks[at].Policies = have
+	return s.save()
 }
 
 // removeNetwork takes its endpoints along.

@@ -147,6 +147,55 @@ static HRESULT open_object(const char *function, const GUID *id, void **handle)
     return S_OK;
 }
 
+/* create_object makes an object, of which the service answers with the identifier. What it says of a failure is the caller's. */
+static HRESULT create_object(const char *function, const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
+{
+    struct message m = begin(function);
+    WCHAR *text = NULL, braced[39];
+    GUID *made;
+    HRESULT hr;
+    add_guid(&m, id);
+    add_wide(&m, settings);
+    hr = finish(m, &text);
+    if (FAILED(hr)) {
+        if (error)
+            *error = text;
+        else
+            CoTaskMemFree(text);
+        return hr;
+    }
+    made = HeapAlloc(GetProcessHeap(), 0, sizeof *made);
+    if (made == NULL) {
+        CoTaskMemFree(text);
+        return E_OUTOFMEMORY;
+    }
+    _snwprintf(braced, sizeof braced / sizeof *braced, L"{%ls}", text ? text : L"");
+    braced[38] = 0;
+    hr = CLSIDFromString(braced, made);
+    CoTaskMemFree(text);
+    if (FAILED(hr)) {
+        HeapFree(GetProcessHeap(), 0, made);
+        return hr;
+    }
+    *handle = made;
+    return S_OK;
+}
+
+static HRESULT modify_object(const char *function, void *handle, const WCHAR *settings, WCHAR **error)
+{
+    struct message m = begin(function);
+    WCHAR *text = NULL;
+    HRESULT hr;
+    add_guid(&m, handle);
+    add_wide(&m, settings);
+    hr = finish(m, &text);
+    if (FAILED(hr) && error)
+        *error = text;
+    else
+        CoTaskMemFree(text);
+    return hr;
+}
+
 static HRESULT query_object(const char *function, void *handle, WCHAR **properties)
 {
     struct message m = begin(function);
@@ -207,3 +256,18 @@ static HRESULT delete_object(const char *function, const GUID *id)
 
 OBJECT(Networks, Network)
 OBJECT(Endpoints, Endpoint)
+
+/* Of endpoints these are not needed: whoever makes one here does so by the older interface. */
+EXPORT HRESULT WINAPI HcnCreateNetwork(const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
+{
+    if (error)
+        *error = NULL;
+    return create_object("HcnCreateNetwork", id, settings, handle, error);
+}
+
+EXPORT HRESULT WINAPI HcnModifyNetwork(void *handle, const WCHAR *settings, WCHAR **error)
+{
+    if (error)
+        *error = NULL;
+    return modify_object("HcnModifyNetwork", handle, settings, error);
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -104,9 +105,16 @@ func makeNetwork(wanted winos.HNSNetwork) (winos.HNSNetwork, error) {
 			return winos.HNSNetwork{}, fmt.Errorf("removing the HNS network: %w", err)
 		}
 	}
-	made, err := (&hcsshim.HNSNetwork{Name: wanted.Name, Type: "Overlay", Subnets: []hcsshim.Subnet{{
-		AddressPrefix: wanted.Subnet.String(), GatewayAddress: wanted.Subnet.Masked().Addr().Next().String(),
-	}}}).Create()
+	subnet := hcsshim.Subnet{AddressPrefix: wanted.Subnet.String(),
+		GatewayAddress: wanted.Subnet.Masked().Addr().Next().String()}
+	if wanted.VNI != 0 {
+		policy, err := json.Marshal(hcsshim.VsidPolicy{Type: hcsshim.VSID, VSID: uint(wanted.VNI)})
+		if err != nil {
+			return winos.HNSNetwork{}, fmt.Errorf("writing the HNS network: %w", err)
+		}
+		subnet.Policies = append(subnet.Policies, policy)
+	}
+	made, err := (&hcsshim.HNSNetwork{Name: wanted.Name, Type: "Overlay", Subnets: []hcsshim.Subnet{subnet}}).Create()
 	if err != nil {
 		return winos.HNSNetwork{}, fmt.Errorf("making the HNS network: %w", err)
 	}

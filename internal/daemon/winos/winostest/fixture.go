@@ -7,7 +7,6 @@
 package winostest
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -24,8 +23,9 @@ type Fixture struct {
 	// Listen makes some program listen on a TCP port of its choice until the test ends. nil when
 	// the machine can't.
 	Listen func(t *testing.T) (port int)
-	// CreateNetwork makes an HNS network of that name. nil when the machine can't.
-	CreateNetwork func(t *testing.T, name string, subnet netip.Prefix)
+	// CreateNetwork makes an HNS network of a name, a subnet and, for an overlay in flannel's form,
+	// a VNI, as programs other than ours do, and gives the error of HNS. nil when the machine can't.
+	CreateNetwork func(t *testing.T, network winos.HNSNetwork) error
 	// AppendAs opens a file for appending as programs do, until the test ends, and gives what
 	// writes a line. nil when the machine can't.
 	AppendAs func(t *testing.T, path string) (write func(line string))

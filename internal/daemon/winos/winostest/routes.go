@@ -12,6 +12,7 @@ func routesCases() []testCase {
 	return []testCase{
 		{name: "a route to one address is added once and removed", needs: []Ability{Routing}, run: routesUsed},
 		{name: "the node's address is among the machine's", run: routesAddresses},
+		{name: "the routing table has the default route", run: routesTable},
 		{name: "what is no IPv4 address has no route", run: routesRefused},
 	}
 }
@@ -27,6 +28,11 @@ func routesUsed(m machine) {
 		if added != (n == 0) {
 			t.Errorf("attempt %d: added is %v", n, added)
 		}
+	}
+	single := netip.PrefixFrom(to, to.BitLen())
+	isTo := func(r winos.Route) bool { return r.Destination == single }
+	if table, err := m.Host.Routes.Table(t.Context()); err != nil || !slices.ContainsFunc(table, isTo) {
+		t.Errorf("the table lacks it: %v, %v", table, err)
 	}
 	for range 2 {
 		noError(t, m.Host.Routes.Remove(t.Context(), to))
@@ -54,6 +60,22 @@ func routesAddresses(m machine) {
 		if !ip.Is4() || ip.IsUnspecified() {
 			t.Errorf("%s is among them", ip)
 		}
+	}
+}
+
+func routesTable(m machine) {
+	t := m.t
+	table, err := m.Host.Routes.Table(t.Context())
+	noError(t, err)
+	isDefault := func(r winos.Route) bool {
+		return r.Destination == netip.PrefixFrom(netip.IPv4Unspecified(), 0) && r.Interface != ""
+	}
+	if !slices.ContainsFunc(table, isDefault) {
+		t.Errorf("there is none: %v", table)
+	}
+	widest := func(a, b winos.Route) int { return a.Destination.Bits() - b.Destination.Bits() }
+	if !slices.IsSortedFunc(table, widest) {
+		t.Errorf("it is out of order: %v", table)
 	}
 }
 
