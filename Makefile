@@ -65,12 +65,14 @@ build: ## Build operator, daemon (Windows) and lab into out/bin
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
 
 .PHONY: plugin
-plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with a manifest for Krew (PLUGIN_URL=where the archives will be)
-	@mkdir -p $(OUT)/plugin
-	for os in linux darwin windows; do for arch in amd64 arm64; do \
-	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' \
-	    -o $(OUT)/plugin/kubectl-windows_$${os}_$$arch$$([ $$os = windows ] && echo .exe) ./cmd/kubectl-windows || exit 1; done; done
-	go run ./cmd/krew --dir $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"
+plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with archives and a manifest for Krew (PLUGIN_URL=where the archives will be)
+	go run ./cmd/krew --root $(CURDIR) --out $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"
+
+.PHONY: wmco-e2e
+wmco-e2e: ## Build wmco-e2e, which tries the acceptance list on a cluster of yours, for Linux on amd64 and arm64, into out/e2e
+	@mkdir -p $(OUT)/e2e
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' \
+	  -o $(OUT)/e2e/wmco-e2e_linux_$$arch ./cmd/wmco-e2e || exit 1; done
 
 .PHONY: payload
 payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module, MINORS="1.37 1.36" or all: for other API servers than 1.36)
@@ -104,7 +106,7 @@ fmt: ## Check formatting
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint
 	$(BIN)/golangci-lint run ./...
-	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./lab/wine/...
+	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./internal/daemon/report ./lab/wine/...
 
 .PHONY: windows
 windows: ## Vet and build what runs on Windows, for Windows
@@ -122,7 +124,7 @@ unit: controlplane ## Unit tests and house rules, with the race detector
 
 .PHONY: e2e
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 60m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
@@ -182,12 +184,12 @@ chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repositor
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
 .PHONY: release
-release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir)
-	$(MAKE) image && $(MAKE) chart && $(MAKE) bundle
+release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
+	$(MAKE) image && $(MAKE) chart && $(MAKE) bundle && $(MAKE) plugin
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
-	  --changes $(OUT)/changes.txt --out $(OUT)/release
+	  --plugin $(OUT)/plugin --changes $(OUT)/changes.txt --out $(OUT)/release
 
 .PHONY: bump
 bump: ## Show newer patches of everything that is pinned, with their licences and known vulnerabilities (WRITE=1 takes them, MINOR=1 goes further)

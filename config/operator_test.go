@@ -221,7 +221,8 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 		t.Fatal(err)
 	}
 	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set",
-		Annotations: map[string]string{"machine.openshift.io/vCPU": "2"}}}
+		Annotations: map[string]string{"machine.openshift.io/vCPU": "2", "machine.openshift.io/GPU": "0",
+			"capacity.cluster-autoscaler.kubernetes.io/labels": "a=b"}}}
 	if err = admin.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +255,13 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 			"capacity.cluster-autoscaler.kubernetes.io/labels":"kubernetes.io/os=windows",
 			"capacity.cluster-autoscaler.kubernetes.io/taints":"os=Windows:NoSchedule",
 			"windowsmachineconfig.openshift.io/described":"{}"}}}`: true,
-		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"8"}}}`: true,
+		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":null,"machine.openshift.io/memoryMb":null}}}`: true,
+		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"8"}}}`:                                       true,
 		`{"spec":{"replicas":9}}`: false,
 		`{"spec":{"template":{"spec":{"providerSpec":{"value":{"userDataSecret":{"name":"x"}}}}}}}`: false,
 		`{"metadata":{"annotations":{"machine.openshift.io/exclude-node-draining":""}}}`:            false,
-		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":null}}}`:                           false,
+		`{"metadata":{"annotations":{"machine.openshift.io/GPU":null}}}`:                            false,
+		`{"metadata":{"annotations":{"capacity.cluster-autoscaler.kubernetes.io/labels":null}}}`:    false,
 		`{"metadata":{"labels":{"a":"b"}}}`:                                                         false,
 		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                          false,
 	} {

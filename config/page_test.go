@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
 // triedBy names the tests that do what a command does, by the command's beginning. What begins with
@@ -27,6 +29,8 @@ func triedBy() map[string]string {
 		"make bundle":                     bundle,
 		"kubectl get --raw ":              "TestA38_LogsOfANodeAreReadThroughTheAPIServer",
 		"kubectl windows ":                "TestA75_ThePluginAtAnAPIServer",
+		"wmco-e2e":                        "TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser",
+		"make wmco-e2e":                   "TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser",
 		"make chart":                      "TestA65_TheSameSourceMakesTheSameArchive",
 		"helm ":                           "TestA65_TheChartIsInstalledUpgradedAndRemoved",
 		"go run -C tools/image . verify":  image,
@@ -42,12 +46,15 @@ type command struct{ page, text string }
 var (
 	// starts is the first line of a command, which is indented or in a fence; shells and programs are
 	// those that pages name.
-	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|make|go|ssh|ssh-keygen|scp|kubeadm|curl|` +
-		`skopeo|net|reg|icacls|[A-Z][a-z]+-[A-Z]\w+|ln|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+) |\S+\.exe ).*)$`)
+	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|wmco-e2e|make|go|ssh|ssh-keygen|scp|kubeadm|curl|` +
+		`skopeo|net|reg|icacls|[A-Z][a-z]+-[A-Z]\w+|ln|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+)(?: |$)|\S+\.exe(?: |$)).*)$`)
 	comment = regexp.MustCompile(`\s+# .*$`)
 	blank   = regexp.MustCompile(`<[^<>]+>`)
 	// fence is a block of YAML with how far it is indented.
-	fence = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
+	fence  = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
+	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	// block is what is indented further than a list, up to the next empty line.
+	block = regexp.MustCompile(`(?m)^( {4,})((?:apiVersion|spec):.*\n(?:^ {4,}.*\n)*)`)
 	// changes are the verbs of kubectl that a try must not carry out.
 	changes = regexp.MustCompile(`\bkubectl (?:apply|create|patch|annotate|label|delete|drain|uncordon|expose|` +
 		`autoscale)\b`)
@@ -143,7 +150,7 @@ func TestEachCommandOfThePagesIsTriedOrNamedAsTriedNowhere(t *testing.T) {
 		}
 	}
 	for prefix := range nowhere {
-		if !used[prefix] {
+		if !used[prefix] && !strings.HasPrefix(prefix, "kind: ") {
 			t.Errorf("docs/testing.md says that %q is tried nowhere, and no page has it", prefix)
 		}
 	}
@@ -198,6 +205,30 @@ func try(ctx context.Context, lab *cluster.Cluster, dir, text string) (string, e
 	return string(output), err
 }
 
+// settings are what is shown of a WindowsMachineConfig alone.
+const settings = "\napiVersion: windowsmachineconfig.openshift.io/v1alpha1\nkind: WindowsMachineConfig\nmetadata: {name: cluster}"
+
+// indented are the objects in a page's blocks of YAML that are indented, not fenced: a whole object, or the
+// spec of a WindowsMachineConfig.
+func indented(t *testing.T, page string) (all []string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range block.FindAllStringSubmatch(fenced.ReplaceAllString(string(content), ""), -1) {
+		text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")
+		switch {
+		case strings.Contains(text, "\nEOF\n"): // it is part of a command
+		case strings.HasPrefix(text, "\napiVersion: "):
+			all = append(all, text)
+		case strings.HasPrefix(text, "\nspec:\n"):
+			all = append(all, settings+text)
+		}
+	}
+	return all
+}
+
 // examples are the objects in a page's blocks of YAML.
 func examples(t *testing.T, page string) (all []string) {
 	t.Helper()
@@ -220,22 +251,48 @@ func examples(t *testing.T, page string) (all []string) {
 func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
 	t.Parallel()
 	lab := install(t)
+	if err := openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM,
+		Platform: configv1.NonePlatformType}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := connect(t, lab.Admin()).NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "windows2022"}, Handler: contract.RuntimeClassHandler},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []command
 	for _, page := range []string{"workloads.md", "pods.md", "plugin.md"} {
 		for _, example := range examples(t, page) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "example.yaml"), []byte(example), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			output, err := try(t.Context(), lab, dir, "kubectl apply -f example.yaml")
-			if err != nil || strings.Contains(output, "Warning") {
-				t.Errorf("%s: %v: %s\n%s", page, err, output, example)
-			}
+			all = append(all, command{page, example})
 		}
+	}
+	for _, page := range pages {
+		for _, example := range indented(t, filepath.Base(page)) {
+			all = append(all, command{filepath.Base(page), example})
+		}
+	}
+	nowhere, tried := untried(t), 0
+	for _, example := range all {
+		_, kind, _ := strings.Cut(example.text, "\nkind: ")
+		if kind, _, _ = strings.Cut(kind, "\n"); nowhere["kind: "+kind] {
+			continue
+		}
+		tried++
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "example.yaml"), []byte(example.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		output, err := try(t.Context(), lab, dir, "kubectl apply --server-side --force-conflicts -f example.yaml")
+		if err != nil || strings.Contains(output, "Warning") {
+			t.Errorf("%s: %v: %s\n%s", example.page, err, output, example.text)
+		}
+	}
+	if tried < 14 {
+		t.Errorf("only %d examples were tried", tried)
 	}
 }
 

@@ -93,6 +93,7 @@ const (
 
 // WindowsInstanceSpec says where a host is and how to reach it.
 // +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address || has(self.source) && self.source.kind == 'Machine'",message="address is immutable: delete the instance and create another"
+// +kubebuilder:validation:XValidation:rule="(has(self.preflightOnly) && self.preflightOnly) == (has(oldSelf.preflightOnly) && oldSelf.preflightOnly)",message="preflightOnly is immutable: delete the instance and create another"
 type WindowsInstanceSpec struct {
 	// Address is an IPv4 address or a DNS name that resolves to one.
 	// +kubebuilder:validation:MinLength=1
@@ -166,6 +167,11 @@ type WindowsInstanceSpec struct {
 	// Paused stops the operator's work on this host. The daemon goes on repairing the node.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+
+	// PreflightOnly has the host checked once and left as it is: it does not join. The condition
+	// PreflightPassed says what came of it, and an hour later the operator deletes the instance.
+	// +optional
+	PreflightOnly bool `json:"preflightOnly,omitempty"`
 
 	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is
 	// deleted with its Machine.

@@ -437,8 +437,22 @@ type RolloutStatus struct {
 	Failures []RolloutFailure `json:"failures,omitempty"`
 }
 
+// OperatorStatus names the operator that the Windows nodes of a cluster belong to. There is one: another
+// one, in another namespace, does nothing while that is installed.
+type OperatorStatus struct {
+	// Namespace in which the operator runs.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// RenewTime is when it last said so, which it does every five minutes.
+	// +optional
+	RenewTime *metav1.Time `json:"renewTime,omitempty"`
+}
+
 // WindowsMachineConfigStatus is the state of all Windows nodes together.
 type WindowsMachineConfigStatus struct {
+	// Operator is the one that the Windows nodes of this cluster belong to.
+	// +optional
+	Operator OperatorStatus `json:"operator,omitempty"`
 	// Instances are counted by their state.
 	// +optional
 	Instances InstanceCounts `json:"instances,omitempty"`

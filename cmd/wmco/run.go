@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -83,13 +84,17 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
+	claimer, err := claimNodes(logr.NewContext(ctx, log), restConfig, clients, o.namespace)
+	if err != nil {
+		return err
+	}
 	var installer *olm.Installer
 	if o.olm {
 		if installer, err = installRest(ctx, restConfig, o.namespace); err != nil {
 			return err
 		}
 	}
-	openShift, err := recognise(ctx, restConfig, clients)
+	openShift, err := recognise(ctx, restConfig, log)
 	if err != nil {
 		return err
 	}
@@ -104,13 +109,25 @@ func run(ctx context.Context, o options) error {
 	if err = addControllers(mgr, o, clients, facts, payloads, logging); err != nil {
 		return err
 	}
-	if installer != nil {
-		if err = mgr.Add(installer); err != nil {
-			return fmt.Errorf("adding what applies OLM's rest: %w", err)
-		}
+	if err = addRepeated(mgr, claimer, installer); err != nil {
+		return err
 	}
 	logStart(log, embedded, openShift)
 	return mgr.Start(ctx)
+}
+
+// addRepeated adds what is done again and again beside the controllers. installer is nil without OLM.
+func addRepeated(mgr ctrl.Manager, claimer settings.Claimer, installer *olm.Installer) error {
+	if err := mgr.Add(claimer); err != nil {
+		return fmt.Errorf("adding what renews the claim of the nodes: %w", err)
+	}
+	if installer == nil {
+		return nil
+	}
+	if err := mgr.Add(installer); err != nil {
+		return fmt.Errorf("adding what applies OLM's rest: %w", err)
+	}
+	return nil
 }
 
 // installRest applies what OLM leaves to the operator, before anything needs it.
@@ -129,19 +146,25 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 // discoveryTimeout is how long an API server may take until it lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
-// recognise finds out which kind of cluster it is. It waits for an API server that has just started.
-func recognise(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface) (openShift bool, err error) {
-	scheme := runtime.NewScheme()
-	if err = cluster.AddToScheme(scheme); err != nil {
-		return false, fmt.Errorf("making a scheme: %w", err)
-	}
-	objects, err := client.New(restConfig, client.Options{Scheme: scheme})
+// recognise finds out which kind of cluster it is. It waits for an API server that has just started, and
+// says what it waits for.
+func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (openShift bool, err error) {
+	groups, err := discovery.NewDiscoveryClientForConfig(restConfig)
 	if err != nil {
 		return false, fmt.Errorf("making a client: %w", err)
 	}
+	objects, err := cluster.KindReader(restConfig)
+	if err != nil {
+		return false, err
+	}
+	said := ""
 	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
 		func(ctx context.Context) (bool, error) {
-			openShift, err = cluster.IsOpenShift(ctx, clients.Discovery(), objects)
+			if openShift, err = cluster.IsOpenShift(ctx, groups, objects); err != nil && err.Error() != said {
+				said = err.Error()
+				log.Info("waiting until it is known which kind of cluster this is", "reason", said,
+					"limit", discoveryTimeout.String())
+			}
 			return err == nil, nil
 		})
 	if err == nil {

@@ -36,12 +36,12 @@ func containerd(in Input, bin binaries) (part, error) {
 		services: []contract.Service{{
 			Name: contract.ServiceContainerd,
 			Command: command(contract.PathContainerd, "--config="+contract.PathContainerdConfig,
-				"--log-file="+logFile("containerd", "containerd"), "--run-service",
+				"--log-file="+contract.LogFile(contract.ServiceContainerd), "--run-service",
 				"--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
 			// As a service it writes to a file of its own or nowhere, and it has no limits for
 			// that.
-			Log: in.Logging.log(logFile("containerd", "containerd"), false),
+			Log: in.Logging.log(contract.LogFile(contract.ServiceContainerd), false),
 		}},
 		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config,
 			Services: []string{contract.ServiceContainerd}}},

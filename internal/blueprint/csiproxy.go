@@ -7,7 +7,7 @@ func csiProxy(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(FeatureStorage, contract.PathCSIProxy); ok {
 		return off, nil
 	}
-	file := logFile("csi-proxy", "csi-proxy")
+	file := contract.LogFile(contract.ServiceCSIProxy)
 	// Not in kube-log-runner: csi-proxy does not end when it is stopped, and Windows would end the
 	// wrapper alone. It appends to its log, and has no limit for it: the daemon cuts it.
 	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-log_file_max_size=0", "-logtostderr=false",

@@ -38,7 +38,7 @@ func exporter(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathExporterWebConfig, err)
 	}
-	file := logFile("windows_exporter", "windows_exporter")
+	file := contract.LogFile(contract.ServiceExporter)
 	return part{
 		files: []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
 			Services: []string{contract.ServiceExporter}}},

@@ -37,7 +37,7 @@ func flannel(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathFlannelConfig, err)
 	}
-	file := logFile(contract.ServiceFlannel, contract.ServiceFlannel)
+	file := contract.LogFile(contract.ServiceFlannel)
 	words := []string{
 		contract.PathServiceWrapper, "--log-file=" + file, "--env=NODE_NAME=" + varOwnNode,
 		"--env=POD_CIDR=" + varNodeSubnet,

@@ -18,7 +18,7 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.ServiceHybridOverlay, err)
 	}
-	file := logFile("hybrid-overlay", "hybrid-overlay")
+	file := contract.LogFile(contract.ServiceHybridOverlay)
 	words := []string{
 		contract.PathHybridOverlay,
 		"--node=" + varNodeName,

@@ -30,7 +30,7 @@ func kubelet(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathKubeletConfig, err)
 	}
-	log, runner := in.Logging.Runner("kubelet")
+	log, runner := in.Logging.Runner(contract.ServiceKubelet)
 	words := append(runner,
 		contract.PathKubelet,
 		"--config="+contract.PathKubeletConfig,

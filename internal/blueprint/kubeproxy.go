@@ -20,7 +20,7 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathKubeProxyConfig, err)
 	}
-	log, runner := in.Logging.Runner("kube-proxy")
+	log, runner := in.Logging.Runner(contract.ServiceKubeProxy)
 	words := append(runner, contract.PathKubeProxy, "--config="+contract.PathKubeProxyConfig, "--windows-service")
 	return part{
 		services: []contract.Service{{

@@ -137,16 +137,13 @@ func (l Logging) DaemonMaxSizeMB() int {
 // command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the
 // file, which Windows refuses while somebody reads it, and writes nothing from then on.
 func (l Logging) Runner(service string) (*contract.Log, []string) {
-	file := logFile(service, service)
+	file := contract.LogFile(service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}
 	if l.FlushInterval > 0 {
 		words = append(words, "-flush-interval="+l.FlushInterval.String())
 	}
 	return l.log(file, false), words
 }
-
-// logFile is where a service logs.
-func logFile(dir, name string) string { return contract.DirLog + `\` + dir + `\` + name + `.log` }
 
 // verbosity is klog's level.
 func verbosity(debug bool) string {

@@ -77,6 +77,20 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 		"a service network that is none": {data: kubeadm("networking: {serviceSubnet: all}"), services: []string{},
 			says: []string{"IPv4 prefix of services"}},
 
+		"an API server at an address of Services": {data: info("https://10.96.0.1"),
+			says: []string{"APIServerInternal", "cluster-info", "10.96.0.0/12", "spec.apiServer"}},
+		"an API server at an address of pods": {data: info("https://10.244.3.4:6443"),
+			says: []string{"APIServerInternal", "10.244.0.0/16"}},
+		"an API server by the name of its Service": {data: info("https://kubernetes.default.svc:443"),
+			says: []string{"APIServerInternal", "kubernetes.default.svc"}},
+		"a setting with the name of a Service": {
+			spec: v1alpha1.WindowsMachineConfigSpec{APIServer: "https://api.infra.svc.cluster.local:6443"},
+			says: []string{"APIServerInternal", "spec.apiServer"}},
+		"pods among the Services": {data: kubeadm("networking: {podSubnet: 10.100.0.0/16}"),
+			says: []string{"NetworksOverlap", "10.100.0.0/16", "10.96.0.0/12"}},
+		"Services among the pods": {data: kubeadm("networking: {podSubnet: 10.0.0.0/8}"),
+			says: []string{"NetworksOverlap", "10.0.0.0/8", "10.96.0.0/12"}},
+
 		"flannel in what Windows can't route": {data: flannel("240.0.0.0/8"), says: []string{"kube-flannel-cfg", "class E"}},
 		"flannel among the services":          {data: flannel("10.96.0.0/16"), says: []string{"kube-flannel-cfg", "10.96.0.0/12"}},
 		"flannel everywhere":                  {data: flannel("0.0.0.0/0"), says: []string{"kube-flannel-cfg", "10.96.0.0/12"}},
@@ -97,6 +111,7 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 			}
 			text := err.Error()
 			for _, p := range problems {
+				text += " " + string(p.Reason)
 				if p.Reason.Fix() == "" || len(p.Detail) > 1000 || strings.ContainsAny(p.Detail, "\r\n") ||
 					strings.Contains(p.Detail, secret) {
 					t.Errorf("%s: %.2000q", p.Reason, p.Detail)

@@ -4,16 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	configv1 "github.com/openshift/api/config/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -26,39 +19,6 @@ import (
 type Plain struct{ common }
 
 var _ Kind = (*Plain)(nil)
-
-// IsOpenShift says which kind of cluster it is: OpenShift has an Infrastructure, from its installation
-// on. A CRD in OpenShift's group says nothing, because what was copied from there brings it along.
-func IsOpenShift(ctx context.Context, server discovery.ServerGroupsInterface, objects client.Reader) (bool, error) {
-	groups, err := server.ServerGroups()
-	if err != nil {
-		return false, fmt.Errorf("listing the API groups of the cluster: %w", err)
-	}
-	offers := func(name string) bool {
-		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == name })
-	}
-	// An API server that has just started may not list the groups of CRDs yet. The operator's own are
-	// always there.
-	if !offers(v1alpha1.Group) {
-		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
-			"CRDs", v1alpha1.Group)
-	}
-	if !offers(configv1.GroupName) {
-		return false, nil
-	}
-	list := &configv1.InfrastructureList{}
-	err = objects.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: "cluster"})
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return false, nil
-	case apierrors.IsForbidden(err):
-		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+
-			"manifests again: %w", nameInfrastructure, err)
-	case err != nil:
-		return false, fmt.Errorf("reading %s, by which OpenShift is recognised: %w", nameInfrastructure, err)
-	}
-	return len(list.Items) > 0, nil
-}
 
 // NewPlain makes a reader for clusters without OpenShift.
 func NewPlain(o Options) (*Plain, error) {
@@ -76,7 +36,7 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	var all []error
 	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
 		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.flannel, p.dns, p.network, p.granted,
-		p.userCA, p.credentials,
+		p.userCA, p.credentials, p.consistent,
 	} {
 		all = append(all, read(ctx, spec, &facts))
 	}

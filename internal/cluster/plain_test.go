@@ -310,10 +310,12 @@ func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 		"a plain cluster":                     {groups: []string{"apps", own, "operator.example.com"}, objects: plain},
 		"OpenShift":                           {groups: []string{own, group}, objects: infrastructure("cluster"), want: true},
 		"OpenShift with objects of kubeadm's": {groups: []string{own, group}, objects: append(infrastructure("cluster"), plain...), want: true},
-		"a plain cluster with an empty CRD of OpenShift's":   {groups: []string{own, group}, objects: plain},
-		"a plain cluster with another Infrastructure":        {groups: []string{own, group}, objects: infrastructure("mine")},
-		"a plain cluster with another kind of OpenShift's":   {groups: []string{own, group}, err: &meta.NoKindMatchError{}},
-		"a kind that is served no more":                      {groups: []string{own, group}, err: apierrors.NewNotFound(resource, "")},
+		"a plain cluster with an empty CRD of OpenShift's": {groups: []string{own, group}, objects: plain},
+		"a plain cluster with another Infrastructure":      {groups: []string{own, group}, objects: infrastructure("mine")},
+		"a plain cluster with another kind of OpenShift's": {groups: []string{own, group}, err: &meta.NoKindMatchError{}},
+		"a kind that is served no more":                    {groups: []string{own, group}, err: apierrors.NewNotFound(resource, "")},
+		"a plain cluster where rights for OpenShift's kinds were left out": {groups: []string{own},
+			err: apierrors.NewForbidden(resource, "cluster", nil)},
 		"rights that are missing":                            {groups: []string{own, group}, err: apierrors.NewForbidden(resource, "cluster", nil), says: "the rights of its manifests"},
 		"an API server that does not answer just now":        {groups: []string{own, group}, err: errors.New("etcdserver: request timed out"), says: "timed out"},
 		"an API server that has just started, without CRDs'": {groups: []string{"apps"}, says: "apply the operator's CRDs"},
@@ -341,12 +343,13 @@ func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 // offered are API groups.
 type offered []string
 
-func (o offered) ServerGroups() (*metav1.APIGroupList, error) {
+func (o offered) GroupsAndMaybeResources() (*metav1.APIGroupList,
+	map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error) {
 	list := &metav1.APIGroupList{}
 	for _, name := range o {
 		list.Groups = append(list.Groups, metav1.APIGroup{Name: name})
 	}
-	return list, nil
+	return list, nil, nil, nil
 }
 
 // Services can be given more addresses at any time, by a ServiceCIDR beside the first.

@@ -25,6 +25,7 @@ const (
 	// DirMetrics holds what windows_exporter serves beside its own metrics.
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`
+	DirDaemonLog  = DirLog + `\wicd`
 	DirTemp       = `C:\Temp`
 	DirKubelet    = `C:\var\lib\kubelet`
 	DirKubeletPKI = `C:\var\lib\kubelet\pki`
@@ -74,7 +75,9 @@ const (
 	// It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
 	// PathDaemonLog is the daemon's log, under the name that log collectors of users fetch.
-	PathDaemonLog = `C:\var\log\wicd\windows-instance-config-daemon.exe.INFO`
+	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
+	// PathReport is what the daemon says of the host, for people: a NodeReport as JSON.
+	PathReport = DirDaemonLog + `\report.json`
 	// PathLock is there while a verb runs, and only then. No ordinary user may make a file there.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.

@@ -137,6 +137,7 @@ const (
 	ReasonMetadataUnavailable  Reason = "MetadataUnavailable"
 	ReasonNodeIPMissing        Reason = "NodeIPMissing"
 	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
+	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
 
 	ReasonPreparing        Reason = "Preparing"
 	ReasonRebooting        Reason = "Rebooting"
@@ -189,6 +190,7 @@ const (
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
+	ReasonPreflightOnly  Reason = "PreflightOnly"
 	ReasonMachineLeaving Reason = "MachineLeaving"
 
 	ReasonMachineReplaced   Reason = "MachineReplaced"
@@ -206,6 +208,8 @@ const (
 	ReasonNetworkUnsupported     Reason = "NetworkUnsupported"
 	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
 	ReasonFlannelUnsupported     Reason = "FlannelUnsupported"
+	ReasonNetworksOverlap        Reason = "NetworksOverlap"
+	ReasonAPIServerInternal      Reason = "APIServerInternal"
 	ReasonSettingNotHere         Reason = "SettingNotHere"
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
 	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
@@ -215,6 +219,7 @@ const (
 	ReasonImageNotForNode        Reason = "ImageNotForNode"
 	ReasonPodUnplaceable         Reason = "PodUnplaceable"
 	ReasonPodsNotRead            Reason = "PodsNotRead"
+	ReasonAnotherOperator        Reason = "AnotherOperator"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -378,6 +383,12 @@ func hostExplanations() []row {
 				"that inspect TLS off the way. Where the address is wrong for hosts, set spec.apiServer of the " +
 				"WindowsMachineConfig; on OpenShift it is status.apiServerInternalURI of the Infrastructure cluster, " +
 				"so have hosts resolve that name."},
+		{ReasonHostInClusterNetwork, 315,
+			"The host's address is one of those that the cluster gives to pods or Services, so neither they nor " +
+				"Linux nodes would reach the host.",
+			"Give the host an address outside of these networks, or set spec.nodeIP of the WindowsInstance to such " +
+				"an address that it has. The networks of a cluster can't be changed: where they are those of the " +
+				"site, hosts need others."},
 	}
 }
 
@@ -563,6 +574,9 @@ func leaveExplanations() []row {
 		{ReasonInProgress, 812,
 			"Work is in progress.",
 			"Nothing to do."},
+		{ReasonPreflightOnly, 813,
+			"The host was checked and can join. It does not, because spec.preflightOnly of the instance is true.",
+			"Delete the WindowsInstance, and list the host in windows-instances if it is to join."},
 	}
 }
 
@@ -722,6 +736,14 @@ func workloadExplanations() []row {
 				"does not answer, or there are so many or so large pods that it takes too long.",
 			"The operator's log says what failed. Otherwise look for thousands of pods, or pods of a megabyte, with " +
 				"kubectl get pods -A --field-selector spec.nodeName=<node>, and limit their namespace by a quota."},
+		{ReasonAnotherOperator, 934,
+			"The Windows nodes of this cluster belong to an operator in another namespace. This one does nothing, " +
+				"and ends.",
+			"Remove one of the two. To keep the other, delete the namespace of this one, and install the other " +
+				"again as it was: both have the same ClusterRoles and policies, which this install may have taken " +
+				"over. To move to this namespace, remove the hosts and then the other operator first. If that is " +
+				"gone for good, with its hosts: kubectl patch winconf cluster --subresource=status --type=json " +
+				"-p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
 	}
 }
 
@@ -756,6 +778,16 @@ func kindExplanations() []row {
 			"Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the message says, and restart " +
 				"flannel's pods on all nodes: docs/kubernetes.md has a configuration that works. Nodes that have " +
 				"joined keep what was published last."},
+		{ReasonNetworksOverlap, 936,
+			"The networks of pods and of Services overlap.",
+			"Have pods and Services use networks of their own. Correct podSubnet in the ConfigMap " +
+				"kube-system/kubeadm-config where pods do not have these addresses; otherwise the cluster must be " +
+				"made again with other networks."},
+		{ReasonAPIServerInternal, 935,
+			"The address of the API server for hosts is one that only pods and nodes reach: it is in the network of " +
+				"Services or pods, or the name of a Service.",
+			"Set spec.apiServer of the WindowsMachineConfig to the URL by which machines outside of the cluster " +
+				"reach the API server, such as that of the control plane's load balancer."},
 		{ReasonServicesNotGranted, 928,
 			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods " +
 				"there don't reach them.",

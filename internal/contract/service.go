@@ -17,3 +17,21 @@ const (
 	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"
 	SourceVIPEndpointName = "VIPEndpoint"
 )
+
+// LogFile is where a service logs, under the names that log collectors of users fetch; for the daemon
+// that is the name of its newest file.
+func LogFile(service string) string {
+	switch service {
+	case ServiceDaemon:
+		return PathDaemonLog
+	case ServiceHybridOverlay:
+		service = "hybrid-overlay"
+	}
+	return DirLog + `\` + service + `\` + service + `.log`
+}
+
+// LoggingServices are the services that log to a file of LogFile, the daemon first.
+func LoggingServices() []string {
+	return []string{ServiceDaemon, ServiceKubelet, ServiceContainerd, ServiceKubeProxy, ServiceHybridOverlay,
+		ServiceFlannel, ServiceExporter, ServiceCSIProxy}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -62,9 +63,10 @@ type world struct {
 }
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	network := blueprint.Network{VXLANPort: 9898, PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
 	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: "https://api:6443", BootstrapCA: "ca",
-			KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: blueprint.Network{VXLANPort: 9898}},
-		w.lacks
+		KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: network}, w.lacks
 }
 
 func (w *world) PrivateKey(context.Context) (journey.Key, error) {
@@ -155,6 +157,11 @@ func (w *world) faults() interceptor.Funcs {
 			options ...client.PatchOption) error {
 			if err := fault("patch"); err != nil {
 				return err
+			}
+			if data, err := patch.Data(o); err == nil && bytes.Contains(data, []byte("resourceVersion")) {
+				if err = fault("patch a version"); err != nil {
+					return err
+				}
 			}
 			return c.Patch(ctx, o, patch, options...)
 		},

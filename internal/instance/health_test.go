@@ -36,6 +36,11 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 			contract.ReasonNodeNotReady},
 		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
 			"waits", contract.ReasonRevisionPending},
+		"kubelet does not report, and another revision was requested": {
+			func(n *corev1.Node) {
+				n.Status.Conditions[0].Status = corev1.ConditionUnknown
+				delete(n.Annotations, contract.RevisionAnnotation)
+			}, "waits", contract.ReasonNodeNotReady},
 		"another instance has it now": {
 			func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "ns/another" }, "waits",
 			contract.ReasonNodeForeign},

@@ -130,6 +130,12 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"the host calls itself by a name in a domain": {
 			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "vault.corp.example" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the host has an address of pods": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.244.7.9" }) },
+			"fails", contract.ReasonHostInClusterNetwork, v1alpha1.PhasePreflight},
+		"the host has an address of Services": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.96.0.20" }) },
+			"fails", contract.ReasonHostInClusterNetwork, v1alpha1.PhasePreflight},
 		"another instance has the host": {nil,
 			func(w *world) { w.Claims.Claim("win-a", journey.Claimant{UID: "b", MachineID: "machine-win-a"}) },
 			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},

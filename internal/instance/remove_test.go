@@ -316,6 +316,80 @@ func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 }
 
+// A host that writes its Node without end has each write refused that names the version which was read. Its
+// node is cordoned and drained all the same, whoever removes it and however.
+func TestAHostThatWritesItsNodeWithoutEndHoldsUpNoDrain(t *testing.T) {
+	t.Parallel()
+	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
+	for name, policy := range map[string]v1alpha1.RemovalPolicy{"cleaned": v1alpha1.RemovalClean,
+		"forced": v1alpha1.RemovalForce} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.runPod(t, "pod-a", true)
+			w.broken["patch a version"] = written
+			i := leaving()
+			i.Spec.RemovalPolicy = policy
+			outcome := w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout)
+			if node := w.getNode(t); policy == v1alpha1.RemovalClean && (node == nil || !node.Spec.Unschedulable ||
+				node.Annotations[contract.CordonedAnnotation] != "true") {
+				t.Fatalf("not cordoned: %+v, %+v", node, outcome)
+			}
+			for range 5 {
+				w.clock = w.clock.Add(time.Minute)
+				if outcome.IsDone() {
+					break
+				}
+				_ = w.pods.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "pod-a")
+				outcome = w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout)
+			}
+			want(t, outcome, "done", "")
+			if w.getNode(t) != nil {
+				t.Error("the Node is left")
+			}
+		})
+	}
+}
+
+// So for an upgrade or a reboot. Who was uncordoned meanwhile stays so, and a cordon of somebody else's
+// is not taken for the operator's.
+func TestANodeThatIsWrittenWithoutEndIsCordonedAsItIs(t *testing.T) {
+	t.Parallel()
+	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
+	for name, test := range map[string]struct {
+		meanwhile        func(node *corev1.Node)
+		cordoned, marked bool
+		conflict         bool
+	}{
+		"as it was read":       {func(*corev1.Node) {}, true, true, false},
+		"cordoned by somebody": {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true, false, false},
+		"uncordoned by somebody": {func(n *corev1.Node) { n.Annotations[contract.CordonedAnnotation] = "true" },
+			false, true, true},
+		"another's by now": {func(n *corev1.Node) { n.UID = "another" }, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			read := w.getNode(t)
+			now := read.DeepCopy()
+			test.meanwhile(now)
+			now.Annotations["written"] = "meanwhile"
+			if err := w.client.Update(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+			w.broken["patch a version"] = written
+			err := w.upgrade.Nodes.Cordon(t.Context(), read)
+			node := w.getNode(t)
+			if (err != nil) != test.conflict || test.conflict && !apierrors.IsConflict(err) ||
+				node.Spec.Unschedulable != test.cordoned ||
+				(node.Annotations[contract.CordonedAnnotation] == "true") != test.marked ||
+				node.Annotations["written"] != "meanwhile" {
+				t.Errorf("%v: cordoned %v, annotations %v", err, node.Spec.Unschedulable, node.Annotations)
+			}
+		})
+	}
+}
+
 func TestForceGoesOnWhereTheNodeMayNotBeChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

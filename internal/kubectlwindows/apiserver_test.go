@@ -183,7 +183,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	at := start(t)
 	for name, test := range map[string]func(*testing.T, *terminal){
 		"status": statusCommand, "why": whyCommand, "what can't be read": unreadable, "completion": completion,
-		"lint": lintCommand, "drain-status": drainCommand,
+		"lint": lintCommand, "drain-status": drainCommand, "reports of daemons": reports,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}
@@ -197,6 +197,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Run("hostile text", func(t *testing.T) { hostileFormats(t, at) })
 	t.Run("hostile log", func(t *testing.T) { hostileLog(t, at) })
 	t.Run("pause and resume", func(t *testing.T) { pauseCommands(t, at) })
+	t.Run("preflight", func(t *testing.T) { preflightCommand(t, at) })
 	t.Run("reboot", func(t *testing.T) { rebootCommand(t, at) })
 	t.Run("add", func(t *testing.T) { addCommand(t, at) })
 	t.Run("adds at once", func(t *testing.T) { addsAtOnce(t, at) })
@@ -257,7 +258,7 @@ func completion(t *testing.T, at *terminal) {
 		t.Errorf("%d, %s", code, out.String())
 	}
 	for _, command := range []string{"status", "why", "lint", "add", "remove", "pause", "resume", "reboot",
-		"logs", "drain-status", "bundle"} {
+		"logs", "drain-status", "bundle", "preflight"} {
 		at.expect(t, 0, []string{"Examples:"}, command, "--help")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -51,9 +51,9 @@ func (p *plugin) bundleCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "bundle",
 		Short: "Collect what support needs into one archive, without secrets",
-		Long: `Collect objects, events, the operator's logs and the logs of nodes into one archive, with a page
-index.html to begin with. Logs of nodes come through kubelet; a node that does not answer costs its
-own part only.
+		Long: `Collect objects, events, the operator's logs, and the logs of nodes and the reports of their daemons
+into one archive, with a page index.html to begin with. What is of nodes comes through kubelet; a node
+that does not answer costs its own part only.
 
 Secrets are not read. Values of variables and of annotations that are not well known, private keys,
 tokens, and passwords in URLs and after names that say so are replaced by [redacted]; names and
@@ -83,19 +83,11 @@ func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if o.logBytes <= 0 || o.logBytes > maxLog {
 		return fmt.Errorf("--log-bytes is %d and must be from 1 to %d", o.logBytes, maxLog)
 	}
-	c, err := p.connect()
+	r, err := p.connect()
 	if err != nil {
 		return err
 	}
-	config, err := p.config()
-	if err != nil {
-		return err
-	}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	snapshot, err := p.snapshot(ctx, c, true)
+	snapshot, err := r.snapshot(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -105,8 +97,8 @@ func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	a := newArchive(file, o.limit, newRedactor(config.BearerToken, config.Password), p.now())
-	collector := collector{plugin: p, bundleOptions: o, archive: a, client: c, clients: clients, snapshot: snapshot}
+	a := newArchive(file, o.limit, newRedactor(r.credentials...), p.now())
+	collector := collector{reader: r, bundleOptions: o, archive: a, progress: p.ErrOut, snapshot: snapshot}
 	status := collector.summary()
 	collector.objects(limited)
 	collector.operatorLogs(limited)
@@ -132,12 +124,12 @@ func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 
 // collector fills one archive.
 type collector struct {
-	*plugin
+	*reader
 	bundleOptions
 	*archive
-	client   client.Client
-	clients  kubernetes.Interface
 	snapshot diagnosis.Snapshot
+	// progress is told what there is of each node.
+	progress io.Writer
 }
 
 // addFile adds a file; one that does not fit is noted by the archive.
@@ -210,7 +202,7 @@ func (c *collector) list(ctx context.Context, kind schema.GroupVersionKind, opti
 	for next := ""; ; {
 		part := &unstructured.UnstructuredList{}
 		part.SetGroupVersionKind(all.GroupVersionKind())
-		if err := c.client.List(ctx, part, append(options, client.Limit(chunk), client.Continue(next))...); err != nil {
+		if err := c.List(ctx, part, append(options, client.Limit(chunk), client.Continue(next))...); err != nil {
 			return all, err
 		}
 		for _, object := range part.Items {
@@ -294,15 +286,15 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	}
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
-	var progress sync.Mutex
+	var telling sync.Mutex
 	done := 0
 	for _, name := range names {
 		group.Go(func() error {
 			told := c.nodePart(ctx, name)
-			progress.Lock()
-			defer progress.Unlock()
+			telling.Lock()
+			defer telling.Unlock()
 			done++
-			_, _ = fmt.Fprintf(c.ErrOut, "%d/%d %s: %s\n", done, len(names), name, told)
+			_, _ = fmt.Fprintf(c.progress, "%d/%d %s: %s\n", done, len(names), name, told)
 			return nil // a node costs its own part only
 		})
 	}
@@ -325,6 +317,13 @@ func (c *collector) nodePart(ctx context.Context, node string) string {
 func (c *collector) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
+	report, err := c.reportText(ctx, node)
+	switch {
+	case err == nil:
+		c.addFile("nodes/"+node+"/report.json", report)
+	case !apierrors.IsNotFound(err): // an older daemon writes none
+		return 0, err
+	}
 	for _, service := range services() {
 		text, err := c.log(ctx, node, logFile(service), c.logBytes)
 		if apierrors.IsNotFound(err) {

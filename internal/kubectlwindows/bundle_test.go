@@ -61,11 +61,17 @@ func planted() map[string]string {
 		"a password on a command line":   "planted-on-a-command-line",
 		"a password in UTF-16":           "planted-in-UTF-16",
 		"JSON in a log":                  "planted-in-json",
+		"JSON in JSON in a log":          "planted-in-json-in-json",
+		"a user before a host":           "planted-before-a-host",
+		"a pull secret in a log":         "planted-in-a-pull-secret",
+		"a key in JSON in a log":         "UGxhbnRlZEluSlNPTg",
+		"a token with a colon":           "planted:in:a:token",
 		"a bootstrap token":              "abcdef.0123456789abcdef",
 		"a password in the operator's":   "planted-in-the-operators-log",
 		"the caller's own secret":        "planted-as-the-caller",
 		"an escape sequence of a host":   "\x1b]0;owned",
 		"a cut first line of a long log": "planted-in-a-cut-line",
+		"a report of a hostile node":     "planted-in-a-report",
 	}
 }
 
@@ -78,7 +84,9 @@ type front struct {
 	// hidden is a path that the API server does not have.
 	hidden string
 	// before is called before each request.
-	before   func(*http.Request)
+	before func(*http.Request)
+	// refuse says which requests are refused.
+	refuse   func(*http.Request) bool
 	requests atomic.Int32
 }
 
@@ -104,6 +112,8 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 			f.before(r)
 		}
 		switch {
+		case f.refuse != nil && f.refuse(r):
+			http.Error(w, "refused", http.StatusForbidden)
 		case strings.HasPrefix(r.URL.Path, prefix):
 			if f.onLog != nil {
 				f.onLog(r)
@@ -225,8 +235,18 @@ func plantLogs(t *testing.T) string {
 		wide.Write([]byte{b, 0})
 	}
 	logs := t.TempDir()
+	report := `{"node": "kept in the report", "services": [{"name": "password=` + secrets["a report of a hostile node"] + `"}]}`
+	if err := errors.Join(os.Mkdir(filepath.Join(logs, "wicd"), 0o700),
+		os.WriteFile(filepath.Join(logs, "wicd", "report.json"), []byte(report), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{"kubelet": kubelet, "containerd": "\xff\xfe" + wide.String(),
-		"kube-proxy": "password=" + strings.Repeat(secrets["a cut first line of a long log"], 400) + "\nthe end of a long one"} {
+		"kube-proxy": "password=" + strings.Repeat(secrets["a cut first line of a long log"], 400) + "\n" + `{"m":"{\"token\":\"` + secrets["JSON in JSON in a log"] + `\"}"}` +
+			"\nproxy admin:" + secrets["a user before a host"] + "@proxy:3128\n" +
+			`{"auths":{"quay.io":{"auth":"` + secrets["a pull secret in a log"] + `"}}}` + "\n" +
+			`{"k":"-----BEGIN RSA PRIVATE KEY-----\n` + secrets["a key in JSON in a log"] +
+			`\n-----END RSA PRIVATE KEY-----\n"}` + "\nAuthorization: Bearer " + secrets["a token with a colon"] +
+			"\nthe end of a long one"} {
 		if err := errors.Join(os.Mkdir(filepath.Join(logs, name), 0o700),
 			os.WriteFile(filepath.Join(logs, name, name+".log"), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
@@ -294,6 +314,7 @@ func bundleCommand(t *testing.T, at *terminal) {
 		"objects/runtimeclasses.yaml":             {"runhcs-wcow-process"},
 		"objects/events-of-nodes.yaml":            {"EventList"},
 		"objects/windowsmachineconfigs.yaml":      {"http://[redacted]@proxy.example.com:3128"},
+		"nodes/win-1/report.json":                 {"kept in the report"},
 		"nodes/win-1/kubelet.log":                 {"the end of the log", "^[", " next"},
 		"nodes/win-1/containerd.log":              {"the end in UTF-16"},
 		"nodes/win-1/kube-proxy.log":              {"the end of a long one"},

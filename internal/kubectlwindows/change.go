@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -42,13 +43,28 @@ func (ch *change) flags(command *cobra.Command, asks bool) {
 	}
 }
 
+// editor changes what users may change by hand, as a change says.
+type editor struct {
+	*reader
+	genericiooptions.IOStreams
+	change
+}
+
+func (p *plugin) edit(ch change) (*editor, error) {
+	r, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	return &editor{reader: r, IOStreams: p.IOStreams, change: ch}, nil
+}
+
 // confirm asks before something that disrupts.
-func (p *plugin) confirm(ch change, format string, args ...any) error {
-	if ch.yes || ch.dryRun != dryRunNone {
+func (e *editor) confirm(question string, subjects []string) error {
+	if e.yes || e.dryRun != dryRunNone {
 		return nil
 	}
-	_, _ = fmt.Fprintf(p.ErrOut, format+"\nContinue? [y/N] ", args...)
-	answer, _ := bufio.NewReader(p.In).ReadString('\n')
+	_, _ = fmt.Fprintf(e.ErrOut, "%s: %s\nContinue? [y/N] ", question, strings.Join(subjects, ", "))
+	answer, _ := bufio.NewReader(e.In).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
 	}
@@ -56,29 +72,28 @@ func (p *plugin) confirm(ch change, format string, args ...any) error {
 }
 
 // merge patches an object, in one request, with a map of what changes.
-func merge(ctx context.Context, c client.Client, ch change, object client.Object, changes map[string]any,
-	subject string) error {
+func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
 	if err != nil {
 		return err
 	}
 	var options []client.PatchOption
-	switch ch.dryRun {
+	switch e.dryRun {
 	case dryRunClient:
 		return nil
 	case dryRunServer:
 		options = append(options, client.DryRunAll)
 	}
-	if err = c.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), options...); err != nil {
+	if err = e.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), options...); err != nil {
 		return fmt.Errorf("changing %s: %w", subject, err)
 	}
 	return nil
 }
 
 // done says what was changed.
-func (p *plugin) done(ch change, format string, args ...any) error {
-	suffix := map[string]string{dryRunClient: " (dry run)", dryRunServer: " (server dry run)"}[ch.dryRun]
-	_, err := fmt.Fprintf(p.Out, format+suffix+"\n", args...)
+func (e *editor) done(format string, args ...any) error {
+	suffix := map[string]string{dryRunClient: " (dry run)", dryRunServer: " (server dry run)"}[e.dryRun]
+	_, err := fmt.Fprintf(e.Out, format+suffix+"\n", args...)
 	return err
 }
 

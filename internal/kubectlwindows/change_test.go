@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -79,6 +80,26 @@ func drainCommand(t *testing.T, at *terminal) {
 	at.expect(t, 2, held, "drain-status", "win-1")
 	at.expect(t, 2, held, "drain-status", "10.0.0.1")
 	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
+}
+
+// refusedRemoval is by somebody who may change hosts and remove none: a later removal is no forced one.
+func refusedRemoval(t *testing.T, at *terminal) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "changes-only", Namespace: contract.OperatorNamespace}
+	at.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"windowsinstances"}, Verbs: []string{"get", "list", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
+	}}, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: meta.Name}}},
+		instance("refused", nil, v1alpha1.WindowsInstanceStatus{}))
+	user := at.as(t, meta.Name)
+	for _, name := range []string{"10.0.0.2", "refused"} {
+		user.expect(t, 1, []string{"forbidden"}, "remove", name, "--force", "--yes")
+		have := get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, name).Spec.RemovalPolicy
+		if have == v1alpha1.RemovalForce {
+			t.Errorf("%s goes by force when it is removed later", name)
+		}
+	}
 }
 
 func pauseCommands(t *testing.T, at *terminal) {
@@ -163,6 +184,7 @@ func removeCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"is of a Machine"}, "remove", "machine-a", "--yes")
 	at.expect(t, 1, []string{"no host is named nobody"}, "remove", "nobody", "--yes")
 	at.expect(t, 0, []string{"dry run"}, "remove", "10.0.0.2", "--force", "--dry-run=server")
+	refusedRemoval(t, at)
 	before := entries(t, at)
 	at.expect(t, 0, []string{"host 10.0.0.2 is being removed"}, "remove", "10.0.0.2", "--force", "--yes")
 	delete(before, "10.0.0.2")

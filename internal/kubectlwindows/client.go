@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 const (
@@ -30,6 +33,18 @@ const (
 	maxEvents = 200
 )
 
+// reader reads what commands show, with the rights of who calls: in few requests, each bounded in time
+// and bytes. One serves a whole command, however many nodes it reads from.
+type reader struct {
+	client.Client
+	clients kubernetes.Interface
+	// operator is the operator's namespace, namespace the one that the caller is in.
+	operator, namespace string
+	now                 func() time.Time
+	// credentials are the caller's own, which are shown to nobody.
+	credentials []string
+}
+
 // config is how the API server is reached, with answers that end.
 func (p *plugin) config() (*rest.Config, error) {
 	config, err := p.flags.ToRESTConfig()
@@ -38,38 +53,37 @@ func (p *plugin) config() (*rest.Config, error) {
 	}
 	config.QPS = -1 // the API server's own fairness is enough for a few requests
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, maxAnswer) })
 	return config, nil
 }
 
-type boundedTransport struct{ next http.RoundTripper }
-
-// WrappedRoundTripper lets a request that is late be cancelled.
-func (b boundedTransport) WrappedRoundTripper() http.RoundTripper { return b.next }
-
-// RoundTrip is http.RoundTripper.
-func (b boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.next.RoundTrip(request)
-	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
-	}
-	return response, err
-}
-
-func (p *plugin) connect() (client.Client, error) {
+// connect makes what a command reads with.
+func (p *plugin) connect() (*reader, error) {
 	config, err := p.config()
 	if err != nil {
 		return nil, err
+	}
+	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}
 	scheme := runtime.NewScheme()
 	if err = errors.Join(clientscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	web, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return c, nil
+	r := &reader{operator: p.operator, namespace: namespace, now: p.now,
+		credentials: []string{config.BearerToken, config.Password}}
+	if r.Client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web}); err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	if r.clients, err = kubernetes.NewForConfigAndClient(config, web); err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return r, nil
 }
 
 // errNotInstalled says that the API server has none of our kinds.
@@ -77,24 +91,24 @@ var errNotInstalled = errors.New("the cluster has no WindowsInstances: the opera
 
 // snapshot reads the fleet in two lists and two single objects. What can't be read is named; only with
 // partial are the instances of that, if it was the API server that refused them.
-func (p *plugin) snapshot(ctx context.Context, c client.Client, partial bool) (diagnosis.Snapshot, error) {
-	s := diagnosis.Snapshot{Now: p.now()}
-	instances, err := p.instances(ctx, c)
+func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot, error) {
+	s := diagnosis.Snapshot{Now: r.now()}
+	instances, err := r.instances(ctx)
 	refused := errors.Is(err, errNotInstalled) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 	if err != nil && (!partial || !refused) {
 		return s, err
 	}
 	s.Instances, s.Unread = instances, unread(nil, "hosts", err)
 	var nodes corev1.NodeList
-	s.Unread = unread(s.Unread, "nodes", c.List(ctx, &nodes,
+	s.Unread = unread(s.Unread, "nodes", r.List(ctx, &nodes,
 		client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}))
 	s.Nodes = nodes.Items
-	err = c.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, &s.Config)
+	err = r.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, &s.Config)
 	if !meta.IsNoMatchError(err) {
 		s.Unread = unread(s.Unread, "the WindowsMachineConfig", client.IgnoreNotFound(err))
 	}
 	var lease coordinationv1.Lease
-	err = c.Get(ctx, client.ObjectKey{Namespace: p.operator, Name: contract.LeaderLease}, &lease)
+	err = r.Get(ctx, client.ObjectKey{Namespace: r.operator, Name: contract.LeaderLease}, &lease)
 	s.Unread = unread(s.Unread, "the operator's lease", client.IgnoreNotFound(err))
 	if client.IgnoreNotFound(err) == nil {
 		s.Lease = &lease
@@ -102,14 +116,14 @@ func (p *plugin) snapshot(ctx context.Context, c client.Client, partial bool) (d
 	return s, nil
 }
 
-func (p *plugin) instances(ctx context.Context, c client.Client) ([]v1alpha1.WindowsInstance, error) {
+func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, error) {
 	var list v1alpha1.WindowsInstanceList
-	err := c.List(ctx, &list, client.InNamespace(p.operator))
+	err := r.List(ctx, &list, client.InNamespace(r.operator))
 	switch {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 		return nil, errNotInstalled
 	case err != nil:
-		return nil, fmt.Errorf("listing WindowsInstances in namespace %s: %w", p.operator, err)
+		return nil, fmt.Errorf("listing WindowsInstances in namespace %s: %w", r.operator, err)
 	}
 	return list.Items, nil
 }
@@ -123,10 +137,10 @@ func unread(all []string, what string, err error) []string {
 }
 
 // events reads what happened to an object of a kind. A failure is named in the snapshot.
-func events(ctx context.Context, c client.Client, s *diagnosis.Snapshot, kind, namespace,
+func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	var list corev1.EventList
-	err := c.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxEvents), client.MatchingFieldsSelector{
+	err := r.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxEvents), client.MatchingFieldsSelector{
 		Selector: fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()})
 	s.Unread = unread(s.Unread, "events of "+kind+" "+name, err)
 	all := make([]diagnosis.Event, 0, len(list.Items))

@@ -94,7 +94,7 @@ is not as it should be: a host that fails, an error in a manifest, a pod that ca
 		"namespace of the operator and its WindowsInstances")
 	root.AddCommand(p.statusCommand(), p.whyCommand(), p.lintCommand(), p.addCommand(), p.removeCommand(),
 		p.pauseCommand(true), p.pauseCommand(false), p.rebootCommand(), p.logsCommand(), p.drainCommand(),
-		p.bundleCommand())
+		p.bundleCommand(), p.preflightCommand())
 	return root
 }
 

@@ -40,7 +40,7 @@ The address is an IPv4 address or a DNS name.`,
     --host-key "$(ssh-keyscan -t ed25519 win-7.example.com | cut -d' ' -f2-)"`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
+			e, err := p.edit(ch)
 			if err != nil {
 				return err
 			}
@@ -51,10 +51,10 @@ The address is an IPv4 address or a DNS name.`,
 			if hostKey != "" {
 				value += "\nhostKey=" + hostKey
 			}
-			if err = p.add(command.Context(), c, ch, args[0], value, overwrite); err != nil {
+			if err = e.add(command.Context(), args[0], value, overwrite); err != nil {
 				return err
 			}
-			return p.done(ch, "host %s added: kubectl windows why %[1]s shows how far it is", args[0])
+			return e.done("host %s added: kubectl windows why %[1]s shows how far it is", args[0])
 		},
 	}
 	command.Flags().StringVar(&user, "username", "", "name of an administrator of the host")
@@ -68,8 +68,8 @@ The address is an IPv4 address or a DNS name.`,
 
 // add lists a host, if the operator would understand the entry. Somebody else's change in between has
 // it look again.
-func (p *plugin) add(ctx context.Context, c client.Client, ch change, address, value string, overwrite bool) error {
-	return p.edit(ctx, c, ch, true, func(data map[string]string) (any, error) {
+func (e *editor) add(ctx context.Context, address, value string, overwrite bool) error {
+	return e.editEntries(ctx, true, func(data map[string]string) (any, error) {
 		before, listed := data[address]
 		if listed && before != value && !overwrite {
 			return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", address)
@@ -98,22 +98,22 @@ func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// edit changes entries of windows-instances: of the data, to what is returned as a merge patch.
-func (p *plugin) edit(ctx context.Context, c client.Client, ch change, create bool,
+// editEntries changes entries of windows-instances: of the data, to what is returned as a merge patch.
+func (e *editor) editEntries(ctx context.Context, create bool,
 	change func(data map[string]string) (any, error)) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
-	name := metav1.ObjectMeta{Namespace: p.operator, Name: contract.InstancesConfigMap}
+	name := metav1.ObjectMeta{Namespace: e.operator, Name: contract.InstancesConfigMap}
 	return retry.RetryOnConflict(manyWriters(), func() error {
 		list := &corev1.ConfigMap{ObjectMeta: name}
-		err := c.Get(ctx, client.ObjectKeyFromObject(list), list)
+		err := e.Get(ctx, client.ObjectKeyFromObject(list), list)
 		if apierrors.IsNotFound(err) && create {
-			if _, err = change(nil); err != nil || ch.dryRun != dryRunNone {
+			if _, err = change(nil); err != nil || e.dryRun != dryRunNone {
 				return err
 			}
-			if err = c.Create(ctx, list); client.IgnoreAlreadyExists(err) != nil {
+			if err = e.Create(ctx, list); client.IgnoreAlreadyExists(err) != nil {
 				return fmt.Errorf("creating %s: %w", subject, err)
 			}
-			err = c.Get(ctx, client.ObjectKeyFromObject(list), list)
+			err = e.Get(ctx, client.ObjectKeyFromObject(list), list)
 		}
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", subject, err)
@@ -122,7 +122,7 @@ func (p *plugin) edit(ctx context.Context, c client.Client, ch change, create bo
 		if err != nil {
 			return err
 		}
-		return merge(ctx, c, ch, list.DeepCopy(), map[string]any{"data": changes,
+		return e.merge(ctx, list.DeepCopy(), map[string]any{"data": changes,
 			"metadata": map[string]any{"resourceVersion": list.ResourceVersion}}, subject)
 	})
 }
@@ -146,23 +146,23 @@ the object is deleted. A host of a Machine is removed by deleting the Machine.`,
   kubectl windows remove 10.0.0.8 --force --yes`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
-			if err != nil {
-				return err
-			}
-			instances, err := p.instances(command.Context(), c)
-			if err != nil {
-				return err
-			}
 			how := "drained, cleaned and removed"
 			if force {
 				how = "removed WITHOUT waiting for pods, and without cleaning those that do not answer"
 			}
-			if err = p.confirm(ch, "These hosts are %s: %s", how, strings.Join(args, ", ")); err != nil {
+			e, err := p.edit(ch)
+			if err != nil {
+				return err
+			}
+			instances, err := e.instances(command.Context())
+			if err != nil {
+				return err
+			}
+			if err = e.confirm("These hosts are "+how, args); err != nil {
 				return err
 			}
 			return each(args, func(name string) error {
-				return p.remove(command.Context(), c, ch, instances, name, force)
+				return e.remove(command.Context(), instances, name, force)
 			})
 		},
 	}
@@ -171,44 +171,63 @@ the object is deleted. A host of a Machine is removed by deleting the Machine.`,
 	return command
 }
 
-func (p *plugin) remove(ctx context.Context, c client.Client, ch change, instances []v1alpha1.WindowsInstance,
-	name string, force bool) error {
+func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstance, name string, force bool) error {
 	instance := findInstance(instances, name)
 	if instance == nil { // an entry that is not understood, or not read yet
-		return p.unlist(ctx, c, ch, name)
+		return e.unlist(ctx, name)
 	}
 	source := instance.Spec.Source
 	if source != nil && source.Kind == v1alpha1.SourceMachine {
 		return fmt.Errorf("host %s is of a Machine: delete that: kubectl delete machine %s -n %s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
-	if force {
-		if err := merge(ctx, c, ch, instance.DeepCopy(), map[string]any{"spec": map[string]any{
-			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name); err != nil {
+	// The removal comes first: where it is refused, nothing is left that would have a later one go by force.
+	if instance.DeletionTimestamp.IsZero() {
+		if err := e.withdraw(ctx, instance); err != nil {
 			return err
 		}
 	}
-	switch {
-	case !instance.DeletionTimestamp.IsZero():
-		return p.done(ch, "host %s is being removed already", name)
-	case source != nil:
-		return p.unlist(ctx, c, ch, source.Name)
-	}
-	var options []client.DeleteOption
-	if ch.dryRun == dryRunServer {
-		options = append(options, client.DryRunAll)
-	}
-	if ch.dryRun != dryRunClient {
-		if err := c.Delete(ctx, instance, options...); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting WindowsInstance %s: %w", instance.Name, err)
+	if force {
+		err := e.merge(ctx, instance.DeepCopy(), map[string]any{"spec": map[string]any{
+			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name)
+		if client.IgnoreNotFound(err) != nil { // it may be gone already
+			return fmt.Errorf("host %s is being removed, and not by force: %w", name, err)
 		}
 	}
-	return p.done(ch, "host %s is being removed", name)
+	if !instance.DeletionTimestamp.IsZero() {
+		return e.done("host %s is being removed already", name)
+	}
+	return e.done("host %s is being removed", name)
 }
 
-// unlist removes one entry.
-func (p *plugin) unlist(ctx context.Context, c client.Client, ch change, name string) error {
-	err := p.edit(ctx, c, ch, false, func(data map[string]string) (any, error) {
+// withdraw removes the entry of an instance, or an instance that has none.
+func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	if source := instance.Spec.Source; source != nil {
+		return e.removeEntry(ctx, source.Name)
+	}
+	var options []client.DeleteOption
+	if e.dryRun == dryRunServer {
+		options = append(options, client.DryRunAll)
+	}
+	if e.dryRun == dryRunClient {
+		return nil
+	}
+	if err := e.Delete(ctx, instance, options...); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting WindowsInstance %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// unlist removes an entry without an instance.
+func (e *editor) unlist(ctx context.Context, name string) error {
+	if err := e.removeEntry(ctx, name); err != nil {
+		return err
+	}
+	return e.done("host %s is being removed", name)
+}
+
+func (e *editor) removeEntry(ctx context.Context, name string) error {
+	return e.editEntries(ctx, false, func(data map[string]string) (any, error) {
 		for key := range data {
 			if strings.EqualFold(key, name) {
 				return map[string]any{key: nil}, nil
@@ -217,10 +236,6 @@ func (p *plugin) unlist(ctx context.Context, c client.Client, ch change, name st
 		return nil, fmt.Errorf("no host is named %s, and %s has no entry of that name", name,
 			contract.InstancesConfigMap)
 	})
-	if err != nil {
-		return err
-	}
-	return p.done(ch, "host %s is being removed", name)
 }
 
 func (p *plugin) pauseCommand(paused bool) *cobra.Command {
@@ -236,14 +251,14 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 		Example:           `  kubectl windows pause 10.0.0.7`,
 		ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
+			e, err := p.edit(ch)
 			if err != nil {
 				return err
 			}
 			if rollout {
-				return p.resumeRollout(command.Context(), c, ch)
+				return e.resumeRollout(command.Context())
 			}
-			instances, err := p.instances(command.Context(), c)
+			instances, err := e.instances(command.Context())
 			if err != nil {
 				return err
 			}
@@ -256,7 +271,7 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 				return errors.New("name hosts, or say --all")
 			}
 			return each(args, func(name string) error {
-				return p.pause(command.Context(), c, ch, findInstance(instances, name), name, paused)
+				return e.pause(command.Context(), findInstance(instances, name), name, paused)
 			})
 		},
 	}
@@ -275,8 +290,7 @@ for this revision only; nodes that fail go back as before.`
 	return command
 }
 
-func (p *plugin) pause(ctx context.Context, c client.Client, ch change, instance *v1alpha1.WindowsInstance, name string,
-	paused bool) error {
+func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, name string, paused bool) error {
 	state := map[bool]string{true: "paused", false: "resumed"}[paused]
 	switch {
 	case instance == nil:
@@ -285,28 +299,28 @@ func (p *plugin) pause(ctx context.Context, c client.Client, ch change, instance
 		return fmt.Errorf("host %s is paused because its Machine has the label %s: remove that", name,
 			contract.IgnoreLabel)
 	case instance.Spec.Paused == paused:
-		return p.done(ch, "host %s is %s already", name, state)
+		return e.done("host %s is %s already", name, state)
 	}
-	if err := merge(ctx, c, ch, instance.DeepCopy(), map[string]any{"spec": map[string]any{"paused": paused}},
+	if err := e.merge(ctx, instance.DeepCopy(), map[string]any{"spec": map[string]any{"paused": paused}},
 		"host "+name); err != nil {
 		return err
 	}
-	return p.done(ch, "host %s %s", name, state)
+	return e.done("host %s %s", name, state)
 }
 
 // resumeRollout says that the halted revision goes on.
-func (p *plugin) resumeRollout(ctx context.Context, c client.Client, ch change) error {
+func (e *editor) resumeRollout(ctx context.Context) error {
 	config := &v1alpha1.WindowsMachineConfig{}
-	if err := c.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+	if err := e.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
 		return fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
 	rollout := config.Status.Rollout
 	if rollout.Phase != v1alpha1.RolloutHalted {
 		return fmt.Errorf("the rollout is not halted but %s: %s", rollout.Phase, rollout.Message)
 	}
-	if err := merge(ctx, c, ch, config, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+	if err := e.merge(ctx, config, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		contract.ResumeRolloutAnnotation: rollout.Revision}}}, "the WindowsMachineConfig"); err != nil {
 		return err
 	}
-	return p.done(ch, "rollout of %s goes on", rollout.Revision)
+	return e.done("rollout of %s goes on", rollout.Revision)
 }

@@ -101,7 +101,10 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 		templates, err = p.readTemplates(files)
 	}
 	if err == nil && (o.live || o.against) {
-		cluster, err = p.lintCluster(ctx)
+		var r *reader
+		if r, err = p.connect(); err == nil {
+			cluster, err = r.lintCluster(ctx)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -165,17 +168,14 @@ func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error)
 }
 
 // lintCluster reads what the rules ask about a cluster.
-func (p *plugin) lintCluster(ctx context.Context) (lint.Cluster, error) {
-	c, err := p.connect()
-	if err != nil {
-		return lint.Cluster{}, err
-	}
+func (r *reader) lintCluster(ctx context.Context) (lint.Cluster, error) {
 	var nodes corev1.NodeList
-	if err = c.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}); err != nil {
+	err := r.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)})
+	if err != nil {
 		return lint.Cluster{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	var classes nodev1.RuntimeClassList
-	if err = c.List(ctx, &classes); err != nil {
+	if err = r.List(ctx, &classes); err != nil {
 		return lint.Cluster{}, fmt.Errorf("listing RuntimeClasses: %w", err)
 	}
 	return lint.ClusterOf(nodes.Items, classes.Items), nil

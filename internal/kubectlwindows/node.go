@@ -15,7 +15,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/drain"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,9 +27,6 @@ import (
 // maxLog is the most that is read of a log.
 const maxLog = 64 << 20
 
-// daemonLog is the daemon's log, below C:\var\log.
-const daemonLog = "wicd/" + contract.ServiceDaemon + ".exe.INFO"
-
 func (p *plugin) rebootCommand() *cobra.Command {
 	var ch change
 	command := &cobra.Command{
@@ -42,14 +38,14 @@ and the maintenance windows allow, and returns it to service when it is Ready ag
   kubectl windows status --watch`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
+			e, err := p.edit(ch)
 			if err != nil {
 				return err
 			}
-			if err = p.confirm(ch, "These nodes are drained and rebooted: %s", strings.Join(args, ", ")); err != nil {
+			if err = e.confirm("These nodes are drained and rebooted", args); err != nil {
 				return err
 			}
-			return each(args, func(name string) error { return p.reboot(command.Context(), c, ch, name) })
+			return each(args, func(name string) error { return e.reboot(command.Context(), name) })
 		},
 	}
 	ch.flags(command, true)
@@ -57,31 +53,31 @@ and the maintenance windows allow, and returns it to service when it is Ready ag
 }
 
 // reboot writes the annotation that requests one.
-func (p *plugin) reboot(ctx context.Context, c client.Client, ch change, name string) error {
-	node, err := p.nodeOf(ctx, c, name)
+func (e *editor) reboot(ctx context.Context, name string) error {
+	node, err := e.nodeOf(ctx, name)
 	if err != nil {
 		return err
 	}
 	if node.Annotations[contract.InstanceAnnotation] == "" {
 		return fmt.Errorf("node %s is not one of the operator's", node.Name)
 	}
-	now := p.now().UTC().Format(time.RFC3339)
-	if err = merge(ctx, c, ch, node, map[string]any{"metadata": map[string]any{
+	now := e.now().UTC().Format(time.RFC3339)
+	if err = e.merge(ctx, node, map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{contract.RebootRequestedAnnotation: now}}}, "node "+node.Name); err != nil {
 		return err
 	}
-	return p.done(ch, "reboot of %s requested", node.Name)
+	return e.done("reboot of %s requested", node.Name)
 }
 
 // nodeOf finds a Node by its own name, or by its host.
-func (p *plugin) nodeOf(ctx context.Context, c client.Client, name string) (*corev1.Node, error) {
+func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	err := c.Get(ctx, client.ObjectKey{Name: name}, node)
+	err := r.Get(ctx, client.ObjectKey{Name: name}, node)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
 	if err != nil {
-		instances, err := p.instances(ctx, c)
+		instances, err := r.instances(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +85,7 @@ func (p *plugin) nodeOf(ctx context.Context, c client.Client, name string) (*cor
 		if instance == nil || instance.Status.NodeName == "" {
 			return nil, fmt.Errorf("no node is named %s, and no host of that name has one", name)
 		}
-		if err = c.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node); err != nil {
+		if err = r.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node); err != nil {
 			return nil, fmt.Errorf("reading node %s: %w", instance.Status.NodeName, err)
 		}
 	}
@@ -115,18 +111,18 @@ the right get on nodes/proxy.`,
   kubectl windows logs win-7 --path /`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
+			r, err := p.connect()
 			if err != nil {
 				return err
 			}
-			node, err := p.nodeOf(command.Context(), c, args[0])
+			node, err := r.nodeOf(command.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if file == "" {
 				file = logFile(service)
 			}
-			text, err := p.log(command.Context(), node.Name, file, tail)
+			text, err := r.log(command.Context(), node.Name, file, tail)
 			if printers.IsTerminal(p.Out) { // which would obey what the host writes
 				text = []byte(diagnosis.Visible(string(text)))
 			}
@@ -142,39 +138,28 @@ the right get on nodes/proxy.`,
 	return command
 }
 
+// daemonName is what users call the daemon's service.
+const daemonName = "wicd"
+
 // services are those that log below C:\var\log, the daemon first.
-func services() []string {
-	return []string{"wicd", contract.ServiceKubelet, contract.ServiceContainerd, contract.ServiceKubeProxy,
-		contract.ServiceHybridOverlay, contract.ServiceFlannel, contract.ServiceExporter, contract.ServiceCSIProxy}
-}
+func services() []string { return append([]string{daemonName}, contract.LoggingServices()[1:]...) }
 
 // logFile is where a service logs, below C:\var\log.
 func logFile(service string) string {
-	switch service {
-	case "", "wicd", "daemon", contract.ServiceDaemon:
-		return daemonLog
-	case contract.ServiceHybridOverlay:
-		service = "hybrid-overlay"
+	if slices.Contains([]string{"", daemonName, "daemon"}, service) {
+		service = contract.ServiceDaemon
 	}
-	return service + "/" + service + ".log"
+	return below(contract.LogFile(service))
 }
 
 // log reads the end of a file below C:\var\log of a node. kubelet serves them as a web server does, so
 // a range can be asked for.
-func (p *plugin) log(ctx context.Context, node, file string, tail int64) ([]byte, error) {
-	config, err := p.config()
-	if err != nil {
-		return nil, err
-	}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) log(ctx context.Context, node, file string, tail int64) ([]byte, error) {
 	if tail <= 0 || tail > maxLog {
 		return nil, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
 	}
 	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
-	request := clients.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/logs" + file)
+	request := r.clients.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/logs" + file)
 	if file != "/" {
 		request = request.SetHeader("Range", fmt.Sprintf("bytes=-%d", tail))
 	}
@@ -223,7 +208,11 @@ drained, too. The exit code is 2 when a budget holds a pod.`,
 		Example: `  kubectl windows drain-status win-7`,
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			found, err := p.drainStatus(command.Context(), args[0])
+			r, err := p.connect()
+			if err != nil {
+				return err
+			}
+			found, err := r.drainStatus(command.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -239,25 +228,13 @@ drained, too. The exit code is 2 when a budget holds a pod.`,
 	return command
 }
 
-func (p *plugin) drainStatus(ctx context.Context, name string) (diagnosis.Drain, error) {
-	c, err := p.connect()
+func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain, error) {
+	node, err := r.nodeOf(ctx, name)
 	if err != nil {
 		return diagnosis.Drain{}, err
 	}
-	node, err := p.nodeOf(ctx, c, name)
-	if err != nil {
-		return diagnosis.Drain{}, err
-	}
-	config, err := p.config()
-	if err != nil {
-		return diagnosis.Drain{}, err
-	}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return diagnosis.Drain{}, err
-	}
-	helper := drain.Helper{Ctx: ctx, Client: clients, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
-		ChunkSize: chunk}
+	helper := drain.Helper{Ctx: ctx, Client: r.clients, Force: true, IgnoreAllDaemonSets: true,
+		DeleteEmptyDirData: true, ChunkSize: chunk}
 	pods, failed := helper.GetPodsForDeletion(node.Name)
 	if err = errors.Join(failed...); err != nil {
 		return diagnosis.Drain{}, fmt.Errorf("listing pods of node %s: %w", node.Name, err)
@@ -269,13 +246,13 @@ func (p *plugin) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 			continue
 		}
 		read[pod.Namespace] = true
-		list, err := clients.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+		list, err := r.clients.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return diagnosis.Drain{}, fmt.Errorf("listing PodDisruptionBudgets in namespace %s: %w", pod.Namespace, err)
 		}
 		budgets = append(budgets, list.Items...)
 	}
-	instances, err := p.instances(ctx, c)
+	instances, err := r.instances(ctx)
 	if err != nil {
 		instances = nil // what holds pods can be said without
 	}

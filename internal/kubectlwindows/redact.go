@@ -3,7 +3,6 @@ package kubectlwindows
 import (
 	"bytes"
 	"regexp"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,27 +27,46 @@ type pattern struct {
 }
 
 const (
-	beginsKey = `-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----`
-	endsKey   = `-----END [A-Z0-9 ]*PRIVATE KEY-----`
+	beginsKey = `-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`
+	endsKey   = `-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`
+
+	// quote is one of JSON, however often it was put into other JSON, or of a URL; assigns is what stands
+	// between a name and its value.
+	quote   = `(?:\\*["']|%22|\\+u0022)`
+	assigns = quote + `?[ \t]*(?:[:=]|%3[ad])[ \t]*`
+	// value is one in quotes, of which the last may be cut off, or one without.
+	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
+		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|[^\s,;"'{}\[\]]+)`
+	names = `(?:password|passwd|passphrase|pwd|secret|token|credentials?|\bauth|client-key-data|\bsig|` +
+		`docker(?:configjson|cfg)|(?:api|access|account|private|secret|shared)[-_]?key)`
 )
 
-// newRedactor looks for private keys, passwords in URLs, tokens of service accounts, of kubeadm and of
-// GitHub, headers, and assignments to names that say what they are.
+// newRedactor looks for private keys, passwords in URLs and before hosts, tokens of many kinds, pull
+// secrets, headers, and assignments to names that say what they are.
 func newRedactor(own ...string) redactor {
 	var r redactor
 	for _, p := range [][2]string{
 		{`(?s)` + beginsKey + `.*?(?:` + endsKey + `|\z)`, redacted},
+		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a key
+		{`(?s)PuTTY-User-Key-File-.*?(?:Private-MAC:[^\n]*|\z)`, redacted},
 		{`LS0tLS1CRUdJTi[A-Za-z0-9+/=]*`, redacted}, // base64 of what begins like a key
 		{`://[^\s"'<>]*@`, "://" + redacted + "@"},
-		{`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`, redacted},
+		{`([A-Za-z0-9._%+$-]+):(?:[^\s"'<>/]|/[^\s"'<>/])[^\s"'<>]*@([A-Za-z0-9\[])`, "$1:" + redacted + "@$2"},
+		{`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,}`, redacted},
+		{`\b(?:eyJ|eyA|eyI|ewo|ew0|ewk)[A-Za-z0-9+/_-]{20,}={0,2}`, redacted}, // base64 of JSON
 		{`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, redacted},
-		{`\b(?:gh[oprsu]|github_pat)_[A-Za-z0-9_]{20,}`, redacted},
-		{`(?i)\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{8,}`, "$1 " + redacted},
-		{`(?i)((?:password|passwd|passphrase|pwd|secret|token|credentials?|\bauth|client-key-data|\bsig|` +
-			`(?:api|access|account|private|secret|shared)[-_]?key)\\?["']?[ \t]*[:=][ \t]*)` +
-			`(\\?"[^"\n]*"|'[^'\n]*'|[^\s,;"'{}\[\]]+)`, "${1}" + redacted},
+		{`\b(?:(?:gh[oprsu]|github_pat)_|glpat-)[A-Za-z0-9_-]{16,}`, redacted},
+		{`\bsha256~[A-Za-z0-9_-]{16,}`, redacted}, // of OpenShift's OAuth server
+		{`\bxox[a-z]-[A-Za-z0-9-]{10,}`, redacted},
+		{`(?im)(\b(?:authorization|cookie)` + assigns + `(?:\[|` + quote + `)?)[^\n"\]\\]+`, "${1}" + redacted},
+		{`(?i)\b(bearer|basic)((?:[ \t:=]|%20)+)[A-Za-z0-9._~+/=:%-]{8,}`, "$1$2" + redacted},
+		{`(?im)(` + names + `[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*(?:\n[ \t]+[^\n]*)+`, "${1}" + redacted},
+		{`(?im)(` + names + assigns + `)` + value, "${1}" + redacted},
+		{`(?i)(<[a-z]*(?:password|passphrase|secret|token)>)[^<]+`, "${1}" + redacted},
 		{`(?im)((?:^|[\s"'])--?[a-z0-9-]*(?:password|passwd|passphrase|secret|token)[ \t]+)` +
 			`("[^"\n]*"|'[^'\n]*'|[^\s"']+)`, "${1}" + redacted},
+		{`(?i)(ConvertTo-SecureString[ \t]+(?:-String[ \t]+)?|\bnet1?(?:\.exe)?[ \t]+user[ \t]+` +
+			`(?:"[^"\n]*"|[^\s"/]+)[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"'/-][^\s"']*)`, "${1}" + redacted},
 	} {
 		r.patterns = append(r.patterns, pattern{regexp.MustCompile(p[0]), []byte(p[1])})
 	}
@@ -66,23 +84,16 @@ func newRedactor(own ...string) redactor {
 func (r redactor) text(text []byte) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16, which Windows programs may write
 	text = []byte(r.own.Replace(string(text)))
-	text = fromKey(text)
+	// the digest of an image is no host
+	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)
 	}
+	text = bytes.ReplaceAll(text, []byte{0}, []byte(atDigest))
 	return []byte(diagnosis.Visible(string(text)))
 }
 
-// fromKey cuts the part of a private key with which a text begins: the end of a log may begin in the
-// middle of one.
-func fromKey(text []byte) []byte {
-	end := regexp.MustCompile(endsKey).FindIndex(text)
-	begin := regexp.MustCompile(beginsKey).FindIndex(text)
-	if end == nil || begin != nil && begin[0] < end[0] {
-		return text
-	}
-	return slices.Concat([]byte(redacted), text[end[1]:])
-}
+const atDigest = "@sha256:"
 
 // secretName is what has a value that is none of a reader's business.
 var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
@@ -36,14 +35,14 @@ all. The exit code is 2 while something is not as it should be.`,
   kubectl windows status -o json | jq -r '.hosts[] | select(.failing) | .name'`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			r, err := p.connect()
 			if err != nil {
 				return err
 			}
 			if watch {
-				return p.watchStatus(command.Context(), c)
+				return p.watchStatus(command.Context(), r)
 			}
-			status, err := p.status(command.Context(), c)
+			status, err := r.status(command.Context())
 			if err != nil {
 				return err
 			}
@@ -58,8 +57,8 @@ all. The exit code is 2 while something is not as it should be.`,
 	return command
 }
 
-func (p *plugin) status(ctx context.Context, c client.Client) (diagnosis.Status, error) {
-	snapshot, err := p.snapshot(ctx, c, false)
+func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
+	snapshot, err := r.snapshot(ctx, false)
 	if err != nil {
 		return diagnosis.Status{}, err
 	}
@@ -68,12 +67,12 @@ func (p *plugin) status(ctx context.Context, c client.Client) (diagnosis.Status,
 
 // watchStatus draws until it is interrupted. A terminal is cleared each time; elsewhere only what
 // differs is printed. An API server that is away for a while does not end it.
-func (p *plugin) watchStatus(ctx context.Context, c client.Client) error {
+func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	last := ""
 	for {
-		screen, err := p.screen(ctx, c)
+		screen, err := p.screen(ctx, r)
 		switch {
 		case ctx.Err() != nil:
 			return nil // Ctrl-C is how it ends
@@ -96,8 +95,8 @@ func (p *plugin) watchStatus(ctx context.Context, c client.Client) error {
 }
 
 // screen is what status prints now.
-func (p *plugin) screen(ctx context.Context, c client.Client) (string, error) {
-	status, err := p.status(ctx, c)
+func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
+	status, err := r.status(ctx)
 	if err != nil {
 		return "", err
 	}

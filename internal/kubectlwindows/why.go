@@ -47,11 +47,11 @@ in the namespace of -n. The exit code is 2 when there is a problem.`,
   kubectl windows why pod/web-0 -n shop --images`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.connect()
+			r, err := p.connect()
 			if err != nil {
 				return err
 			}
-			found, err := p.why(command.Context(), c, args[0], images)
+			found, err := r.why(command.Context(), args[0], images)
 			if err != nil {
 				return err
 			}
@@ -73,43 +73,47 @@ type subject struct {
 	pod      *corev1.Pod
 }
 
-func (p *plugin) why(ctx context.Context, c client.Client, argument string, images bool) (diagnosis.Diagnosis, error) {
-	s, err := p.snapshot(ctx, c, true)
+func (r *reader) why(ctx context.Context, argument string, images bool) (diagnosis.Diagnosis, error) {
+	s, err := r.snapshot(ctx, true)
 	if err != nil {
 		return diagnosis.Diagnosis{}, err
 	}
-	found, err := p.find(ctx, c, &s, argument)
+	found, err := r.find(ctx, &s, argument)
 	if err != nil {
 		return diagnosis.Diagnosis{}, err
 	}
 	if found.pod != nil {
-		return p.whyPod(ctx, c, found.pod, s, images), nil
+		return r.whyPod(ctx, found.pod, s, images), nil
 	}
 	var happened []diagnosis.Event
 	if i := found.instance; i != nil {
-		happened = events(ctx, c, &s, "WindowsInstance", i.Namespace, i.Name)
+		happened = r.events(ctx, &s, "WindowsInstance", i.Namespace, i.Name)
 	}
 	if found.node != nil { // kubelet, the daemon and the operator write them into different namespaces
-		happened = append(happened, events(ctx, c, &s, "Node", metav1.NamespaceAll, found.node.Name)...)
+		happened = append(happened, r.events(ctx, &s, "Node", metav1.NamespaceAll, found.node.Name)...)
 	}
-	return diagnosis.OfHost(found.instance, found.node, s, happened), nil
+	explained := diagnosis.OfHost(found.instance, found.node, s, happened)
+	if found.node != nil {
+		r.addReport(ctx, &explained, found.node.Name)
+	}
+	return explained, nil
 }
 
-func (p *plugin) whyPod(ctx context.Context, c client.Client, pod *corev1.Pod, s diagnosis.Snapshot,
+func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapshot,
 	images bool) diagnosis.Diagnosis {
 	var classes nodev1.RuntimeClassList
-	s.Unread = unread(s.Unread, "RuntimeClasses", c.List(ctx, &classes))
+	s.Unread = unread(s.Unread, "RuntimeClasses", r.List(ctx, &classes))
 	var ask lint.Images
 	if images {
 		ask = lint.Registries{}
 	}
 	findings := lint.All(ctx, []lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes.Items), ask)
-	happened := events(ctx, c, &s, "Pod", pod.Namespace, pod.Name)
+	happened := r.events(ctx, &s, "Pod", pod.Namespace, pod.Name)
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }
 
 // find says what a name stands for. A host and its node are one thing.
-func (p *plugin) find(ctx context.Context, c client.Client, s *diagnosis.Snapshot, argument string) (subject, error) {
+func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument string) (subject, error) {
 	kind, name, given := strings.Cut(argument, "/")
 	if !given {
 		kind, name = "", argument
@@ -120,12 +124,12 @@ func (p *plugin) find(ctx context.Context, c client.Client, s *diagnosis.Snapsho
 	var found subject
 	var err error
 	if kind != kindPod {
-		found, err = findHost(ctx, c, s, kind, name)
+		found, err = r.findHost(ctx, s, kind, name)
 	}
 	isHost := found.instance != nil || found.node != nil
 	if (kind == "" || kind == kindPod) && err == nil {
 		var forbidden error
-		found.pod, forbidden, err = p.findPod(ctx, c, name)
+		found.pod, forbidden = r.findPod(ctx, name)
 		if !isHost { // who asks about a host need not be allowed to read pods
 			s.Unread = unread(s.Unread, "the pod", forbidden)
 		}
@@ -142,7 +146,7 @@ func (p *plugin) find(ctx context.Context, c client.Client, s *diagnosis.Snapsho
 	return found, nil
 }
 
-func findHost(ctx context.Context, c client.Client, s *diagnosis.Snapshot, kind, name string) (subject, error) {
+func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name string) (subject, error) {
 	found := subject{instance: findInstance(s.Instances, name)}
 	nodeName := name
 	if found.instance != nil {
@@ -157,7 +161,7 @@ func findHost(ctx context.Context, c client.Client, s *diagnosis.Snapshot, kind,
 		return found, nil
 	}
 	node := &corev1.Node{} // nodes that could not be listed, or one that does not say that it is of Windows
-	switch err := c.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
+	switch err := r.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
 	case err == nil && node.Labels[corev1.LabelOSStable] == string(corev1.Linux):
 		return found, fmt.Errorf("node %s is of Linux", nodeName)
 	case err == nil:
@@ -170,16 +174,12 @@ func findHost(ctx context.Context, c client.Client, s *diagnosis.Snapshot, kind,
 
 // findPod returns nil where there is none. One that can't be read is no reason to give up: the name
 // may be that of a host.
-func (p *plugin) findPod(ctx context.Context, c client.Client, name string) (pod *corev1.Pod, unread, err error) {
-	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the namespace: %w", err)
-	}
+func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
-	if unread = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); unread != nil {
-		return nil, client.IgnoreNotFound(unread), nil
+	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {
+		return nil, client.IgnoreNotFound(unread)
 	}
-	return pod, nil, nil
+	return pod, nil
 }
 
 // notFound says why there is nothing of a name: an entry that is not understood has no instance.
@@ -195,11 +195,11 @@ func notFound(s *diagnosis.Snapshot, argument, name string) error {
 
 // completeHosts offers the names of hosts and of their nodes.
 func (p *plugin) completeHosts(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := p.connect()
+	r, err := p.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	instances, err := p.instances(command.Context(), c)
+	instances, err := r.instances(command.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -3,7 +3,6 @@ package lint
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -12,6 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 const (
@@ -42,7 +43,8 @@ func (r Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	described, err := remote.Get(reference, remote.WithContext(ctx), remote.WithTransport(bounded{transport}),
+	described, err := remote.Get(reference, remote.WithContext(ctx),
+		remote.WithTransport(response.Transport(transport, maxAnswer)),
 		remote.WithAuthFromKeychain(authn.DefaultKeychain))
 	if err != nil {
 		return Offer{}, fmt.Errorf("asking the registry: %w", err)
@@ -106,18 +108,4 @@ func offerOf(platforms []*v1.Platform) Offer {
 	slices.Sort(o.Systems)
 	slices.Sort(o.Builds)
 	return o
-}
-
-// bounded ends every answer after maxAnswer bytes.
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(request)
-	if err == nil {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(response.Body, maxAnswer), response.Body}
-	}
-	return response, err
 }

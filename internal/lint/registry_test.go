@@ -15,8 +15,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/windows-nodes/wmco/internal/lint"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 func platform(system, version string) *v1.Platform {
@@ -87,5 +89,19 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	findings := lint.CheckImages(t.Context(), templates, mixed(), lint.Registries{})
 	if len(findings) != 1 || findings[0].Severity != lint.Warning || findings[0].Rule != "image" {
 		t.Errorf("found %+v", findings)
+	}
+}
+
+// An answer that is cut short could say something else than the whole of it.
+func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", string(types.OCIImageIndex))
+		_, _ = io.WriteString(w, `{"schemaVersion":2,"manifests":[]}`+strings.Repeat(" ", 9<<20))
+	}))
+	t.Cleanup(server.Close)
+	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
+	if !response.IsTooLarge(err) {
+		t.Errorf("it answers %v", err)
 	}
 }

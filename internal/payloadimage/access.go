@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // maxAnswer bounds every answer of a registry but blobs; manifests are some kilobytes.
@@ -74,7 +74,7 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Scheme != "https" && !b.insecure {
 		return nil, errNoTLS
 	}
-	response, err := b.Transport.RoundTrip(request)
+	answer, err := b.Transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +83,9 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 		first = first.Response.Request
 	}
 	if !strings.Contains(first.URL.Path, "/blobs/") {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(response.Body, maxAnswer), response.Body}
+		answer.Body = response.Body(answer.Body, maxAnswer)
 	}
-	return response, nil
+	return answer, nil
 }
 
 // explain says what an error of a registry means. URLs are left out: their queries may be secret.

@@ -22,14 +22,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// BenchmarkPull pulls a payload of 300 MB that does not compress, from a registry that keeps it on disk. It
-// reports by how much the memory in use grew at most.
-func BenchmarkPull(b *testing.B) {
-	const each = 150 << 20
-	dir := b.TempDir()
+// large is a payload that does not compress, with two parts of this size.
+func large(tb testing.TB, each int64) (dir string) {
+	tb.Helper()
+	dir = tb.TempDir()
 	builder, err := payload.NewBuilder(dir)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	for i, p := range payload.Parts() {
 		size := int64(1 << 10)
@@ -38,13 +37,36 @@ func BenchmarkPull(b *testing.B) {
 		}
 		noise := io.LimitReader(rand.NewChaCha8([32]byte{byte(i)}), size)
 		if _, err = builder.Add(p.Name, "v1.37.0", "noise", noise); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if _, err = builder.Finish("large"); err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	server, wanted := serveFromDisk(b, registry.Payload(b, dir))
+	return dir
+}
+
+// It is not parallel, so that nobody else's memory is in the figure.
+func TestA61_APullTakesLittleMemoryHoweverLargeThePayloadIs(t *testing.T) {
+	const each, most = 24 << 20, 16 << 20
+	server, wanted := serveFromDisk(t, registry.Payload(t, large(t, each)))
+	s, err := New(t.Context(), Options{Dir: t.TempDir(), Embedded: opened(t, standins(t, "v1.36.0"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak := watchMemory(func() { err = s.pull(t.Context(), wanted, Access{CA: pemOf(server)}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peak > most {
+		t.Errorf("the memory in use grew by %d bytes while files of %d bytes were pulled", peak, each)
+	}
+}
+
+// BenchmarkPull pulls a payload of 300 MB that does not compress, from a registry that keeps it on disk. It
+// reports by how much the memory in use grew at most.
+func BenchmarkPull(b *testing.B) {
+	server, wanted := serveFromDisk(b, registry.Payload(b, large(b, 150<<20)))
 	embedded := opened(b, standins(b, "v1.36.0"))
 	var most uint64
 	b.ResetTimer()
@@ -93,37 +115,37 @@ func watchMemory(do func()) uint64 {
 }
 
 // serveFromDisk is a registry for one image.
-func serveFromDisk(b *testing.B, i v1.Image) (*httptest.Server, string) {
-	b.Helper()
-	dir := b.TempDir()
+func serveFromDisk(tb testing.TB, i v1.Image) (*httptest.Server, string) {
+	tb.Helper()
+	dir := tb.TempDir()
 	layers, err := i.Layers()
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, l := range layers {
 		digest, err := l.Digest()
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		content, err := l.Compressed()
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err = writeFile(filepath.Join(dir, digest.String()), content); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	manifest, err := i.RawManifest()
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	digest, err := i.Digest()
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	mediaType, err := i.MediaType()
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/manifests/") {
@@ -136,6 +158,6 @@ func serveFromDisk(b *testing.B, i v1.Image) (*httptest.Server, string) {
 			_, _ = io.Copy(w, f)
 		}
 	}))
-	b.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	return server, fmt.Sprintf("%s/a/b@%s", strings.TrimPrefix(server.URL, "https://"), digest)
 }

@@ -277,6 +277,10 @@ func TestA61_ARegistryThatFailsIsToldAndTheOldPayloadStays(t *testing.T) {
 			},
 			"refuses the credentials",
 		},
+		"nobody listens": {
+			func(_ *testing.T, s *setting, _ v1.Image) { s.registry.Close() },
+			func(t *testing.T, s *setting, _ v1.Image) { s.registry.Resume(t) }, "refused",
+		},
 		"a foreign CA": {
 			func(_ *testing.T, s *setting, _ v1.Image) { s.access.CA = nil },
 			func(_ *testing.T, s *setting, _ v1.Image) { s.access.CA = s.ca.PEM }, "certificate",
@@ -296,6 +300,42 @@ func TestA61_ARegistryThatFailsIsToldAndTheOldPayloadStays(t *testing.T) {
 			test.mend(t, s, i)
 			s.until(t, s.store, wanted, has("v1.37.0"))
 		})
+	}
+}
+
+// An operator that starts while the registry is down has no payload at all: it says so, with what is to be done,
+// and goes on by itself.
+func TestA61_ARegistryThatIsDownAtTheStartIsToldAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newSetting(t)
+	wanted := s.push(t, s.registry, registry.Payload(t, standins(t, "v1.37.0")))
+	s.registry.Close()
+	problem := s.until(t, s.store, wanted,
+		fails(contract.ReasonPayloadImageNotPulled, "none", s.registry.Host, "connection refused"))
+	if !strings.Contains(problem.Reason.Fix(), "the operator's pod must reach it") {
+		t.Errorf("the fix is %q", problem.Reason.Fix())
+	}
+	s.stop()
+	again := s.start(t, s.store.Dir)
+	s.until(t, again, wanted, fails(contract.ReasonPayloadImageNotPulled, "none", "connection refused"))
+	s.registry.Resume(t)
+	s.until(t, again, wanted, has("v1.37.0"))
+}
+
+// A registry that is down is not asked ever faster, nor ever more seldom.
+func TestA61_PullsThatFailAreTriedAgainWithBackoff(t *testing.T) {
+	t.Parallel()
+	store, err := New(t.Context(), Options{Dir: t.TempDir(), Embedded: opened(t, standins(t, "v1.36.0"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retry, before := store.retry, time.Duration(0)
+	for n := range 30 {
+		wait := retry.Step()
+		if wait < firstRetry || wait > lastRetry*12/10 || n < 4 && wait < before*3/2 || n > 5 && wait < lastRetry {
+			t.Errorf("pause %d is %s, after %s", n, wait, before)
+		}
+		before = wait
 	}
 }
 

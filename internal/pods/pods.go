@@ -8,9 +8,7 @@ package pods
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -20,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 const (
@@ -35,46 +35,16 @@ const (
 	Page = 500
 )
 
-// errTooLarge says that an answer has more than MaxBytes.
-var errTooLarge = errors.New("the answer is too large")
-
 // NewClient makes a client whose answers are bounded. It reads protobuf, as client-go's do by default:
 // in JSON a single pod of characters that are escaped would be larger than MaxBytes, and never be read.
 func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, MaxBytes) })
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for pods: %w", err)
 	}
 	return clients, nil
-}
-
-type boundedTransport struct{ next http.RoundTripper }
-
-// RoundTrip is http.RoundTripper.
-func (b boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.next.RoundTrip(request)
-	if err == nil {
-		response.Body = &boundedBody{ReadCloser: response.Body, left: MaxBytes}
-	}
-	return response, err
-}
-
-// boundedBody fails where http.MaxBytesReader would, which is for servers.
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-// Read is io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLarge
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }
 
 // Query says which pods to read, and how.
@@ -106,7 +76,7 @@ func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	smaller := map[int64]int64{0: 100, Page: 100, 100: 10, 10: 1}
 	for {
 		list, err := page(ctx, api, options)
-		if limit, more := smaller[options.Limit]; more && errors.Is(err, errTooLarge) {
+		if limit, more := smaller[options.Limit]; more && response.IsTooLarge(err) {
 			// From memory the API server gives no pages.
 			options.Limit, options.ResourceVersion, began = limit, "", query.Now()
 			continue

@@ -23,10 +23,11 @@ const (
 )
 
 // described is what the operator wrote on a MachineSet of what others may write, too: only that is
-// corrected. Machine is when the Machine was made of which it is: those that are older may be of
-// another type.
+// corrected. Machine is when the Machine was made of which it is, and Size what its set asked the cloud
+// for: those that are older may be of another type.
 type described struct {
 	Machine time.Time `json:"machine"`
+	Size    string    `json:"size,omitempty"`
 	CPU     string    `json:"vCPU,omitempty"`
 	Memory  string    `json:"memoryMb,omitempty"`
 	Build   string    `json:"build,omitempty"`
@@ -34,14 +35,10 @@ type described struct {
 
 // Capacity gives the annotations that a MachineSet lacks for the autoscaler, or that the operator wrote
 // and that are another by now, as a Node of its Machines was seen. What somebody else wrote stays. made
-// is when the Node's Machine was made.
-func Capacity(annotations map[string]string, node *corev1.Node, made time.Time) map[string]string {
-	wrote := described{}
-	// What can't be read is not ours.
-	if json.Unmarshal([]byte(annotations[contract.DescribedAnnotation]), &wrote) != nil {
-		wrote = described{}
-	}
-	if made.Before(wrote.Machine) {
+// is when the Node's Machine was made, and size what the set asks the cloud for, as the Machine did.
+func Capacity(annotations map[string]string, node *corev1.Node, made time.Time, size string) map[string]string {
+	wrote := readDescribed(annotations)
+	if made.Before(wrote.Machine) && wrote.Size == size {
 		return nil
 	}
 	next, now := wrote, map[string]string{}
@@ -66,13 +63,48 @@ func Capacity(annotations map[string]string, node *corev1.Node, made time.Time) 
 			now[CapacityTaints] = list(now[CapacityTaints], taint.Key, "="+taint.Value+":"+string(taint.Effect), "")
 		}
 	}
-	if next != wrote {
+	if next.Size = size; next != wrote {
 		next.Machine = made.UTC()
-		text, _ := json.Marshal(next) //nolint:errchkjson // times and texts
-		now[contract.DescribedAnnotation] = string(text)
+		now[contract.DescribedAnnotation] = next.text()
 	}
 	maps.DeleteFunc(now, func(key, value string) bool { return annotations[key] == value })
 	return now
+}
+
+// OutgrownCapacity gives the annotations that the operator wrote of Machines of another size than the set
+// asks for by now, and no Node shows yet what those have: they are removed where their value is nil. The
+// autoscaler then waits for a Node, or for somebody to write them, and plans with none that will not come.
+func OutgrownCapacity(annotations map[string]string, size string) map[string]*string {
+	wrote := readDescribed(annotations)
+	if wrote.Size == "" || wrote.Size == size {
+		return nil
+	}
+	gone := map[string]*string{}
+	for key, value := range map[string]*string{CapacityCPU: &wrote.CPU, CapacityMemory: &wrote.Memory} {
+		if *value != "" && annotations[key] == *value {
+			gone[key] = nil
+		}
+		*value = ""
+	}
+	if len(gone) > 0 {
+		text := wrote.text()
+		gone[contract.DescribedAnnotation] = &text
+	}
+	return gone
+}
+
+// readDescribed reads what the operator wrote. What can't be read is not ours.
+func readDescribed(annotations map[string]string) described {
+	wrote := described{}
+	if json.Unmarshal([]byte(annotations[contract.DescribedAnnotation]), &wrote) != nil {
+		return described{}
+	}
+	return wrote
+}
+
+func (d described) text() string {
+	text, _ := json.Marshal(d) //nolint:errchkjson // times and texts
+	return string(text)
 }
 
 // describe gives the value of an annotation, and what of it the operator wrote.

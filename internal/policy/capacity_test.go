@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,37 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 			policy.CapacityMemory: "16383", policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: ",=,," + labels,
 			contract.DescribedAnnotation: every}},
 	} {
-		if got := policy.Capacity(c.has, node, made); !maps.Equal(got, c.want) {
+		if got := policy.Capacity(c.has, node, made, ""); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestASizeThatASetNoLongerAsksForIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	const ours = `{"machine":"2027-01-15T08:00:00Z","size":"small","vCPU":"4","memoryMb":"16383","build":"10.0.20348"}`
+	const left = `{"machine":"2027-01-15T08:00:00Z","size":"small","build":"10.0.20348"}`
+	for name, c := range map[string]struct {
+		has  map[string]string
+		size string
+		gone []string
+	}{
+		"the same size": {has: map[string]string{policy.CapacityCPU: "4", contract.DescribedAnnotation: ours}, size: "small"},
+		"another size": {has: map[string]string{policy.CapacityCPU: "4", policy.CapacityMemory: "16383", policy.CapacityLabels: "a=b",
+			contract.DescribedAnnotation: ours}, size: "large", gone: []string{policy.CapacityCPU, policy.CapacityMemory}},
+		"another size, and a value of somebody else": {has: map[string]string{policy.CapacityCPU: "8",
+			policy.CapacityMemory: "16383", contract.DescribedAnnotation: ours}, size: "large", gone: []string{policy.CapacityMemory}},
+		"withdrawn already": {has: map[string]string{contract.DescribedAnnotation: left}, size: "large"},
+		"a size that was not noted": {has: map[string]string{policy.CapacityCPU: "4",
+			contract.DescribedAnnotation: `{"machine":"2027-01-15T08:00:00Z","vCPU":"4"}`}, size: "large"},
+		"nothing of ours": {has: map[string]string{policy.CapacityCPU: "4"}, size: "large"},
+	} {
+		got := policy.OutgrownCapacity(c.has, c.size)
+		note := got[contract.DescribedAnnotation]
+		delete(got, contract.DescribedAnnotation)
+		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(slices.Values(c.gone))) ||
+			len(c.gone) > 0 && (note == nil || *note != left) {
+			t.Errorf("%s: %v, note %v", name, got, note)
 		}
 	}
 }

@@ -28,6 +28,9 @@ type UpgradeFacts struct {
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
 	IsSettled bool
+	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
+	// which no cache that lags behind may decide.
+	IsLive bool
 	// ProofTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing.
 	ProofTimeout, DaemonTimeout time.Duration
 }
@@ -75,6 +78,7 @@ const (
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
 	ActionLook           UpgradeAction = "read the Node past the cache"
+	ActionReadAgain      UpgradeAction = "read the Node past the cache, and decide by that"
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
@@ -170,11 +174,17 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision", proving, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
+		{switching, "the cache shows that the daemon went back, or that proofTimeout is over", switching,
+			ActionReadAgain, "",
+			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
 		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
+		{proving, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and proofTimeout " +
+			"is over", proving, ActionReadAgain, "",
+			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && f.Lacks != "" && late(f, now) }},
 		{proving, "the node is not Ready, or kubelet or the daemon report otherwise, and proofTimeout is over",
 			StepFailed,
 			ActionFail, contract.ReasonUpdateFailed,

@@ -12,6 +12,9 @@ import (
 // period, and not this, decides when a silent node is noticed.
 const nodeMonitorPeriod = 2 * time.Second
 
+// signingDuration is the flag with the longest life of a certificate.
+const signingDuration = "--cluster-signing-duration="
+
 // controllers lists what runs, instead of what does not, so that a new Kubernetes
 // version brings no surprise. The approving controller and the one that gives nodes
 // their part of the pods' network are absent unless they are asked for: on OpenShift
@@ -25,6 +28,7 @@ func controllers(kubeadm bool) []string {
 		"deployment-controller",
 		"replicaset-controller",
 		"disruption-controller",
+		"endpointslice-controller",
 		"pod-garbage-collector-controller",
 		"garbage-collector-controller",
 		"namespace-controller",
@@ -63,6 +67,7 @@ func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) c
 			"--tls-private-key-file=" + f.servingKey,
 			"--cluster-signing-cert-file=" + f.caCert,
 			"--cluster-signing-key-file=" + f.caKey,
+			signingDuration + o.SigningDuration.String(),
 			"--root-ca-file=" + f.caCert,
 			"--service-account-private-key-file=" + f.tokenKey,
 			"--allocate-node-cidrs=" + strconv.FormatBool(o.PodNetwork != ""),

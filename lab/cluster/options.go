@@ -12,6 +12,7 @@ const (
 	apiServiceIP = "172.30.0.1"
 
 	defaultNodeMonitorGrace = 20 * time.Second
+	defaultSigningDuration  = 365 * 24 * time.Hour
 	// defaultStartTimeout leaves room for two busy cores: a start takes about 5 s.
 	defaultStartTimeout = 90 * time.Second
 )
@@ -38,6 +39,9 @@ type Options struct {
 	// NodeMonitorGrace is how long a node may be silent before it is marked
 	// unhealthy; zero means 20 s, while real clusters wait about 50 s.
 	NodeMonitorGrace time.Duration
+	// SigningDuration is the longest life of a certificate that the controller manager signs; zero means
+	// its default of a year. See Cluster.SetSigningDuration.
+	SigningDuration time.Duration
 	// StartTimeout bounds the start without the build; zero means 90 s.
 	StartTimeout time.Duration
 }
@@ -45,6 +49,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.NodeMonitorGrace == 0 {
 		o.NodeMonitorGrace = defaultNodeMonitorGrace
+	}
+	if o.SigningDuration == 0 {
+		o.SigningDuration = defaultSigningDuration
 	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = defaultStartTimeout

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 )
 
 // errNotRunning is returned for a component that has ended or was stopped.
@@ -40,6 +43,25 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return fmt.Errorf("starting the API server again: %w", err)
 	}
+	if err := c.endControllerManager(); err != nil {
+		return fmt.Errorf("starting the controller manager again: %w", err)
+	}
+	if err := c.startControllerManager(ctx); err != nil {
+		return fmt.Errorf("starting the controller manager again: %w", err)
+	}
+	return nil
+}
+
+// SetSigningDuration starts the controller manager anew with another longest life of certificates. What
+// it signed before stays as it is.
+func (c *Cluster) SetSigningDuration(ctx context.Context, longest time.Duration) error {
+	args := slices.Clone(c.controllerManager.args)
+	for i, arg := range args {
+		if strings.HasPrefix(arg, signingDuration) {
+			args[i] = signingDuration + longest.String()
+		}
+	}
+	c.controllerManager.args = args
 	if err := c.endControllerManager(); err != nil {
 		return fmt.Errorf("starting the controller manager again: %w", err)
 	}

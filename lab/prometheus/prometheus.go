@@ -32,8 +32,11 @@ type Options struct {
 	Dir string
 	// KubeState is the address of what tells it about pods, as kube-state-metrics does.
 	KubeState string
+	// Nodes are labels of the nodes whose kubelets have endpoints; all if empty.
+	Nodes string
 	// Interval is between scrapes and between evaluations, and Hold is how long an alert's condition must
-	// hold, instead of what the manifests say: a test has no half hour.
+	// hold, instead of what the manifests say: a test has no half hour. With a Hold of zero the manifests say
+	// it: see Hasten.
 	Interval, Hold time.Duration
 	// Progress receives the lines of a build. Nil discards.
 	Progress io.Writer
@@ -71,8 +74,12 @@ func Start(ctx context.Context, o Options) (_ *Prometheus, err error) {
 	if err = o.mount(ctx); err != nil {
 		return nil, err
 	}
+	hold := ""
+	if o.Hold > 0 {
+		hold = o.Hold.String()
+	}
 	render := exec.CommandContext(ctx, operator, "-dir", o.Dir, "-root", o.Dir, "-server", o.Cluster.URL,
-		"-kube-state-metrics", o.KubeState, "-interval", o.Interval.String(), "-for", o.Hold.String())
+		"-kube-state-metrics", o.KubeState, "-interval", o.Interval.String(), "-for", hold)
 	render.Stdin = bytes.NewReader(o.Manifests)
 	if output, err := render.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("making the configuration: %w: %s", err, output)
@@ -83,7 +90,7 @@ func Start(ctx context.Context, o Options) (_ *Prometheus, err error) {
 			err = errors.Join(err, p.Stop())
 		}
 	}()
-	if err = p.run(ctx, operator, "-kubelets", o.Cluster.Kubeconfig); err != nil {
+	if err = p.run(ctx, operator, "-kubelets", o.Cluster.Kubeconfig, "-nodes", o.Nodes); err != nil {
 		return nil, err
 	}
 	if p.port, err = port.Hold(ctx); err != nil {
@@ -171,6 +178,29 @@ func (p *Prometheus) Query(ctx context.Context, expression string) (model.Vector
 		return nil, fmt.Errorf("reading the answer to %s: %w", expression, err)
 	}
 	return answer.Data.Result, nil
+}
+
+// Alert is one whose condition holds, as Prometheus tells its receivers.
+type Alert struct {
+	State               string
+	Labels, Annotations map[string]string
+}
+
+// Alerts are those that are pending or firing.
+func (p *Prometheus) Alerts(ctx context.Context) ([]Alert, error) {
+	content, err := p.get(ctx, "/api/v1/alerts")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Data struct {
+			Alerts []Alert `json:"alerts"`
+		} `json:"data"`
+	}
+	if err = json.Unmarshal(content, &answer); err != nil {
+		return nil, fmt.Errorf("reading the alerts: %w", err)
+	}
+	return answer.Data.Alerts, nil
 }
 
 // limit bounds an answer, in bytes.

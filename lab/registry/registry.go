@@ -5,13 +5,17 @@ import (
 	"crypto/tls"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 // Registry is one registry. It ends with the test that started it.
@@ -19,6 +23,8 @@ type Registry struct {
 	// Host is how image names and mirrors call it: an address with a port.
 	Host    string
 	server  *httptest.Server
+	handler http.Handler
+	tls     *tls.Config
 	content http.Handler
 
 	mu sync.Mutex
@@ -36,8 +42,13 @@ type Registry struct {
 func Start(t *testing.T, by *CA) *Registry {
 	t.Helper()
 	silent := log.New(io.Discard, "", 0)
-	r := &Registry{content: registry.New(registry.Logger(silent))}
-	r.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	held, err := port.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(held.Release)
+	r := &Registry{Host: held.Address(), content: registry.New(registry.Logger(silent))}
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if !r.letsIn(request) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -51,17 +62,28 @@ func Start(t *testing.T, by *CA) *Registry {
 			w = &spoiler{ResponseWriter: w}
 		}
 		r.content.ServeHTTP(w, request)
-	}))
-	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{by.sign(t)}, MinVersion: tls.VersionTLS12}
-	r.server.Config.ErrorLog = silent
-	r.server.StartTLS()
-	t.Cleanup(r.server.Close)
-	r.Host = r.server.Listener.Addr().String()
+	})
+	r.tls = &tls.Config{Certificates: []tls.Certificate{by.sign(t)}, MinVersion: tls.VersionTLS12}
+	r.Resume(t)
+	t.Cleanup(func() { r.server.Close() })
 	return r
 }
 
-// Close ends it before its test does. Nobody listens at its address then.
+// Close ends it before its test does. Nobody listens at its address then, which stays its own.
 func (r *Registry) Close() { r.server.Close() }
+
+// Resume has it listen at its address again after Close.
+func (r *Registry) Resume(t *testing.T) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, TLS: r.tls,
+		Config: &http.Server{Handler: r.handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}}
+	server.StartTLS()
+	r.server = server
+}
 
 // Lock lets only one user in from now on, with a login of the form user:password.
 func (r *Registry) Lock(login string) *Registry {

@@ -74,6 +74,8 @@ type Options struct {
 	OLM string
 	// Bundle installs this bundle by OLM's rules, instead of config/lab. OLM must be empty then.
 	Bundle string
+	// SigningDuration is the longest life of the certificates that hosts get: see cluster.Options.
+	SigningDuration time.Duration
 	// Scheduler starts kube-scheduler, so that pods get to nodes.
 	Scheduler bool
 	// Arguments are further ones for the operator.
@@ -167,7 +169,7 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	}
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
-		Audit: s.options.Audit, PodNetwork: podNetwork,
+		Audit: s.options.Audit, PodNetwork: podNetwork, SigningDuration: s.options.SigningDuration,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
@@ -23,20 +23,18 @@ func TestA11_TheOperatorIsKilledAgainAndAgainDuringJoins(t *testing.T) {
 	o.Hosts.Latency = 2 * time.Millisecond
 	s := own(t, o)
 	hosts := s.hosts(t, 8)
+	s.joinsAndLeavesKilled(t, hosts, random, 10, 4)
+}
+
+// joinsAndLeavesKilled has hosts join and leave while the operator is killed so many times.
+func (s *stage) joinsAndLeavesKilled(t *testing.T, hosts []*fleet.Host, random *rand.Rand, joining, leaving int) {
+	t.Helper()
 	boots := map[string]string{}
 	for _, h := range hosts {
 		boots[h.Name] = bootID(t, h)
 	}
 	s.add(t, hosts...)
-	for range 10 {
-		pause(t, time.Duration(200+random.IntN(1500))*time.Millisecond)
-		if err := s.Operator.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Operator.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.killed(t, joining, func() time.Duration { return time.Duration(200+random.IntN(1500)) * time.Millisecond })
 	s.ready(t, hosts...)
 	for _, h := range hosts {
 		if bootID(t, h) != boots[h.Name] {
@@ -47,20 +45,18 @@ func TestA11_TheOperatorIsKilledAgainAndAgainDuringJoins(t *testing.T) {
 		}
 	}
 	s.drop(t, hosts...)
-	for range 4 {
-		pause(t, time.Duration(200+random.IntN(800))*time.Millisecond)
-		if err := s.Operator.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Operator.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.killed(t, leaving, func() time.Duration { return time.Duration(200+random.IntN(800)) * time.Millisecond })
 	s.gone(t, hosts...)
-	for _, h := range hosts {
-		if left := scene.Left(h); len(left) > 0 {
-			t.Errorf("%s: left behind: %v", h.Name, left)
-		}
+	s.clean(t, hosts...)
+}
+
+// killed kills the operator so many times, each after some time, and starts it again.
+func (s *stage) killed(t *testing.T, times int, after func() time.Duration) {
+	t.Helper()
+	for range times {
+		pause(t, after())
+		must(t, s.Operator.Kill())
+		must(t, s.Operator.Start(t.Context()))
 	}
 }
 
@@ -103,12 +99,13 @@ func TestAnOperatorRestartCostsNoConnection(t *testing.T) {
 	s := own(t, options(3))
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)
-	if err := s.Operator.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Operator.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.restartCostsNothing(t, hosts...)
+}
+
+// restartCostsNothing restarts the operator, and sees that hosts which joined don't feel it.
+func (s *stage) restartCostsNothing(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	s.killed(t, 1, func() time.Duration { return 0 })
 	other := &corev1.ConfigMap{}
 	s.await(t, "the operator to work again", func(ctx context.Context) (bool, string, error) {
 		name := contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Revision

@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-
-	configv1 "github.com/openshift/api/config/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -19,24 +16,19 @@ import (
 )
 
 func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
-	c := dayTwo(t)
+	driftIsRepaired(t, dayTwo(t), func(drift) bool { return true })
+}
+
+// driftIsRepaired changes hosts while the operator is stopped: one thing on each host at a time.
+func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
+	t.Helper()
 	authority := authority(t, "one that somebody removes")
-	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
-		Data:       map[string]string{"bundle": string(authority)},
-	})
-	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
-		allAtOnce(spec)
-		spec.Trust.AdditionalCA = "windows-authorities"
-	})
-	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}},
-		func(o *configv1.Proxy) func(*configv1.Proxy) {
-			o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://proxy.invalid:3128", "http://proxy.invalid:3128"
-			return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
-		})
+	const proxy = "http://proxy.invalid:3128"
+	c.declare(t, c, declared{authorities: string(authority), atOnce: true,
+		proxy: v1alpha1.ProxySpec{HTTPProxy: proxy, HTTPSProxy: proxy}})
 	c.everywhere(t, "a proxy and an authority", func(h *fleet.Host) error {
 		return errors.Join(trustsOnce(t, h, string(authority)),
-			proxied(t, h, map[string]string{"HTTPS_PROXY": "http://proxy.invalid:3128"}, ".svc"))
+			proxied(t, h, map[string]string{"HTTPS_PROXY": proxy}, ".svc"))
 	})
 	c.settled(t)
 	if err := c.Operator.Stop(); err != nil {
@@ -47,31 +39,61 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	drifts := []struct {
-		name  string
-		drift func(t *testing.T, h *fleet.Host)
-	}{
-		{"the command line of a service, with its dependants running", commandLineChanged},
-		{"a service that is stopped, and its dependants with it", func(t *testing.T, h *fleet.Host) {
+	all := slices.DeleteFunc(drifts(authority), func(d drift) bool { return !takes(d) })
+	for len(all) > 0 {
+		now := all[:min(len(all), len(c.hosts))]
+		all = all[len(now):]
+		want := map[string]string{}
+		for i := range now {
+			want[c.hosts[i].Name] = picture(t, c.hosts[i])
+		}
+		for i, d := range now {
+			d.drift(t, c.hosts[i])
+			if picture(t, c.hosts[i]) == want[c.hosts[i].Name] {
+				t.Fatalf("%s changed nothing", d.name)
+			}
+		}
+		for i, d := range now {
+			t.Run(d.name, func(t *testing.T) {
+				c.on(t, []*fleet.Host{c.hosts[i]}, "repair", func(h *fleet.Host) error {
+					if now := picture(t, h); now != want[h.Name] {
+						return fmt.Errorf("%s\nwant %s", now, want[h.Name])
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// drift is what somebody does to a host.
+type drift struct {
+	name string
+	// network says that the services or files of the network have a part in it.
+	network bool
+	drift   func(t *testing.T, h *fleet.Host)
+}
+
+func drifts(authority []byte) []drift {
+	return []drift{
+		{"the command line of a service, with its dependants running", true, commandLineChanged},
+		{"a service that is stopped, and its dependants with it", true, func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			must(t, h.Machine.Host().Services.Stop(t.Context(), contract.ServiceKubelet))
 		}},
-		{"a service that is deleted", func(t *testing.T, h *fleet.Host) {
-			t.Helper()
-			services := h.Machine.Host().Services
-			for _, name := range []string{contract.ServiceCSIProxy, contract.ServiceKubeProxy} {
-				must(t, services.Stop(t.Context(), name))
-				must(t, services.Delete(t.Context(), name))
-			}
-		}},
-		{"a file that is changed, and one that is deleted", func(t *testing.T, h *fleet.Host) {
+		{"a service that is deleted", true, servicesDeleted},
+		{"a file that is changed, and one that is deleted", true, func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			files := h.Machine.Host().Files
 			must(t, winos.WriteFile(files, contract.PathKubeletConfig, strings.NewReader("oops"),
 				winos.AccessAdministrators))
-			must(t, files.Remove(contract.PathCNIConfig))
+			deleted := contract.PathCNIConfig
+			if there, err := winos.Exists(files, deleted); err != nil || !there { // the network is not the operator's
+				deleted = contract.PathKubeletCA
+			}
+			must(t, files.Remove(deleted))
 		}},
-		{"a program that is changed, and one that is deleted, while they are not running",
+		{"a program that is changed, and one that is deleted, while they are not running", false,
 			func(t *testing.T, h *fleet.Host) {
 				t.Helper()
 				host := h.Machine.Host()
@@ -80,37 +102,28 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 					winos.AccessAdministrators))
 				must(t, host.Files.Remove(contract.PathContainerdShim))
 			}},
-		{"a variable that is changed, and one that is removed", func(t *testing.T, h *fleet.Host) {
+		{"a variable that is changed, and one that is removed", false, func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			environment := h.Machine.Host().Environment
 			must(t, environment.Set(t.Context(), "no_proxy", "*"))
 			must(t, environment.Unset(t.Context(), "HTTPS_PROXY"))
 		}},
-		{"a certificate that is removed", func(t *testing.T, h *fleet.Host) {
+		{"a certificate that is removed", false, func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			must(t, h.Machine.Host().Trust.Remove(t.Context(), der(t, authority)))
 		}},
 	}
-	want := map[string]string{}
-	for i := range drifts {
-		want[c.hosts[i].Name] = picture(t, c.hosts[i])
-	}
-	for i, d := range drifts {
-		d.drift(t, c.hosts[i])
-		if picture(t, c.hosts[i]) == want[c.hosts[i].Name] {
-			t.Fatalf("%s changed nothing", d.name)
+}
+
+// servicesDeleted deletes those that are there of some that others don't depend on.
+func servicesDeleted(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	services, there := h.Machine.Host().Services, managed(t, h)
+	for _, name := range []string{contract.ServiceCSIProxy, contract.ServiceKubeProxy, contract.ServiceFlannel} {
+		if _, has := there[name]; has {
+			must(t, services.Stop(t.Context(), name))
+			must(t, services.Delete(t.Context(), name))
 		}
-	}
-	for i, d := range drifts {
-		t.Run(d.name, func(t *testing.T) {
-			h := c.hosts[i]
-			c.on(t, []*fleet.Host{h}, "repair", func(h *fleet.Host) error {
-				if now := picture(t, h); now != want[h.Name] {
-					return fmt.Errorf("%s\nwant %s", now, want[h.Name])
-				}
-				return nil
-			})
-		})
 	}
 }
 
@@ -138,7 +151,7 @@ func picture(t *testing.T, h *fleet.Host) string {
 			running[s.PID]))
 	}
 	for _, path := range []string{contract.PathKubeletConfig, contract.PathCNIConfig, contract.PathWindowsExporter,
-		contract.PathContainerdShim} {
+		contract.PathContainerdShim, contract.PathKubeletCA} {
 		content, err := winos.ReadFile(h.Machine.Host().Files, path)
 		all = append(all, fmt.Sprintf("%s %x %v", path, sha256.Sum256(content), err))
 	}

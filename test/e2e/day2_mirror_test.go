@@ -122,26 +122,34 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	undisturbed(t, before, c.hosts...)
 }
 
-func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
+func TestA22A24A25_AMirrorAProxyAndACAReachNodesTogether(t *testing.T) {
 	c := dayTwo(t)
+	settingsReach(t, c)
+}
+
+func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) { pullSecretChanges(t, dayTwo(t)) }
+
+// pullSecretChanges has hosts pull with the credentials of the pull secret, which then are others.
+func pullSecretChanges(t *testing.T, c *crew) {
+	t.Helper()
 	before := pids(t, c.hosts...)
 	ca := registry.NewCA(t, "registries")
 	private := registry.Start(t, ca)
 	image := registry.NewImage(t)
 	private.Push(t, image, "team/app", "1")
 	private.Lock("robot:first")
-	c.trustRegistries(t, ca, private)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
-		Name: contract.PullSecret}}
 	login := func(login string) []byte {
 		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host+"/team",
 			base64.StdEncoding.EncodeToString([]byte(login)))
 	}
-	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
-		old := o.Data
-		o.Data = map[string][]byte{corev1.DockerConfigJsonKey: login("robot:first")}
-		return func(o *corev1.Secret) { o.Data = old }
-	})
+	c.declare(t, c, declared{signer: ca, registries: []*registry.Registry{private}, logins: login("robot:first")})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.pullSecret.Namespace,
+		Name: c.pullSecret.Name}}
+	logIn := func(content []byte) {
+		edit(t, c, secret, func(o *corev1.Secret) {
+			o.Data = map[string][]byte{corev1.DockerConfigJsonKey: content}
+		})
+	}
 	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, private.Host, "team/app", image.Digest()) }
 	c.everywhere(t, "a pull with the first credentials", pulls)
 	private.Lock("robot:second")
@@ -150,20 +158,12 @@ func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 			t.Errorf("%s pulled with credentials that are not right any more", h.Name)
 		}
 	}
-	edit(
-		t, c, secret, func(
-			o *corev1.Secret) {
-			o.Data = map[string][]byte{corev1.DockerConfigJsonKey: login("robot:second")}
-		})
+	logIn(login("robot:second"))
 	c.everywhere(t, "a pull with the next credentials", pulls)
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)
 	c.secrets(t, "robot:", base64.StdEncoding.EncodeToString([]byte("robot:second")))
-	edit(
-		t, c, secret, func(
-			o *corev1.Secret) {
-			o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}
-		})
+	logIn([]byte(`{"auths":{}}`))
 	c.everywhere(t, "pulls without credentials to be refused", func(h *fleet.Host) error {
 		if err := pulls(h); err == nil {
 			return errors.New("it was pulled")

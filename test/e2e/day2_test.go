@@ -27,13 +27,16 @@ import (
 const crewHosts = 7
 
 // crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is
-// the cluster's, so no two rows may run at once (no test here is parallel), and each row puts back
-// what it changed.
+// the cluster's, so no two rows may run at once (tests with a shared stage are not parallel), and each row
+// puts back what it changed.
 type crew struct {
 	*stage
 	hosts []*fleet.Host
 	// admin speaks of OpenShift's objects too.
 	admin client.Client
+	// settings are those of the stage, to which each row returns.
+	settings v1alpha1.WindowsMachineConfigSpec
+	means
 	// version is what was desired when the present row began, and is again when it is over: the
 	// same content has the same version.
 	version string
@@ -45,22 +48,33 @@ var joined struct {
 	crew *crew
 }
 
-// dayTwo gives the crew to a row. When the row is over, no host of the crew may have seen SSH or a
-// reboot in between.
+// dayTwo gives the crew to a row.
 func dayTwo(t *testing.T) *crew {
 	t.Helper()
 	joined.Lock()
 	defer joined.Unlock()
 	if joined.crew == nil {
-		admin, err := openshift.Client(shared.Cluster.Admin())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &crew{stage: shared, hosts: shared.hosts(t, crewHosts), admin: admin}
+		c := newCrew(t, shared, *options(0).Settings, onOpenShift(), shared.hosts(t, crewHosts)...)
 		c.join(t, c.hosts...)
 		joined.crew = c
 	}
 	c := joined.crew
+	c.row(t)
+	return c
+}
+
+// newCrew makes a crew of hosts of a stage with these settings.
+func newCrew(t *testing.T, s *stage, settings v1alpha1.WindowsMachineConfigSpec, m means,
+	hosts ...*fleet.Host) *crew {
+	t.Helper()
+	admin, err := openshift.Client(s.Cluster.Admin())
+	must(t, err)
+	return &crew{stage: s, hosts: hosts, admin: admin, settings: settings, means: m}
+}
+
+// row begins one. When it is over, no host may have seen SSH or a reboot in between.
+func (c *crew) row(t *testing.T) {
+	t.Helper()
 	c.version = c.settled(t)
 	before := map[string]string{}
 	for _, h := range c.hosts {
@@ -80,7 +94,6 @@ func dayTwo(t *testing.T) *crew {
 			t.Logf("the operator's last words: %s", c.Operator.Tail(6000))
 		}
 	})
-	return c
 }
 
 // contacts says how often a host was reached over SSH, and which boot it runs in.
@@ -179,15 +192,15 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 	return version, err
 }
 
-// lendSettings changes those of the shared stage. They are put back when the row is over; what that
+// lendSettings changes those of the stage. They are put back when the row is over; what that
 // restarts, is restarted everywhere at once.
 func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
 	t.Helper()
-	spec := *options(0).Settings
+	spec := *c.settings.DeepCopy()
 	edit(&spec)
 	must(t, c.Configure(t.Context(), spec))
 	t.Cleanup(func() {
-		ctx, back := context.WithoutCancel(t.Context()), *options(0).Settings
+		ctx, back := context.WithoutCancel(t.Context()), *c.settings.DeepCopy()
 		if spec.Rollout.MaxUnavailable != nil {
 			allAtOnce(&back)
 			if err := c.Configure(ctx, back); err != nil {
@@ -197,7 +210,7 @@ func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachin
 				t.Error(err)
 			}
 		}
-		if err := c.Configure(ctx, *options(0).Settings); err != nil {
+		if err := c.Configure(ctx, c.settings); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"testing"
 
-	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
@@ -25,29 +24,25 @@ import (
 )
 
 func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.T) {
-	c := dayTwo(t)
-	before := pids(t, c.hosts...)
-	added, old := authority(t, "the next client CA"), []byte(nil)
-	config := &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}}
-	has := func(wanted bool) func(h *fleet.Host) error {
-		return func(h *fleet.Host) error {
-			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathKubeletCA)
-			if err != nil {
-				return err
-			}
-			if n := bytes.Count(content, bytes.TrimSpace(added)); n > 1 || (n == 1) != wanted ||
-				!bytes.Contains(content, bytes.TrimSpace(old)) {
-				return fmt.Errorf("the new CA is there %d times in %d bytes", n, len(content))
-			}
-			return nil
+	clientCAChanges(t, dayTwo(t))
+}
+
+// clientCAChanges adds a CA beside the one that kubelets' clients have.
+func clientCAChanges(t *testing.T, c *crew) {
+	t.Helper()
+	before, added := pids(t, c.hosts...), authority(t, "the next client CA")
+	old := c.addClientCA(t, c, added)
+	c.everywhere(t, "the next CA beside the old one", func(h *fleet.Host) error {
+		content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathKubeletCA)
+		if err != nil {
+			return err
 		}
-	}
-	lend(t, c, config, func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
-		old = o.Spec.KubeAPIServerServingCAData
-		o.Spec.KubeAPIServerServingCAData = append(bytes.Clone(old), added...)
-		return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
+		if n := bytes.Count(content, bytes.TrimSpace(added)); n != 1 ||
+			!bytes.Contains(content, bytes.TrimSpace(old)) {
+			return fmt.Errorf("the new CA is there %d times in %d bytes", n, len(content))
+		}
+		return nil
 	})
-	c.everywhere(t, "the next CA beside the old one", has(true))
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)
 }
@@ -77,7 +72,7 @@ func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
 	c.everywhere(t, "the authority, once", count(1, 1))
-	must(t, c.Configure(t.Context(), *options(0).Settings))
+	must(t, c.Configure(t.Context(), c.settings))
 	c.everywhere(t, "the authority to be gone, and nothing else", count(0, 0))
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)

@@ -22,6 +22,7 @@ import (
 
 // The registry loses the image while one node of two has what is new, and the operator loses its disk.
 func TestA61_NodesGetAPayloadFromAnImageAndStayAsTheyAreWhileARegistryHasLostIt(t *testing.T) {
+	t.Parallel()
 	o := rolling(2, 1)
 	o.Kubernetes = true
 	cache := filepath.Join(t.TempDir(), "cache")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -85,14 +86,21 @@ func TestA02_EachEntryBecomesANode(t *testing.T) {
 		return i.Status.Phase == v1alpha1.PhaseReady &&
 			i.Status.NodeName == hosts[0].Name, i.Status.Message, client.IgnoreNotFound(err)
 	})
+	cheaplyJoined(t, hosts...)
 	for i, h := range hosts {
-		c := h.Server.Counters()
-		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 {
+		if c := h.Server.Counters(); i != 1 && c.PowerShellStarts != 0 {
+			t.Errorf("%s: %d PowerShell starts", h.Name, c.PowerShellStarts)
+		}
+	}
+}
+
+// cheaplyJoined checks what the joins of hosts cost.
+func cheaplyJoined(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	for _, h := range hosts {
+		if c := h.Server.Counters(); c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 {
 			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions; want 1, at most 4, at most 1", h.Name,
 				c.Connections, c.Commands, c.SFTPSessions)
-		}
-		if i != 1 && c.PowerShellStarts != 0 {
-			t.Errorf("%s: %d PowerShell starts", h.Name, c.PowerShellStarts)
 		}
 	}
 }
@@ -101,6 +109,12 @@ func TestA04_NodesAreWhole(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
+	s.whole(t, hosts...)
+}
+
+// whole checks that nodes have all that pods and people expect of them.
+func (s *stage) whole(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
 	for _, h := range hosts {
 		node := s.node(t, h)
 		if node.Spec.Unschedulable {
@@ -157,7 +171,13 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
-	node, instance := s.node(t, hosts[0]), s.instance(t, hosts[0])
+	s.annotated(t, hosts[0])
+}
+
+// annotated checks the annotations of a node, and that its version names a manifest.
+func (s *stage) annotated(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	node, instance := s.node(t, h), s.instance(t, h)
 	key, err := sshhost.ParseKey(s.Key.PEM)
 	if err != nil {
 		t.Fatal(err)
@@ -186,37 +206,33 @@ func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
-	want := []string{
-		contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
-		contract.ServiceKubelet,
-		contract.ServiceDaemon, contract.ServiceExporter,
-	}
-	services := hosts[0].Machine.Host().Services
-	names, err := services.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, name := range names {
-		service, err := services.Get(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
+	s.runsExactly(t, hosts[0], append(everywhereServices(), contract.ServiceHybridOverlay, contract.ServiceKubeProxy))
+}
+
+// everywhereServices are those that nodes have whatever their network.
+func everywhereServices() []string {
+	return []string{contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceKubelet,
+		contract.ServiceDaemon, contract.ServiceExporter}
+}
+
+// runsExactly checks which managed services a host has, and that all run. The exporter, which serves with
+// kubelet's certificate, may follow after the Node is Ready.
+func (s *stage) runsExactly(t *testing.T, h *fleet.Host, want []string) {
+	t.Helper()
+	s.await(t, "the services", func(context.Context) (bool, string, error) {
+		var got []string
+		for name, service := range managed(t, h) {
+			if got = append(got, name); service.State != winos.ServiceRunning {
+				return false, name + " is " + string(service.State), nil
+			}
 		}
-		if !strings.HasPrefix(service.Description, contract.ManagedDescription) {
-			continue
-		}
-		got = append(got, name)
-		if service.State != winos.ServiceRunning {
-			t.Errorf("%s is %s", name, service.State)
-		}
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("managed services %v, want %v", got, want)
+		return sorted(got) == sorted(want), fmt.Sprintf("managed services %v, want %v", got, want), nil
+	})
+	if !slices.Contains(want, contract.ServiceKubeProxy) {
+		return
 	}
 	s.await(t, "kube-proxy to read Services with kubelet's identity", func(context.Context) (bool, string, error) {
-		log, err := winos.ReadFile(hosts[0].Machine.Host().Files, contract.DirLog+`\kube-proxy\kube-proxy.log`)
+		log, err := winos.ReadFile(h.Machine.Host().Files, contract.DirLog+`\kube-proxy\kube-proxy.log`)
 		return strings.Contains(string(log), "services are known"), string(log), err
 	})
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -19,55 +20,46 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/registry"
-	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-func TestA60_HostsJoinAndLeaveAClusterThatKubeadmConfigured(t *testing.T) {
-	joinsAndLeaves(t, v1alpha1.NetworkExternal, func(t *testing.T, _ *stage, hosts []*fleet.Host) {
-		t.Helper()
-		for _, h := range hosts {
-			for name := range managed(t, h) {
-				if slices.Contains([]string{contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
-					contract.ServiceFlannel}, name) {
-					t.Errorf("%s has the service %s", h.Name, name)
-				}
-			}
-			if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
-				slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
-				t.Errorf("%s has CNI plugins of the operator's", h.Name)
-			}
+// external checks that nothing of the operator's is on hosts whose network is somebody else's.
+func (c *crew) external(t *testing.T) {
+	t.Helper()
+	for _, h := range c.hosts {
+		if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
+			slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
+			t.Errorf("%s has CNI plugins of the operator's", h.Name)
 		}
-	})
+	}
 }
 
-func TestA60_HostsJoinAndLeaveAClusterThatKubeadmConfiguredOnFlannel(t *testing.T) {
-	joinsAndLeaves(t, v1alpha1.NetworkFlannel, func(t *testing.T, s *stage, hosts []*fleet.Host) {
-		t.Helper()
-		subnets := map[string]bool{}
-		for _, h := range hosts {
-			subnets[s.onFlannel(t, h)] = true
+// flannel checks that each host has a part of its own of flannel's network, and gets it back.
+func (c *crew) flannel(t *testing.T) {
+	t.Helper()
+	subnets := map[string]bool{}
+	for _, h := range c.hosts {
+		subnets[c.onFlannel(t, h)] = true
+	}
+	if len(subnets) != len(c.hosts) {
+		t.Errorf("%d hosts have the subnets %v", len(c.hosts), subnets)
+	}
+	t.Log("flanneld ends, and its network goes, as in a boot")
+	h := c.hosts[0]
+	host := h.Machine.Host()
+	if err := errors.Join(host.Network.RemoveHNSNetwork(t.Context(), flannelNetwork),
+		host.Services.Stop(t.Context(), contract.ServiceFlannel)); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "flannel's network and kube-proxy are back", func(ctx context.Context) (bool, string, error) {
+		_, err := host.Network.HNSNetwork(ctx, flannelNetwork)
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // it is waited for
 		}
-		if len(subnets) != len(hosts) {
-			t.Errorf("%d hosts have the subnets %v", len(hosts), subnets)
-		}
-		t.Log("flanneld ends, and its network goes, as in a boot")
-		h := hosts[0]
-		host := h.Machine.Host()
-		if err := errors.Join(host.Network.RemoveHNSNetwork(t.Context(), flannelNetwork),
-			host.Services.Stop(t.Context(), contract.ServiceFlannel)); err != nil {
-			t.Fatal(err)
-		}
-		s.await(t, "flannel's network and kube-proxy are back", func(ctx context.Context) (bool, string, error) {
-			_, err := host.Network.HNSNetwork(ctx, flannelNetwork)
-			if err != nil {
-				return false, err.Error(), nil //nolint:nilerr // it is waited for
-			}
-			proxy, err := host.Services.Get(ctx, contract.ServiceKubeProxy)
-			return proxy.State == winos.ServiceRunning, "kube-proxy, which depends on flanneld", err
-		})
-		s.ready(t, hosts...)
-		s.onFlannel(t, h)
+		proxy, err := host.Services.Get(ctx, contract.ServiceKubeProxy)
+		return proxy.State == winos.ServiceRunning, "kube-proxy, which depends on flanneld", err
 	})
+	c.ready(t, c.hosts...)
+	c.onFlannel(t, h)
 }
 
 // flannelNetwork is the HNS network of the lab's flannel.
@@ -117,31 +109,8 @@ func (s *stage) onFlannel(t *testing.T, h *fleet.Host) (subnet string) {
 	return node.Spec.PodCIDR
 }
 
-// joinsAndLeaves has hosts join on a network, looks at them, and has one leave.
-func joinsAndLeaves(t *testing.T, network v1alpha1.NetworkType,
-	look func(t *testing.T, s *stage, hosts []*fleet.Host)) {
-	t.Helper()
-	o := options(2)
-	o.Kubernetes, o.Settings.Network.Type = true, network
-	s := own(t, o)
-	hosts := s.hosts(t, 2)
-	s.join(t, hosts...)
-	s.nothingOfOpenShift(t)
-	look(t, s, hosts)
-	s.letInByTheOperator(t, hosts)
-	t.Run("A62 a proxy and a mirror that only the WindowsMachineConfig names", func(t *testing.T) {
-		s.settingsReach(t, o, hosts)
-	})
-	s.drop(t, hosts[0])
-	s.gone(t, hosts[0])
-	if left := scene.Left(hosts[0]); len(left) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
-	}
-	s.ready(t, hosts[1])
-	s.nothingRefused(t, contract.OperatorNamespace)
-}
-
 func TestA63_TheOperatorLivesInAnyNamespace(t *testing.T) {
+	t.Parallel()
 	o := options(1)
 	o.Kubernetes, o.Namespace = true, "windows"
 	s := own(t, o)
@@ -208,38 +177,23 @@ func (s *stage) letInByTheOperator(t *testing.T, hosts []*fleet.Host) {
 }
 
 // settingsReach sets a proxy and a mirror, and waits until hosts follow.
-func (s *stage) settingsReach(t *testing.T, o scene.Options, hosts []*fleet.Host) {
+func settingsReach(t *testing.T, c *crew) {
 	t.Helper()
 	ca := registry.NewCA(t, "registries")
 	source, copies := registry.Start(t, ca), registry.Start(t, ca)
 	image := registry.NewImage(t)
 	copies.Push(t, image, "copies/app", "1")
-	authorities := &corev1.ConfigMap{Data: map[string]string{"registries": string(ca.PEM)}}
-	authorities.Namespace, authorities.Name = contract.OperatorNamespace, "authorities"
-	if err := s.Client.Create(t.Context(), authorities); err != nil {
-		t.Fatal(err)
-	}
-	spec := *o.Settings
-	spec.Trust.AdditionalCA = authorities.Name
-	spec.Proxy = v1alpha1.ProxySpec{HTTPProxy: "http://proxy.invalid:3128", NoProxy: "127.0.0.0/8,inside.invalid"}
-	spec.Mirrors.ImageDigestMirrors = []v1alpha1.ImageMirrors{{Source: source.Host + "/team",
-		Mirrors: []string{copies.Host + "/copies"}}}
-	if err := s.Configure(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range hosts {
-		s.await(t, "the proxy and the mirror", func(ctx context.Context) (bool, string, error) {
-			err := proxied(t, h, map[string]string{"HTTP_PROXY": "http://proxy.invalid:3128"}, "inside.invalid")
-			if err == nil {
-				err = pull(ctx, h, source.Host, "team/app", image.Digest())
-			}
-			if err != nil {
-				return false, err.Error(), nil //nolint:nilerr // it is waited for
-			}
-			return true, "", nil
-		})
-	}
-	s.ready(t, hosts...)
+	ours := authority(t, "an authority")
+	c.declare(t, c, declared{
+		proxy:       v1alpha1.ProxySpec{HTTPProxy: "http://proxy.invalid:3128", NoProxy: "127.0.0.0/8,inside.invalid"},
+		authorities: string(ours), atOnce: true, signer: ca, registries: []*registry.Registry{source, copies},
+		mirrors: []v1alpha1.ImageMirrors{{Source: source.Host + "/team", Mirrors: []string{copies.Host + "/copies"}}},
+	})
+	c.everywhere(t, "the proxy, the authority and the mirror", func(h *fleet.Host) error {
+		return cmp.Or(proxied(t, h, map[string]string{"HTTP_PROXY": "http://proxy.invalid:3128"}, "inside.invalid"),
+			trustsOnce(t, h, string(ours)), pull(t.Context(), h, source.Host, "team/app", image.Digest()))
+	})
+	c.settled(t)
 }
 
 // nothingRefused checks that the operator had every right that it needed. A dry run that is to be

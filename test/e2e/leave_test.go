@@ -55,6 +55,12 @@ func TestA32_TheListIsDeleted(t *testing.T) {
 	s.join(t, hosts...)
 	s.drop(t, hosts...)
 	s.gone(t, hosts...)
+	s.clean(t, hosts...)
+}
+
+// clean checks that hosts which left are as they were before.
+func (s *stage) clean(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
 	for _, h := range hosts {
 		if left := scene.Left(h); len(left) > 0 {
 			t.Errorf("%s: left behind:\n%s", h.Name, strings.Join(left, "\n"))

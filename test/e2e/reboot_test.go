@@ -54,32 +54,56 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 
 func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 	v := depart(t, rolling(3, 1))
-	boots := map[string]string{}
-	for _, h := range v.hosts {
-		boots[h.Name] = bootID(t, h)
-		pod := v.pod(t, h, 1)
-		t.Cleanup(func() { _ = client.IgnoreNotFound(v.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
-	}
-	v.ask(t, v.hosts[0], contract.RebootRequestedAnnotation)
-	v.ask(t, v.hosts[1], contract.RebootRequiredAnnotation)
-	for _, h := range v.hosts[:2] {
-		v.rebooted(t, h, boots[h.Name])
-	}
-	v.inService(t, v.hosts[:2]...)
-	theirs := v.node(t, v.hosts[2])
+	last := v.hosts[2]
+	before := bootID(t, last)
+	v.rebootsWhenAsked(t, v.hosts[:2]...)
+	v.drains(t, last)
+	theirs := v.node(t, last)
 	patch := client.MergeFrom(theirs.DeepCopy())
 	theirs.Spec.Unschedulable = true
 	must(t, v.Client.Patch(t.Context(), theirs, patch))
-	v.ask(t, v.hosts[2], contract.RebootRequestedAnnotation)
-	v.rebooted(t, v.hosts[2], boots[v.hosts[2].Name])
-	if node := v.node(t, v.hosts[2]); !node.Spec.Unschedulable {
+	v.ask(t, last, contract.RebootRequestedAnnotation)
+	v.rebooted(t, last, before)
+	if node := v.node(t, last); !node.Spec.Unschedulable {
 		t.Error("the administrator's cordon was lifted")
 	}
 	v.well(t)
-	for _, h := range v.hosts {
+	v.drained(t, last)
+}
+
+// rebootsWhenAsked has nodes rebooted for which somebody asks, the user and the daemon in turns.
+func (v *trip) rebootsWhenAsked(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	boots := map[string]string{}
+	for _, h := range hosts {
+		boots[h.Name] = bootID(t, h)
+		v.drains(t, h)
+	}
+	for i, h := range hosts {
+		v.ask(t, h, []string{contract.RebootRequestedAnnotation, contract.RebootRequiredAnnotation}[i%2])
+	}
+	for _, h := range hosts {
+		v.rebooted(t, h, boots[h.Name])
 		if bootID(t, h) == boots[h.Name] {
 			t.Errorf("%s was not rebooted", h.Name)
 		}
+	}
+	v.drained(t, hosts...)
+	v.inService(t, hosts...)
+	v.well(t)
+}
+
+// drains puts a pod on a node, which a drain ends.
+func (v *trip) drains(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	pod := v.pod(t, h, 1)
+	t.Cleanup(func() { _ = client.IgnoreNotFound(v.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
+}
+
+// drained sees that such pods are gone.
+func (v *trip) drained(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	for _, h := range hosts {
 		err := v.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "pod-on-" + h.Name},
 			&corev1.Pod{})
 		if client.IgnoreNotFound(err) != nil || err == nil {

@@ -15,6 +15,7 @@ import (
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -58,7 +59,7 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 		})
 		privateFiles(t, h)
 	}
-	secrets := s.secrets(t, whole...)
+	secrets := s.secrets(t, s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount), whole...)
 	s.drop(t, whole[2], broken[2])
 	s.gone(t, whole[2], broken[2])
 
@@ -88,9 +89,9 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 }
 
 // secrets are texts that show that a secret is told, by what they belong to.
-func (s *stage) secrets(t *testing.T, hosts ...*fleet.Host) map[string]string {
+func (s *stage) secrets(t *testing.T, bootstrap *rest.Config, hosts ...*fleet.Host) map[string]string {
 	t.Helper()
-	token := s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount).BearerToken
+	token := bootstrap.BearerToken
 	header, _, _ := strings.Cut(token, ".") // it names the key that all tokens are signed with, so all begin alike
 	all := map[string]string{
 		"a bearer token":                  header + ".",

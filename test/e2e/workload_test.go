@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,6 +70,66 @@ func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *test
 	if err := s.Client.Create(t.Context(), pod); !apierrors.IsInvalid(err) {
 		t.Errorf("a Windows pod with runAsUser: %v", err)
 	}
+}
+
+// The real controllers give the Service of the page the addresses of its pods, whose status the stand-in of
+// kubelet writes, and take them out when the node is gone. That a packet gets there, this does not show.
+func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t *testing.T) {
+	o := options(1)
+	o.Scheduler = true
+	s := own(t, o)
+	h := s.hosts(t, 1)[0]
+	s.join(t, h)
+	s.hasClasses(t, runtimeClass)
+	web, service := s.example(t)
+	web.Namespace, service.Namespace = metav1.NamespaceDefault, metav1.NamespaceDefault
+	*web.Spec.Replicas = 2
+	public := service.DeepCopy()
+	public.Name, public.Spec.Type = "public", corev1.ServiceTypeLoadBalancer
+	for _, object := range []client.Object{service, public, web} {
+		s.put(t, object)
+	}
+	if service.Spec.ClusterIP == "" || public.Spec.ClusterIP == "" || public.Spec.Ports[0].NodePort == 0 {
+		t.Errorf("the Services have %+v and %+v", service.Spec, public.Spec)
+	}
+	for _, name := range []string{service.Name, public.Name} {
+		s.serves(t, name, web, h.Name, 2)
+	}
+	h.Machine.PowerCut()
+	s.serves(t, service.Name, web, h.Name, 0)
+}
+
+// serves waits until so many of a Service's endpoints are ready, and are pods of a Deployment on one node.
+func (s *stage) serves(t *testing.T, service string, d *appsv1.Deployment, node string, want int) {
+	t.Helper()
+	s.await(t, fmt.Sprintf("Service %s to have %d endpoints", service, want),
+		func(ctx context.Context) (bool, string, error) {
+			pods, slices := &corev1.PodList{}, &discoveryv1.EndpointSliceList{}
+			if err := errors.Join(
+				s.Client.List(ctx, pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)),
+				s.Client.List(ctx, slices, client.InNamespace(d.Namespace),
+					client.MatchingLabels{discoveryv1.LabelServiceName: service})); err != nil {
+				return false, "", err
+			}
+			addresses := map[string]bool{}
+			for _, pod := range pods.Items {
+				addresses[pod.Status.PodIP] = pod.Status.PodIP != ""
+			}
+			ready := 0
+			for _, slice := range slices.Items {
+				for _, e := range slice.Endpoints {
+					if e.Conditions.Ready == nil || !*e.Conditions.Ready {
+						continue
+					}
+					ready++
+					if len(e.Addresses) != 1 || !addresses[e.Addresses[0]] || e.NodeName == nil || *e.NodeName != node ||
+						len(slice.Ports) != 1 || *slice.Ports[0].Port != 80 {
+						return false, fmt.Sprintf("an endpoint is %+v at %+v", e, slice.Ports), nil
+					}
+				}
+			}
+			return ready == want, fmt.Sprintf("%d are ready of %d pods", ready, len(pods.Items)), nil
+		})
 }
 
 // example reads the first block of the page.

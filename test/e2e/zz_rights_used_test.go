@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -84,12 +85,18 @@ func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 		if s == nil {
 			continue // only a part of the tests ran, and none with Machines
 		}
-		secrets := s.secrets(t)
-		for place, text := range s.said(t) {
-			for what, secret := range secrets {
-				if strings.Contains(text, secret) {
-					t.Errorf("%s stands in %s", what, place)
-				}
+		s.nothingToldIsSecret(t, s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount))
+	}
+}
+
+// nothingToldIsSecret searches what the operator told. The ServiceAccount is one that joins have tokens of.
+func (s *stage) nothingToldIsSecret(t *testing.T, bootstrap *rest.Config) {
+	t.Helper()
+	secrets := s.secrets(t, bootstrap)
+	for place, text := range s.said(t) {
+		for what, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s stands in %s", what, place)
 			}
 		}
 	}
@@ -174,39 +181,39 @@ func (r right) covers(o observed) bool {
 // shipped reads which rights the operator and the daemons have, as they were applied.
 func shipped(t *testing.T, s *stage) (all []right) {
 	t.Helper()
-	cluster, namespaced := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
-	for _, list := range []client.ObjectList{cluster, namespaced} {
-		if err := s.Client.List(t.Context(), list); err != nil {
-			t.Fatal(err)
+	all = append(s.rights(t, right{}, contract.OperatorServiceAccount),
+		s.rights(t, right{daemon: true}, "system-wicd-nodes", "windows-daemon-events")...)
+	for _, r := range s.rights(t, right{daemon: true}, contract.ServicesReaderRole) {
+		// One version is like another; and what belongs to a manifest is not read by a host that was
+		// given it when it joined.
+		if strings.HasPrefix(r.name, contract.ServicesConfigMapPrefix) {
+			r.name = ""
 		}
-	}
-	for _, role := range cluster.Items {
-		switch role.Name {
-		case contract.OperatorServiceAccount:
-			all = append(all, spread(right{}, role.Rules)...)
-		case "system-wicd-nodes":
-			all = append(all, spread(right{daemon: true}, role.Rules)...)
-		}
-	}
-	for _, role := range namespaced.Items {
-		switch role.Name {
-		case contract.OperatorServiceAccount:
-			all = append(all, spread(right{namespace: role.Namespace}, role.Rules)...)
-		case "windows-daemon-events":
-			all = append(all, spread(right{daemon: true, namespace: role.Namespace}, role.Rules)...)
-		case contract.ServicesReaderRole:
-			// One version is like another; and what belongs to a manifest is not read by a host
-			// that was given it when it joined.
-			for _, r := range spread(right{daemon: true, namespace: role.Namespace}, role.Rules) {
-				if strings.HasPrefix(r.name, contract.ServicesConfigMapPrefix) {
-					r.name = ""
-				}
-				all = append(all, r)
-			}
-		}
+		all = append(all, r)
 	}
 	if len(all) < 20 {
 		t.Fatalf("only %d rights were found: are the roles named otherwise?", len(all))
+	}
+	return all
+}
+
+// rights are those of the Roles and ClusterRoles of some names, as they were applied.
+func (s *stage) rights(t *testing.T, base right, names ...string) (all []right) {
+	t.Helper()
+	cluster, namespaced := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
+	for _, list := range []client.ObjectList{cluster, namespaced} {
+		must(t, s.Client.List(t.Context(), list))
+	}
+	for _, role := range cluster.Items {
+		if slices.Contains(names, role.Name) {
+			all = append(all, spread(base, role.Rules)...)
+		}
+	}
+	for _, role := range namespaced.Items {
+		if slices.Contains(names, role.Name) {
+			base.namespace = role.Namespace
+			all = append(all, spread(base, role.Rules)...)
+		}
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus-operator/prometheus-operator/pkg/kubelet"
+	"github.com/prometheus-operator/prometheus-operator/pkg/operator"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -33,6 +34,7 @@ func run(ctx context.Context, args []string, manifests io.Reader) error {
 	var r renderer
 	flags := flag.NewFlagSet("promoperator", flag.ContinueOnError)
 	kubelets := flags.String("kubelets", "", "kubeconfig with which the endpoints of kubelets are kept; nothing is rendered")
+	selector := flags.String("nodes", "", "labels of the nodes whose kubelets have endpoints; all if empty")
 	flags.StringVar(&r.dir, "dir", "", "where the configuration goes")
 	flags.StringVar(&r.root, "root", "", "what is mounted in the pod of Prometheus lies below this directory")
 	flags.StringVar(&r.server, "server", "", "URL of the API server")
@@ -43,13 +45,13 @@ func run(ctx context.Context, args []string, manifests io.Reader) error {
 		return err
 	}
 	if *kubelets != "" {
-		return keepKubelets(ctx, *kubelets)
+		return keepKubelets(ctx, *kubelets, operator.LabelSelector(*selector))
 	}
 	return r.render(manifests)
 }
 
-// keepKubelets keeps the Service kube-system/kubelet with the endpoints of all nodes until ctx ends.
-func keepKubelets(ctx context.Context, kubeconfig string) error {
+// keepKubelets keeps the Service kube-system/kubelet with the endpoints of nodes until ctx ends.
+func keepKubelets(ctx context.Context, kubeconfig string, nodes operator.LabelSelector) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -59,7 +61,7 @@ func keepKubelets(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	controller, err := kubelet.New(slog.New(slog.NewTextHandler(os.Stderr, nil)), client, nil, "kubelet", metav1.NamespaceSystem,
-		"", nil, nil, kubelet.WithEndpointSlice(), kubelet.WithMaxEndpointsPerSlice(100),
+		nodes, nil, nil, kubelet.WithEndpointSlice(), kubelet.WithMaxEndpointsPerSlice(100),
 		kubelet.WithNodeAddressPriority("internal"), kubelet.WithSyncPeriod(time.Second))
 	if err != nil {
 		return err

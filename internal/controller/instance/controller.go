@@ -162,6 +162,8 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
 	}
 	switch {
+	case c.instance.Spec.PreflightOnly:
+		return preflightOnly(ctx, c)
 	case c.instance.Spec.Paused:
 		c.stop()
 		// whoever works at a host may have ended its daemon, and has the time to start it again

@@ -5,7 +5,7 @@
 // Nodes. What a phase does is the lifecycle's business.
 package instance
 
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances/status,verbs=patch,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete

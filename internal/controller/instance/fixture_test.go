@@ -243,6 +243,9 @@ func (r *rig) faults() interceptor.Funcs {
 				r.mu.Lock()
 				r.nodePatches++
 				r.mu.Unlock()
+				if r.broken["node"] != nil {
+					return r.broken["node"]
+				}
 			}
 			return c.Patch(ctx, o, patch, options...)
 		},

@@ -41,7 +41,7 @@ type describer struct {
 func (s *starter) describe(machines cache.Cache) error {
 	d := &describer{client: s.mgr.GetClient(), machines: machines}
 	capacity := func(set *machinev1beta1.MachineSet) []string {
-		var values []string
+		values := []string{sizeOf(set.Spec.Template.Spec)}
 		for _, key := range []string{policy.CapacityCPU, policy.CapacityMemory, policy.CapacityLabels,
 			policy.CapacityTaints} {
 			values = append(values, set.Annotations[key])
@@ -82,11 +82,29 @@ func (d *describer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	}
 	var problems []error
 	for i := range sets.Items {
-		if of, exists := newest[sets.Items[i].UID]; exists {
-			problems = append(problems, d.write(ctx, &sets.Items[i], of))
+		set, size := &sets.Items[i], sizeOf(sets.Items[i].Spec.Template.Spec)
+		if of, exists := newest[kind{set.UID, size}]; exists {
+			missing := map[string]*string{}
+			for key, value := range policy.Capacity(set.Annotations, of.node, of.made, size) {
+				missing[key] = &value
+			}
+			problems = append(problems, d.write(ctx, set, missing))
+			continue
 		}
+		problems = append(problems, d.write(ctx, set, policy.OutgrownCapacity(set.Annotations, size)))
 	}
 	return ctrl.Result{}, errors.Join(problems...)
+}
+
+// kind is a MachineSet, and a size that it asked the cloud for.
+type kind struct {
+	set  types.UID
+	size string
+}
+
+// sizeOf is empty where it can't be read.
+func sizeOf(spec machinev1beta1.MachineSpec) string {
+	return readProviderSpec(spec.ProviderSpec).String()
 }
 
 // sample is a Node of a MachineSet, and when its Machine was made.
@@ -95,8 +113,8 @@ type sample struct {
 	made time.Time
 }
 
-// newest gives for each MachineSet the Node of its youngest Machine that has a Ready one.
-func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[types.UID]sample, error) {
+// newest gives for each MachineSet and size the Node of its youngest Machine that has a Ready one.
+func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[kind]sample, error) {
 	machines := &machinev1beta1.MachineList{}
 	if err := d.machines.List(ctx, machines, client.InNamespace(contract.MachineAPINamespace),
 		client.MatchingLabels(windows())); err != nil {
@@ -114,21 +132,22 @@ func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[types.
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	newest := map[types.UID]sample{}
+	newest := map[kind]sample{}
 	for i := range machines.Items {
 		m := fromOpenShift(&machines.Items[i])
 		ref := machines.Items[i].Status.NodeRef
 		if m.Owner == nil || m.Owner.Kind != ownerKind || ref == nil || ready[ref.Name] == nil {
 			continue
 		}
-		newest[m.Owner.UID] = sample{ready[ref.Name], machines.Items[i].CreationTimestamp.Time}
+		size := kind{m.Owner.UID, sizeOf(machines.Items[i].Spec)}
+		newest[size] = sample{ready[ref.Name], machines.Items[i].CreationTimestamp.Time}
 	}
 	return newest, nil
 }
 
-// write adds what a set lacks, and corrects what the operator wrote. A repeated call writes nothing.
-func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, of sample) error {
-	missing := policy.Capacity(set.Annotations, of.node, of.made)
+// write adds what a set lacks, and corrects what the operator wrote; nil removes it. A repeated call writes
+// nothing.
+func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, missing map[string]*string) error {
 	if len(missing) == 0 || !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -145,6 +164,6 @@ func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, o
 		return fmt.Errorf("describing the nodes of MachineSet %s: %w", set.Name, err)
 	}
 	logf.FromContext(ctx).Info("described the nodes of a MachineSet for the autoscaler", "machineSet", set.Name,
-		"node", of.node.Name, "annotations", slices.Sorted(maps.Keys(missing)))
+		"annotations", slices.Sorted(maps.Keys(missing)))
 	return nil
 }

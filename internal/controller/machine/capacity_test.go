@@ -128,3 +128,84 @@ func TestWhatASetIsDescribedAsFollowsTheTypeOfItsMachines(t *testing.T) {
 	}
 	expect("somebody wrote another value", "6")
 }
+
+// Between a change of the type and the first Node of it, the autoscaler would plan with Nodes that do not
+// come.
+func TestASetThatAsksForAnotherTypeIsNotDescribedAsTheOldOne(t *testing.T) {
+	t.Parallel()
+	typed := func(name string) machinev1beta1.ProviderSpec {
+		return machinev1beta1.ProviderSpec{Value: &runtime.RawExtension{
+			Raw: []byte(`{"instanceType":"` + name + `","userDataSecret":{"name":"windows-user-data"},"ami":{"id":"x"}}`)}}
+	}
+	set, old := describedSet("windows"), describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour)
+	set.Spec.Template.Spec.ProviderSpec, old.Spec.ProviderSpec = typed("m5.large"), typed("m5.large")
+	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(set, old,
+		describedNode("old", "2", corev1.ConditionTrue)).Build()
+	d := &describer{client: api, machines: slimReader{api}}
+	expect := func(when, cpu string) {
+		t.Helper()
+		if _, err := d.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		got := describedSet("windows")
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Annotations[policy.CapacityCPU] != cpu {
+			t.Errorf("%s: %v", when, got.Annotations)
+		}
+	}
+	asks := func(of string) {
+		t.Helper()
+		now := describedSet("windows")
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
+			t.Fatal(err)
+		}
+		now.Spec.Template.Spec.ProviderSpec = typed(of)
+		if err := api.Update(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("the first Machine", "2")
+	asks("m5.2xlarge")
+	expect("another type, and the old node is there", "")
+	expect("the same again", "")
+	asks("m5.large")
+	expect("the old type again", "2")
+	asks("m5.2xlarge")
+	if err := errors.Join(api.Delete(t.Context(), old), api.Delete(t.Context(), describedNode("old", "2", ""))); err != nil {
+		t.Fatal(err)
+	}
+	expect("another type, and there is no node", "")
+	young := describedMachine("young", "windows", contract.OSIDWindows, 0)
+	young.Spec.ProviderSpec = typed("m5.2xlarge")
+	if err := errors.Join(api.Create(t.Context(), young),
+		api.Create(t.Context(), describedNode("young", "8", corev1.ConditionTrue))); err != nil {
+		t.Fatal(err)
+	}
+	expect("the first node of the other type", "8")
+}
+
+// slimReader gives what the operator's cache keeps.
+type slimReader struct{ client.Reader }
+
+func (r slimReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if err := r.Reader.List(ctx, list, options...); err != nil {
+		return err
+	}
+	switch l := list.(type) {
+	case *machinev1beta1.MachineList:
+		for i := range l.Items {
+			if _, err := slim(&l.Items[i]); err != nil {
+				return err
+			}
+		}
+	case *machinev1beta1.MachineSetList:
+		for i := range l.Items {
+			if _, err := slim(&l.Items[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
@@ -13,6 +14,7 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
@@ -26,13 +28,12 @@ func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.
 // isServed says whether the cluster has the Machine API.
 func isServed(mapper meta.RESTMapper) (bool, error) {
 	for _, kind := range []string{"Machine", "MachineSet"} {
-		_, err := mapper.RESTMapping(machinev1beta1.GroupVersion.WithKind(kind).GroupKind(),
-			machinev1beta1.GroupVersion.Version)
-		if meta.IsNoMatchError(err) {
-			return false, nil
-		}
+		served, err := cluster.Served(mapper, machinev1beta1.GroupVersion.WithKind(kind))
 		if err != nil {
 			return false, fmt.Errorf("asking the cluster for the kind %s: %w", kind, err)
+		}
+		if !served {
+			return false, nil
 		}
 	}
 	return true, nil
@@ -55,12 +56,14 @@ var _ cache.TransformFunc = slim
 func slim(object any) (any, error) {
 	switch o := object.(type) {
 	case *machinev1beta1.Machine:
-		o.ManagedFields, o.Spec.ProviderSpec, o.Status.ProviderStatus, o.Status.LastOperation,
-			o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil, nil, nil
+		raw, err := json.Marshal(readProviderSpec(o.Spec.ProviderSpec).machineSize)
+		if err != nil {
+			return nil, fmt.Errorf("keeping the size of Machine %s: %w", o.Name, err)
+		}
+		o.Spec.ProviderSpec = machinev1beta1.ProviderSpec{Value: &runtime.RawExtension{Raw: raw}}
+		o.ManagedFields, o.Status.ProviderStatus, o.Status.LastOperation, o.Status.Conditions = nil, nil, nil, nil
 	case *machinev1beta1.MachineSet:
-		var spec providerSpec
-		spec.UserDataSecret.Name = userDataOf(o)
-		raw, err := json.Marshal(spec)
+		raw, err := json.Marshal(readProviderSpec(o.Spec.Template.Spec.ProviderSpec))
 		if err != nil {
 			return nil, fmt.Errorf("keeping the user data of MachineSet %s: %w", o.Name, err)
 		}
@@ -70,22 +73,55 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// providerSpec is what the provider specs of all clouds have in common.
+// providerSpec is what the provider specs of all clouds have in common, and the size.
 type providerSpec struct {
 	UserDataSecret struct {
 		Name string `json:"name"`
 	} `json:"userDataSecret"`
+	machineSize
+}
+
+// machineSize is what provider specs ask for in processors and memory: a type by its name on AWS, Azure
+// and Google Cloud, else numbers.
+type machineSize struct {
+	InstanceType   string `json:"instanceType,omitempty"`
+	VMSize         string `json:"vmSize,omitempty"`
+	MachineType    string `json:"machineType,omitempty"`
+	NumCPUs        int64  `json:"numCPUs,omitempty"`
+	MemoryMiB      int64  `json:"memoryMiB,omitempty"`
+	VCPUSockets    int64  `json:"vcpuSockets,omitempty"`
+	VCPUsPerSocket int64  `json:"vcpusPerSocket,omitempty"`
+	MemorySize     string `json:"memorySize,omitempty"`
+}
+
+// longestSize is what is noted of a size as it is; no cloud has longer names of types.
+const longestSize = 256
+
+// String is empty for a size that is not known.
+func (s machineSize) String() string {
+	if s == (machineSize{}) {
+		return ""
+	}
+	text, _ := json.Marshal(s) //nolint:errchkjson // texts and numbers
+	if len(text) > longestSize {
+		return fmt.Sprintf("%x", sha256.Sum256(text))
+	}
+	return string(text)
+}
+
+// readProviderSpec reads it; empty when that can't be read.
+func readProviderSpec(of machinev1beta1.ProviderSpec) providerSpec {
+	var spec providerSpec
+	if of.Value == nil || json.Unmarshal(of.Value.Raw, &spec) != nil {
+		return providerSpec{}
+	}
+	return spec
 }
 
 // userDataOf names the Secret from which the Machines of a set get their user data; empty when that
 // can't be read.
 func userDataOf(set *machinev1beta1.MachineSet) string {
-	var spec providerSpec
-	value := set.Spec.Template.Spec.ProviderSpec.Value
-	if value == nil || json.Unmarshal(value.Raw, &spec) != nil {
-		return ""
-	}
-	return spec.UserDataSecret.Name
+	return readProviderSpec(set.Spec.Template.Spec.ProviderSpec).UserDataSecret.Name
 }
 
 // fromOpenShift reads a Machine. Every field of it may be absent.

@@ -76,9 +76,5 @@ func isServed(mapper meta.RESTMapper, scheme *runtime.Scheme, object client.Obje
 	if err != nil {
 		return false, err
 	}
-	_, err = mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
+	return cluster.Served(mapper, kind)
 }

@@ -12,7 +12,6 @@ import (
 type meters struct {
 	published *prometheus.CounterVec
 	retired   prometheus.Counter
-	lacks     *prometheus.GaugeVec
 	rejected  *prometheus.GaugeVec
 }
 
@@ -28,16 +27,12 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Help: "Services manifests and their Secrets that were removed because nothing used them, or because " +
 				"they were forged.",
 		}),
-		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "wmco_prerequisite_problems",
-			Help: "What keeps hosts from joining, by reason. Absent when all is well.",
-		}, []string{"reason"}),
 		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rejected_settings",
 			Help: "What settings ask for and nodes don't get, by reason. Absent when there is nothing.",
 		}, []string{"reason"}),
 	}
-	for _, c := range []prometheus.Collector{m.published, m.retired, m.lacks, m.rejected} {
+	for _, c := range []prometheus.Collector{m.published, m.retired, m.rejected} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
@@ -45,15 +40,10 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// problems shows the present problems and no others.
-func (m *meters) problems(all []*contract.Problem) { show(m.lacks, all) }
-
 // refusals shows what is left out now and nothing else.
-func (m *meters) refusals(all []*contract.Problem) { show(m.rejected, all) }
-
-func show(gauge *prometheus.GaugeVec, all []*contract.Problem) {
-	gauge.Reset()
+func (m *meters) refusals(all []*contract.Problem) {
+	m.rejected.Reset()
 	for _, p := range all {
-		gauge.WithLabelValues(string(p.Reason)).Inc()
+		m.rejected.WithLabelValues(string(p.Reason)).Inc()
 	}
 }

@@ -61,18 +61,17 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 		}
 	}
 
-	becomes("v1.45.0")
-	var problems []*contract.Problem
-	eventually(t, "waiting for the problem", func(context.Context) (bool, error) {
-		problems = p.source.Problems()
-		return len(problems) > 0, nil
-	})
-	if len(problems) != 1 || problems[0].Reason != contract.ReasonVersionUnsupported ||
-		!strings.Contains(problems[0].Detail, "1.42 to 1.45") || !strings.Contains(problems[0].Detail, "v1.37.2") {
-		t.Errorf("the problems are %v", problems)
-	}
-	if p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
-		t.Error("the revision that nodes use is gone")
+	for _, none := range []struct{ server, fits string }{{"v1.33.9", "1.30 to 1.33"}, {"v1.45.0", "1.42 to 1.45"}} {
+		becomes(none.server)
+		eventually(t, "waiting for the problem about "+none.server, func(context.Context) (bool, error) {
+			problems := p.source.Problems()
+			return len(problems) == 1 && problems[0].Reason == contract.ReasonVersionUnsupported &&
+				strings.Contains(problems[0].Detail, none.server+", which kubelet "+none.fits+" fits") &&
+				strings.Contains(problems[0].Detail, "v1.37.2") && strings.Contains(problems[0].Detail, "v1.35.4"), nil
+		})
+		if p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
+			t.Error("the revision that nodes use is gone")
+		}
 	}
 	becomes("v1.36.4")
 	if again := p.current(t, second.Version); again.Version != first.Version {

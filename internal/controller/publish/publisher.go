@@ -56,7 +56,6 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 		return ctrl.Result{RequeueAfter: again}, err
 	}
 	p.source.set(desired, facts)
-	p.meters.problems(nil)
 	p.meters.refusals(desired.Rejected)
 	if !published || before.Version != desired.Version {
 		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet",
@@ -103,7 +102,6 @@ func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Fa
 // with it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctrl.Result, error) {
 	p.source.fail(problems)
-	p.meters.problems(problems)
 	log := logf.FromContext(ctx)
 	for _, problem := range problems {
 		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)

@@ -156,6 +156,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if r.meters != nil {
+		r.meters.missing(facts.Lacks)
+	}
 	facts.Generation, facts.Config, facts.Now = config.Generation, config, r.now()
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
@@ -237,7 +240,9 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace)); err != nil {
 		return facts, fmt.Errorf("listing instances: %w", err)
 	}
-	facts.Instances = instances.Items
+	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
+		return i.Spec.PreflightOnly // it is no part of the fleet
+	})
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	if client.IgnoreNotFound(err) != nil {

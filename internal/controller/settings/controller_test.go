@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -119,6 +120,11 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	elsewhere := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "10.0.0.2"}}
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.InstancesConfigMap}, Data: map[string]string{"10.0.0.3": "junk"}}
 	r := newRig(t, instance, elsewhere, list)
+	registry := prometheus.NewRegistry()
+	var err error
+	if r.meters, err = newMeters(registry); err != nil {
+		t.Fatal(err)
+	}
 	r.key = contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
 	r.problems = []*contract.Problem{contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")}
 	r.current = errors.New("no version")
@@ -130,6 +136,17 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	}
 	if config.Status.Instances.Total != 1 || len(config.Status.RejectedEntries) != 1 || config.Status.DesiredRevision != "" {
 		t.Errorf("status %+v", config.Status)
+	}
+	said := exposed(t, registry)
+	for _, reason := range []contract.Reason{contract.ReasonPrivateKeyMissing, contract.ReasonNetworkUnsupported} {
+		if !strings.Contains(said, `wmco_prerequisite_problems{reason="`+string(reason)+`"} 1`) {
+			t.Errorf("no alert fires of %s: %s", reason, said)
+		}
+	}
+	r.key, r.problems = nil, nil
+	r.reconcile(t)
+	if said = exposed(t, registry); strings.Contains(said, "wmco_prerequisite_problems{") {
+		t.Errorf("an alert fires without end: %s", said)
 	}
 }
 

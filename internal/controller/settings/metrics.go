@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // meters are the metrics of this controller.
@@ -13,6 +14,7 @@ type meters struct {
 	nodes  *prometheus.GaugeVec
 	phases *prometheus.GaugeVec
 	failed prometheus.Gauge
+	lacks  *prometheus.GaugeVec
 }
 
 func newMeters(registry prometheus.Registerer) (*meters, error) {
@@ -29,13 +31,25 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_rollout_failures",
 			Help: "Nodes that failed at the desired version.",
 		}),
+		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "wmco_prerequisite_problems",
+			Help: "What keeps hosts from joining, by reason. Absent when all is well.",
+		}, []string{"reason"}),
 	}
-	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed} {
+	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	return m, nil
+}
+
+// missing shows the prerequisites that are missing now, and no others.
+func (m *meters) missing(all []*contract.Problem) {
+	m.lacks.Reset()
+	for _, p := range all {
+		m.lacks.WithLabelValues(string(p.Reason)).Inc()
+	}
 }
 
 // show follows the status.

@@ -148,14 +148,16 @@ func (c *Checker) look(ctx context.Context) error {
 	return errors.Join(err, c.say(ctx))
 }
 
-// pendingFor is how long a pod must be pending for it to be looked at why.
+// pendingFor is how long a pod must be pending for it to be looked at why: longer while a host joins,
+// unless it has had the time for that.
 func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := c.cached.List(ctx, instances, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("listing instances: %w", err)
 	}
 	if slices.ContainsFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.DeletionTimestamp.IsZero() && c.nodes[i.Status.NodeName] == nil
+		return i.DeletionTimestamp.IsZero() && c.nodes[i.Status.NodeName] == nil &&
+			c.now().Sub(i.CreationTimestamp.Time) < policy.UnplaceableJoining
 	}) {
 		return policy.UnplaceableJoining, nil
 	}
@@ -171,14 +173,15 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 		}
 		return strings.Compare(a, b)
 	})
+	var failed []error
 	for _, name := range names {
 		if c.now().Sub(began) > lookLimit {
 			break
 		}
 		// The API server answers this from memory, and has an index of it.
 		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
-		if err != nil {
-			return fmt.Errorf("looking at node %s: %w", name, err)
+		if err != nil && len(failed) < mostErrors { // the others are looked at all the same
+			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))
 		}
 	}
 	unplaced := fields.SelectorFromSet(fields.Set{"spec.nodeName": "", "status.phase": string(corev1.PodPending)})
@@ -187,10 +190,13 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 			return policy.UnplaceablePod(pod, nodes, c.now(), pendingFor)
 		})
 	if err != nil {
-		return fmt.Errorf("looking at pending pods: %w", err)
+		failed = append(failed, fmt.Errorf("looking at pending pods: %w", err))
 	}
-	return nil
+	return errors.Join(failed...)
 }
+
+// mostErrors is how many nodes' errors are logged; where it is more, the API server does not answer.
+const mostErrors = 3
 
 // list reads one list of pods, as far as it comes.
 func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,

@@ -232,8 +232,10 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A server on the network would keep the clock from moving.
 		api, lists := fakeclient.NewClientset(), 0
-		api.PrependReactor("list", "pods", func(testing2.Action) (bool, runtime.Object, error) {
-			lists++
+		api.PrependReactor("list", "pods", func(a testing2.Action) (bool, runtime.Object, error) {
+			if listsOf(a, "a") {
+				lists++
+			}
 			return true, nil, errors.New("the API server is away")
 		})
 		cached := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(node("a")).Build()
@@ -252,6 +254,56 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 			t.Errorf("asked %d times", lists)
 		}
 	})
+}
+
+// listsOf says that an action lists the pods of a node.
+func listsOf(a testing2.Action, node string) bool {
+	list, ok := a.(testing2.ListAction)
+	return ok && list.GetListRestrictions().Fields.String() == "spec.nodeName="+node
+}
+
+// One object in etcd that can't be decoded is enough for that.
+func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
+	t.Parallel()
+	api := fakeclient.NewClientset()
+	api.PrependReactor("list", "pods", func(a testing2.Action) (bool, runtime.Object, error) {
+		if listsOf(a, "a") {
+			return true, nil, errors.New("unable to decode an object of etcd")
+		}
+		pods := &corev1.PodList{}
+		if listsOf(a, "b") {
+			pods.Items = append(pods.Items, *linux("web", "b"))
+		} else if !listsOf(a, "c") {
+			pods.Items = append(pods.Items, *pending("waits"))
+		}
+		return true, pods, nil
+	})
+	cached := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(node("a"), node("b"), node("c")).Build()
+	f := &fixture{clock: began}
+	f.Checker = newChecker(cached, api, f, func() time.Time { return f.clock })
+	for range 2 {
+		done := make(chan error, 1)
+		go func() { done <- f.look(t.Context()) }()
+		for looking := true; looking; {
+			select {
+			case <-f.changed:
+			case err := <-done:
+				if looking = false; err == nil || !strings.Contains(err.Error(), "node a") {
+					t.Errorf("the error is %v", err)
+				}
+			}
+		}
+		f.clock = f.clock.Add(lookEvery)
+	}
+	for name, want := range map[string]contract.Reason{"a": contract.ReasonPodsNotRead, "b": contract.ReasonLinuxPodPlaced,
+		"c": ""} {
+		if p, looked := f.Misplaced(name); !looked || (p == nil) != (want == "") || p != nil && p.Reason != want {
+			t.Errorf("of %s it says %v", name, p)
+		}
+	}
+	if !slices.ContainsFunc(f.events, func(e string) bool { return strings.Contains(e, "waits") }) {
+		t.Errorf("nothing is said of the pod without a node: %q", f.events)
+	}
 }
 
 // A pod that is made again and again is not there at each look, and has another name each time.
@@ -280,7 +332,8 @@ func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 // The host of a MachineSet that scales up from zero takes longer than the scheduler.
 func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	t.Parallel()
-	joins := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	joins := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
+		CreationTimestamp: metav1.NewTime(began)}}
 	joins.Status.NodeName = "b"
 	f := newFixture(t, node("a"), joins, pending("web"))
 	if f.looks(t); len(f.events) != 0 || f.problem(t, contract.ReasonPodUnplaceable) != 0 {
@@ -296,6 +349,17 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.looks(t); len(f.events) != 2 {
+		t.Errorf("events: %q", f.events)
+	}
+}
+
+// A host that never joins holds back no warning for good: no pod runs there.
+func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
+	t.Parallel()
+	never := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
+		CreationTimestamp: metav1.NewTime(began.Add(-policy.UnplaceableJoining))}}
+	f := newFixture(t, node("a"), never, pending("web"))
+	if f.looks(t); len(f.events) != 1 || f.problem(t, contract.ReasonPodUnplaceable) != 1 {
 		t.Errorf("events: %q", f.events)
 	}
 }

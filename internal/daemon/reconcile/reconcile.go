@@ -49,7 +49,9 @@ type Options struct {
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
 	// start.
-	Follow    func(contract.Manifest)
+	Follow func(contract.Manifest)
+	// Report, if set, is told what came of each pass.
+	Report    func(contract.Reconciled)
 	Intervals Intervals
 	// Clock for pauses; the real one if nil.
 	Clock clock.Clock
@@ -338,6 +340,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if problem != nil {
 		report.Failed = slices.Concat([]*contract.Problem{problem}, report.Failed)
 	}
+	r.tell(ctx, node, report)
 	if report.Holds() && r.revisions.last == nil {
 		r.sweeper.sweep(ctx, r.supply.stager)
 	}

@@ -20,9 +20,8 @@ func Directories() []string {
 		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics,
 		contract.DirLog, contract.DirTemp,
 	}
-	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "flanneld",
-		"containerd", "windows_exporter"} {
-		dirs = append(dirs, contract.DirLog+`\`+log)
+	for _, service := range contract.LoggingServices() {
+		dirs = append(dirs, Parent(contract.LogFile(service)))
 	}
 	// kubelet, the CNI plugins and containerd would make these; when we do, cleanup knows whether they
 	// were there before.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/report"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -63,6 +64,8 @@ The Windows Machine Config Operator calls its verbs over SSH, in this order:
   handover    install this program as a service, which does the rest
   cleanup     remove everything again
 
+"report" prints what state this node is in; the service writes the same to ` + contract.PathReport + `.
+
 Each reads a request and leaves an answer, both in JSON. With --exchange <id> they are the
 files <id>.req.json and <id>.ans.json in the directory ` + contract.ExchangeDir + ` of the home directory;
 without it they are standard input and output, for use by hand:
@@ -86,7 +89,7 @@ Node's desired revision, and keeps services, files and environment as the manife
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
 	root.AddCommand(controllerCommand(options, &s), guardCommand(options), cleanupCommand(options),
-		versionCommand(options))
+		reportCommand(options), versionCommand(options))
 	return root
 }
 
@@ -112,6 +115,25 @@ func withDefaults(o Options) Options {
 		}
 	}
 	return o
+}
+
+func reportCommand(options Options) *cobra.Command {
+	return &cobra.Command{
+		Use: "report", Short: "Print what state this node is in, as JSON without secrets; changes nothing",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), verbLimit)
+			defer cancel()
+			found := report.Look(ctx, options.Host, options.Version)
+			found.Reconciled = report.Last(options.Host.Files)
+			text, err := report.Encode(found)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
 }
 
 func versionCommand(options Options) *cobra.Command {

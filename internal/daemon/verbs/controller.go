@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/mirror"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/report"
 	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
@@ -65,7 +66,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 	}
 	f := cmd.Flags()
 	f.BoolVar(&s.windowsService, "windows-service", false, "run under the Windows service manager")
-	f.StringVar(&s.logDir, "log-dir", contract.DirLog+`\wicd`, "`directory` of the log; empty logs to standard error")
+	f.StringVar(&s.logDir, "log-dir", contract.DirDaemonLog, "`directory` of the log; empty logs to standard error")
 	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
 	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further CA certificates to trust; it need not exist")
 	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
@@ -78,7 +79,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 // run is the service: it says at once that it runs, because the service manager waits for that and
 // nothing else, and reconciles until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log, err := s.logger(o, contract.PathDaemonLog[len(dirLog)+1:])
+	log, err := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	if err != nil {
 		return err
 	}
@@ -116,6 +117,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: book.NodeName, Files: o.Host.Files,
 		Clock: hostClock{system: o.Host.System}})
 	rotating.Go(func() { reporter.Write(ctx) })
+	reports := report.New(report.Options{Host: o.Host, Version: o.Version})
+	rotating.Go(func() { reports.Run(ctx) })
 	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Sealed: sealed.New(o.Host), Reporter: reporter,
 		PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
@@ -124,6 +127,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		return err
 	}
 	t := runner{service: s, options: o, book: book, registry: pulls, reporter: reporter, program: program,
+		report: reports.Tell,
 		follow: func(m contract.Manifest) {
 			log.follow(m.Daemon)
 			rotator.Follow(m, log.path)
@@ -195,6 +199,7 @@ type runner struct {
 	registry apply.Registry
 	reporter *mirror.Reporter
 	follow   func(contract.Manifest)
+	report   func(contract.Reconciled)
 	// program is the digest of the own exe, or empty when that is not the one of the service.
 	program string
 }
@@ -235,7 +240,7 @@ func (t *runner) alone(ctx context.Context) error {
 func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
 		Host: t.options.Host, State: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
-		Follow: t.follow, Intervals: t.options.Intervals,
+		Follow: t.follow, Report: t.report, Intervals: t.options.Intervals,
 		Program: t.program,
 	}
 	if l != nil {

@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	dirLog       = contract.DirLog + `\wicd`
 	pathCABundle = contract.DirK + `\ca-bundle.crt`
 	// lifetime is what the daemon asks for when it renews its certificate: the same as the operator
 	// asks for the first.
@@ -223,7 +222,7 @@ func copyProgram(ctx context.Context, files winos.Files, book *state.File, self 
 func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
 	arguments := []string{
 		contract.PathDaemon, "controller", "--windows-service",
-		"--log-dir=" + dirLog,
+		"--log-dir=" + contract.DirDaemonLog,
 		"--namespace=" + request.Namespace,
 		"--kubeconfig=" + contract.PathDaemonKubeconfig,
 		"--cert-dir=" + contract.DirDaemonCerts,

@@ -37,7 +37,7 @@ func runWatchdog(ctx context.Context, o Options, running func()) error {
 
 // logged runs a service with a log of its own, if need be without one: a disk may be full.
 func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
-	s := service{logDir: contract.DirLog + `\wicd`}
+	s := service{logDir: contract.DirDaemonLog}
 	log, err := s.logger(o, name)
 	if err != nil {
 		return run(ctx)

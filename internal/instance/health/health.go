@@ -107,6 +107,7 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	default:
 		status.Update = nil // another revision was desired meanwhile, and is not any more
 	}
+	backInService(status)
 	h.Daemons.Observe(status, node)
 	unresponsive, quiet := h.Daemons.Unresponsive(status, node)
 	// joining brings the desired revision, and that is the one that was requested
@@ -135,18 +136,25 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		return found, err
 	case journey.IsUnderWay(status):
 		return found, nil
+	case !ready: // which is why it does not follow, if it does not
+		found.Outcome = journey.Wait(max(left, quiet), contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+		return found, nil
 	case status.Revision != status.DesiredRevision:
 		found.Outcome = journey.Follows(node, status.DesiredRevision)
 		found.Outcome.After = max(left, quiet)
-		return found, nil
-	case !ready:
-		found.Outcome = journey.Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return found, nil
 	}
 	if journey.ApplyStatus(node) == "" {
 		status.HeldRevision = status.Revision
 	}
 	return found, h.Nodes.Uncordon(ctx, node)
+}
+
+// backInService ends the phase of a node that lost its place to a pause, and goes elsewhere since.
+func backInService(status *v1alpha1.WindowsInstanceStatus) {
+	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
+		status.Phase = v1alpha1.PhaseReady
+	}
 }
 
 // fillHeldRevision notes what a node that is well holds, where an operator of before did not.

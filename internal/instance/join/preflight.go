@@ -24,27 +24,12 @@ import (
 // preflight plants the daemon and asks it what it finds. It changes nothing else on the host.
 func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
-	desired, facts, err := j.Revisions.Of(ctx, instance)
-	if err != nil {
-		return journey.WaitForCluster(err)
+	found, facts, outcome := j.ask(ctx, instance, session)
+	if !outcome.IsDone() {
+		return outcome
 	}
-	daemon, err := j.Access.Plant(ctx, session)
-	if err != nil {
-		return journey.Fail(err)
-	}
-	request := contract.PreflightRequest{
-		Time: j.Now(), Blobs: journey.Blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
-		NodeIP:   instance.Spec.NodeIP,
-		NodeName: facts.Platform.NodeName(), VXLANPort: facts.VXLANPort,
-	}
-	if !isProxied(facts) {
-		request.APIServer, request.CA = facts.APIServer, []byte(facts.BootstrapCA)
-	}
-	found, err := journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
-	if err != nil {
-		return journey.Fail(err)
-	}
-	if problem := nameOfNoHost(instance, found.Facts, facts); problem != nil {
+	if problem := cmp.Or(nameOfNoHost(instance, found.Facts, facts),
+		addressOfNoHost(found.Facts, facts)); problem != nil {
 		return journey.Fail(problem)
 	}
 	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
@@ -60,6 +45,40 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	session.Found = &found
 	return journey.Done()
+}
+
+// ask has the daemon look at the host.
+func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (
+	found contract.PreflightAnswer, facts blueprint.Facts, outcome journey.Outcome) {
+	desired, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return found, facts, journey.WaitForCluster(err)
+	}
+	daemon, err := j.Access.Plant(ctx, session)
+	if err != nil {
+		return found, facts, journey.Fail(err)
+	}
+	request := contract.PreflightRequest{
+		Time: j.Now(), Blobs: journey.Blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
+		NodeIP:   instance.Spec.NodeIP,
+		NodeName: facts.Platform.NodeName(), VXLANPort: facts.VXLANPort,
+	}
+	if !isProxied(facts) {
+		request.APIServer, request.CA = facts.APIServer, []byte(facts.BootstrapCA)
+	}
+	found, err = journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
+	if err != nil {
+		return found, facts, journey.Fail(err)
+	}
+	return found, facts, journey.Done()
+}
+
+// hostInfo is what a host tells of itself.
+func hostInfo(facts contract.HostFacts) v1alpha1.HostInfo {
+	return v1alpha1.HostInfo{
+		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
+		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
+	}
 }
 
 // isProxied says that nodes reach the API server through the cluster's proxy.
@@ -90,10 +109,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 		}
 		instance.Status.RebootTime = nil
 	}
-	instance.Status.Host = &v1alpha1.HostInfo{
-		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
-		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
-	}
+	instance.Status.Host = new(hostInfo(facts))
 	name := nodeName(instance, facts)
 	if name == "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
@@ -145,6 +161,22 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	if chosen && strings.Contains(name, ".") {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the name of a "+
 			"Windows host has no dots", name)
+	}
+	return nil
+}
+
+// addressOfNoHost refuses an address that the cluster gives to pods or Services: nodes route it into the
+// cluster's own network, where the host is not.
+func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
+	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
+	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
+		"Services": facts.ServiceNetworks} {
+		for _, network := range networks {
+			if network.Contains(address.Unmap()) {
+				return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is in %s, "+
+					"which the cluster has for %s", address, network, what)
+			}
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package journey
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,26 +24,39 @@ type Nodes struct {
 }
 
 // Cordon cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
-// cordon that is there already is not ours and stays.
+// cordon that is there already is not ours and stays, and one that somebody has lifted meanwhile is a
+// conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
-	err := n.change(ctx, node, func(wanted *corev1.Node) {
+	err := n.insist(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
 			wanted.Labels = map[string]string{}
 		}
 		wanted.Labels[contract.UpgradingLabel] = "true"
-		if wanted.Spec.Unschedulable {
-			return
-		}
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Spec.Unschedulable = true
-		wanted.Annotations[contract.CordonedAnnotation] = "true"
+		cordon(wanted)
 	})
 	if err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
 	}
 	return nil
+}
+
+// KeepPodsAway cordons a node whose host leaves. A cordon that is there already stays.
+func (n *Nodes) KeepPodsAway(ctx context.Context, node *corev1.Node) error {
+	if err := n.insist(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
+		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+func cordon(wanted *corev1.Node) {
+	if wanted.Spec.Unschedulable {
+		return
+	}
+	if wanted.Annotations == nil {
+		wanted.Annotations = map[string]string{}
+	}
+	wanted.Spec.Unschedulable = true
+	wanted.Annotations[contract.CordonedAnnotation] = "true"
 }
 
 // IsUncordoned says that somebody else took our cordon away: we write cordon and mark at once.
@@ -53,7 +67,8 @@ func IsUncordoned(node *corev1.Node) bool {
 // Uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the
 // budget.
 func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
-	err := n.change(ctx, node, func(wanted *corev1.Node) {
+	never := func(*corev1.Node) bool { return false }
+	err := n.insist(ctx, node, never, func(wanted *corev1.Node) {
 		delete(wanted.Labels, contract.UpgradingLabel)
 		if wanted.Annotations[contract.CordonedAnnotation] == "true" {
 			wanted.Spec.Unschedulable = false
@@ -75,7 +90,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 		return nil
 	}
 	if err := n.written.check(node, n.options.Now()); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errLags, err)
 	}
 	if err := n.options.Client.Patch(ctx, wanted,
 		client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -84,6 +99,42 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	n.written.note(wanted, n.options.Now())
 	wanted.DeepCopyInto(node)
 	return nil
+}
+
+// errLags says that the cache has yet to show what we wrote last, which takes it milliseconds.
+var errLags = errors.New("the cache lags behind")
+
+// insist is change for a Node that its host may write without end: where the version that was read is
+// refused, it is tried under the one that the API server has, and then under none, so edit must change
+// single fields only. A Node that is another's by now, or as left says, is left as it is.
+func (n *Nodes) insist(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
+	edit func(wanted *corev1.Node)) error {
+	err := n.change(ctx, node, edit)
+	for _, isLocked := range []bool{true, false} {
+		if !apierrors.IsConflict(err) || errors.Is(err, errLags) {
+			return err
+		}
+		live, failed := n.read(ctx, n.options.Live, node.Name)
+		switch {
+		case failed != nil:
+			return failed
+		case live == nil || live.UID != node.UID || left(live):
+			return err
+		case isLocked:
+			if err = n.change(ctx, live, edit); err == nil {
+				live.DeepCopyInto(node)
+			}
+			continue
+		}
+		wanted, base := live.DeepCopy(), live.DeepCopy()
+		edit(wanted)
+		base.UID = "" // which has the patch name it, and refused for another Node of that name
+		if err = n.options.Client.Patch(ctx, wanted, client.MergeFrom(base)); err == nil {
+			n.written.note(wanted, n.options.Now())
+			wanted.DeepCopyInto(node)
+		}
+	}
+	return err
 }
 
 // Get reads a Node through the cache; nil when there is none.

@@ -21,8 +21,10 @@ type View struct {
 	// API server has it.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
-	Node     *corev1.Node
-	Bounds   Bounds
+	// Node is what the cache shows, or, where IsLive, what the API server has.
+	Node   *corev1.Node
+	IsLive bool
+	Bounds Bounds
 	// Desired is what is published; nil while nothing is. Change is what it takes to get there; nil
 	// where it is not desired.
 	Desired *blueprint.Desired

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -30,7 +32,11 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	if origin.Exists {
 		if node != nil && !origin.Drains {
-			if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); err != nil {
+			err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
+			if apierrors.IsConflict(err) {
+				err = r.Nodes.KeepPodsAway(ctx, node)
+			}
+			if err != nil {
 				return journey.Retry(err)
 			}
 			if outcome := r.Drain(ctx, instance, node.Name, drainTimeout); outcome.IsWaiting() {

@@ -43,7 +43,9 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if node != nil {
-		err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
+		if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); apierrors.IsConflict(err) {
+			err = r.Nodes.KeepPodsAway(ctx, node)
+		}
 		if err != nil && (!force || !journey.IsAnswer(err) || apierrors.IsConflict(err)) {
 			return journey.Retry(err)
 		}

@@ -49,7 +49,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		update.OverSSH = true
 	}
 	f := policy.UpgradeFacts{
-		HasPlace: status.Disruption != nil, Drains: update.Drains, OverSSH: update.OverSSH,
+		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains, OverSSH: update.OverSSH,
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
 		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,

@@ -38,7 +38,9 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 		return kept, nil
 	}
 	if !isUnseen(view) {
-		u.aim(ctx, view)
+		if err := u.aim(ctx, view); err != nil {
+			return journey.Outcome{}, err
+		}
 	}
 	for {
 		if status.Update.Step == v1alpha1.StepSwitching && !isUnseen(view) {
@@ -75,6 +77,8 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		return u.finish(ctx, view), true, nil
 	case policy.ActionReturn:
 		return u.returnFromBack(ctx, view), true, nil
+	case policy.ActionReadAgain:
+		return u.readAgain(ctx, view)
 	case policy.ActionLook:
 		live := &corev1.Node{}
 		if err := u.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); err != nil {
@@ -95,6 +99,21 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		return outcome, true, nil
 	}
 	u.toStep(view, row.Next)
+	return outcome, false, nil
+}
+
+// readAgain has the table decide by what the API server has of the Node. One that is gone is left to the
+// next look at the instance.
+func (u *Upgrade) readAgain(ctx context.Context, view *journey.View) (outcome journey.Outcome, ends bool, err error) {
+	live, err := u.Nodes.OursLive(ctx, view.Instance)
+	switch {
+	case err != nil:
+		return journey.Retry(err), true, nil
+	case live == nil:
+		return journey.Wait(journey.ConflictRetry, contract.ReasonNodePending, "node %s vanished",
+			view.Node.Name).Unreported(), true, nil
+	}
+	view.Node, view.IsLive = live, true
 	return outcome, false, nil
 }
 
@@ -205,7 +224,7 @@ func (u *Upgrade) takePlace(ctx context.Context, view *journey.View) journey.Out
 }
 
 // aim sets out for the desired revision, or turns to a newer one where the node is.
-func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
+func (u *Upgrade) aim(ctx context.Context, view *journey.View) error {
 	status := &view.Instance.Status
 	update, desired := status.Update, view.Desired
 	begin := func(revision, from string, drains, payload bool) {
@@ -219,11 +238,40 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
 	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Version):
 		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
 	case desired != nil && update.Revision != desired.Version: // from where it is, without going back in between
+		if journey.Begun(update.Step) {
+			if err := u.noteRequested(ctx, view); err != nil {
+				return err
+			}
+		}
 		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Version, "instead",
 			update.Revision)
 		on := u.Revisions.Compare(ctx, update.Revision, *desired)
 		begin(desired.Version, update.From, update.Drains || on.Drains, on.Payload)
 	}
+	return nil
+}
+
+// noteRequested puts down which revision the daemon has been told last. What was decided and not told is
+// not told any more: from here on, whoever put that right would disturb a node without a place.
+func (u *Upgrade) noteRequested(ctx context.Context, view *journey.View) error {
+	live, err := u.Nodes.OursLive(ctx, view.Instance)
+	if err != nil {
+		return err
+	}
+	status := &view.Instance.Status
+	told := requestedOf(live)
+	if told != "" && (told == status.Update.Revision || told == status.Update.From) {
+		status.DesiredRevision = told
+	}
+	return nil
+}
+
+// requestedOf is the revision that a Node's daemon is told to have; empty where there is none.
+func requestedOf(node *corev1.Node) string {
+	if node == nil {
+		return ""
+	}
+	return node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
 // applyAtOnce has the daemon apply a revision without a place in the budget.

@@ -20,7 +20,8 @@ import (
 //	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register
 //	                     ─▶ status, lease, pods, certificates until stopped
 //
-// It serves nothing but node logs on its port, runs no container, and watches nothing but its own pods.
+// It serves nothing but node logs and a few metrics on its port, runs no container, and watches nothing
+// but its own pods.
 type kubelet struct {
 	*sim.Process
 	options  Options

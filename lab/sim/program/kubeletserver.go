@@ -6,8 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,7 +19,8 @@ import (
 )
 
 // serve answers on kubelet's port: with the serving certificate that was approved, to clients whose
-// certificate the configuration's CA signed and whom the API server lets, and node logs only.
+// certificate the configuration's CA signed or whose token the API server knows, and whom that lets. It has
+// node logs and a few metrics only.
 func (k *kubelet) serve(ctx context.Context, serving *pair) (stop func(), err error) {
 	clients, err := k.clientCAs()
 	if err != nil {
@@ -31,7 +35,31 @@ func (k *kubelet) serve(ctx context.Context, serving *pair) (stop func(), err er
 			return c, nil
 		}
 		return nil, errors.New("no serving certificate available for the kubelet")
-	}, k.guard(clients, k.logHandler())), nil
+	}, k.guard(clients, k.handler())), nil
+}
+
+// handler answers about logs and metrics.
+func (k *kubelet) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(logPath, k.logHandler())
+	mux.HandleFunc("GET "+metricsPath, k.metrics)
+	return mux
+}
+
+const metricsPath = "/metrics"
+
+// metrics are those about kubelet's certificates, with its names: a certificate that is not there never
+// expires.
+func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	gauge := family(w, "gauge")
+	for name, of := range map[string]*pair{"client": k.identity, "server": k.servingWish().store} {
+		left := math.Inf(1)
+		if c := of.get(); c != nil {
+			left = c.Leaf.NotAfter.Sub(k.Host.System.Now()).Seconds()
+		}
+		gauge("kubelet_certificate_manager_"+name+"_ttl_seconds", sample{"", left})
+	}
 }
 
 // clientCAs sign the certificates of kubelet's clients; nobody's are accepted where none is configured.
@@ -49,26 +77,19 @@ func (k *kubelet) clientCAs() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// guard lets those in who show a certificate and may read logs of this Node. Tokens are not accepted.
+// guard lets those in whom the API server lets read this of the Node.
 func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		certificates := r.TLS.PeerCertificates
-		if len(certificates) == 0 {
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
-		}
-		client := certificates[0]
-		_, err := client.Verify(x509.VerifyOptions{Roots: clients, CurrentTime: k.Host.System.Now(),
-			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-		if err != nil {
+		user, groups, known := k.client(r, clients)
+		if !known {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
 		review, err := k.server.client.AuthorizationV1().SubjectAccessReviews().Create(r.Context(),
 			&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: client.Subject.CommonName, Groups: append(client.Subject.Organization, "system:authenticated"),
+				User: user, Groups: groups,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Version: "v1", Resource: "nodes",
-					Subresource: "log", Name: k.node, Verb: verb(r.Method)},
+					Subresource: subresource(r.URL.Path), Name: k.node, Verb: verb(r.Method)},
 			}}, metav1.CreateOptions{})
 		switch {
 		case err != nil:
@@ -79,6 +100,38 @@ func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler 
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// client is who asks: by certificate, or by a token that the API server knows, where the configuration
+// has kubelet ask it.
+func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, groups []string, known bool) {
+	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
+		subject := certificates[0].Subject
+		_, err := certificates[0].Verify(x509.VerifyOptions{Roots: clients, CurrentTime: k.Host.System.Now(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return subject.CommonName, append(subject.Organization, "system:authenticated"), err == nil
+	}
+	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bearer || !isTrue(k.config.Authentication.Webhook.Enabled, true) {
+		return "", nil, false
+	}
+	review, err := k.server.client.AuthenticationV1().TokenReviews().Create(r.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil || !review.Status.Authenticated {
+		return "", nil, false
+	}
+	return review.Status.User.Username, review.Status.User.Groups, true
+}
+
+// subresource of the Node that a path belongs to, as kubelet has it.
+func subresource(path string) string {
+	switch {
+	case strings.HasPrefix(path, logPath):
+		return "log"
+	case strings.HasPrefix(path, metricsPath):
+		return "metrics"
+	}
+	return "proxy"
 }
 
 // verb is what kubelet asks the API server about for a method.

@@ -1,0 +1,22 @@
+// Command wmco-e2e tries the acceptance list on a cluster of the user's, and reports row by row what
+// was shown, what failed, and what can't be shown there.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/windows-nodes/wmco/internal/acceptance"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := acceptance.Main(ctx, os.Args,
+		genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	stop()
+	os.Exit(code)
+}

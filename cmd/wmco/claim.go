@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/settings"
+)
+
+// eventTimeout bounds saying it to the cluster, too.
+const eventTimeout = 10 * time.Second
+
+// claimNodes fails where the Windows nodes belong to an operator in another namespace, before anything
+// is read or written that concerns them. It waits for an API server that has just started. What it
+// returns renews the claim.
+func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface,
+	namespace string) (settings.Claimer, error) {
+	claimer := settings.Claimer{Namespace: namespace}
+	scheme := runtime.NewScheme()
+	err := v1alpha1.AddToScheme(scheme)
+	if err != nil {
+		return claimer, fmt.Errorf("making a scheme: %w", err)
+	}
+	if claimer.Client, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
+		return claimer, fmt.Errorf("making a client: %w", err)
+	}
+	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			err = settings.Claim(ctx, claimer.Client, namespace, time.Now)
+			_, decided := contract.AsProblem(err)
+			return err == nil || decided, nil
+		})
+	if err == nil {
+		return claimer, waited
+	}
+	if problem, ok := contract.AsProblem(err); ok {
+		announce(ctx, clients, problem, namespace)
+		return claimer, fmt.Errorf("%w. %s", err, problem.Reason.Fix())
+	}
+	return claimer, err
+}
+
+// announce makes an event of it, as this operator may write no status: that is the other's. One event is
+// kept for each namespace, however often the container is started.
+func announce(ctx context.Context, clients kubernetes.Interface, problem *contract.Problem, namespace string) {
+	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+	defer cancel()
+	event := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
+			Name: contract.MachineConfigObject + ".another-operator." + namespace},
+		EventTime:           metav1.NowMicro(),
+		ReportingController: contract.OperatorServiceAccount, ReportingInstance: namespace,
+		Type: corev1.EventTypeWarning, Reason: string(problem.Reason), Action: "Start",
+		Note: problem.Error() + ". " + problem.Reason.Fix(),
+		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
+			Name: contract.MachineConfigObject},
+	}
+	_, err := clients.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		logr.FromContextOrDiscard(ctx).Info("making an event of it was refused", "error", err.Error())
+	}
+}

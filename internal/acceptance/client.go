@@ -1,0 +1,131 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+const (
+	// maxAnswer bounds one answer of the API server.
+	maxAnswer = 128 << 20
+	// outage is how long the API server may be away before a request fails: a control plane that is
+	// upgraded takes minutes.
+	outage = 5 * time.Minute
+	// requestTimeout bounds one request.
+	requestTimeout = time.Minute
+)
+
+// connect makes clients whose requests wait for an API server that is away.
+func connect(config *rest.Config, say func(format string, args ...any)) (client.Client, *kubernetes.Clientset, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Timeout = -1, 0 // requests have time-outs of their own, in patient
+	config.WarningHandler = rest.NoWarnings{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &patient{next: next, say: say, limit: outage} })
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, nil, err
+	}
+	objects, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	return objects, clients, err
+}
+
+// patient is a transport that tries a request again while nobody listens: it did not get to the API
+// server, so that nothing happens twice. Requests that only read are tried again, too, when the
+// connection breaks.
+type patient struct {
+	next  http.RoundTripper
+	say   func(format string, args ...any)
+	limit time.Duration
+}
+
+// WrappedRoundTripper lets a request that is late be cancelled.
+func (p *patient) WrappedRoundTripper() http.RoundTripper { return p.next }
+
+// RoundTrip is http.RoundTripper.
+func (p *patient) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	told := false
+	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, p.limit, true,
+		func(context.Context) (bool, error) {
+			again, failed := replay(request)
+			if failed != nil {
+				return false, failed
+			}
+			response, err = p.once(again) //nolint:bodyclose // the caller's
+			if err == nil || !retriable(request, err) {
+				return true, nil
+			}
+			if !told {
+				told = true
+				p.say("the API server does not answer, waiting for it: %v", err)
+			}
+			return false, nil
+		})
+	if err == nil && response == nil {
+		err = wrongs
+	}
+	return response, err
+}
+
+// once makes a request, with a bound in time up to the end of its answer, and one in bytes.
+func (p *patient) once(request *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
+	response, err := p.next.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	response.Body = &body{ReadCloser: http.MaxBytesReader(nil, response.Body, maxAnswer), end: cancel}
+	return response, nil
+}
+
+// body is an answer that ends its context when it is closed.
+type body struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+// Close ends the request, too.
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+// replay is a request with its body from the beginning.
+func replay(request *http.Request) (*http.Request, error) {
+	again := request.Clone(request.Context())
+	if request.Body == nil || request.GetBody == nil {
+		return again, nil
+	}
+	content, err := request.GetBody()
+	again.Body = content
+	return again, err
+}
+
+// retriable reports whether a request may be made again after an error.
+func retriable(request *http.Request, err error) bool {
+	if request.Context().Err() != nil || request.Body != nil && request.GetBody == nil {
+		return false
+	}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return true
+	}
+	return request.Method == http.MethodGet
+}

@@ -1,0 +1,267 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/version"
+)
+
+// Exit codes.
+const (
+	exitShown    = 0
+	exitError    = 1
+	exitFailed   = 2
+	exitLeftover = 3
+)
+
+var (
+	errFailed   = errors.New("rows failed")
+	errLeftover = errors.New("something is left behind")
+)
+
+// command is what the flags say.
+type command struct {
+	genericiooptions.IOStreams
+	flags             *genericclioptions.ConfigFlags
+	options           Options
+	hosts, disrupt    []string
+	lacks             map[string]string
+	results           string
+	cleanup, listRows bool
+}
+
+// Main does what the arguments say, and returns the exit code.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	root := newCommand(streams) //nolint:contextcheck // it gets it from ExecuteContext
+	root.SetArgs(args[1:])
+	switch err := root.ExecuteContext(ctx); {
+	case errors.Is(err, errFailed):
+		return exitFailed
+	case errors.Is(err, errLeftover):
+		return exitLeftover
+	case err != nil:
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", diagnosis.Visible(err.Error()))
+		return exitError
+	}
+	return exitShown
+}
+
+func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	c := &command{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	root := &cobra.Command{
+		Use:   "wmco-e2e",
+		Short: "Try the operator's acceptance list on a cluster of yours",
+		Long: `Try the operator's acceptance list on a cluster of yours. The operator must be installed there, with
+its private key. Each row is reported as shown, failed, or can't be shown here with the reason.
+
+It lists the hosts that you name, and no others; at the end they leave again. What it makes has the
+label ` + contract.ManagedByLabel + `=` + managedBy + `. Entries of windows-instances, nodes and settings
+of others stay as they are, unless --disrupt allows more:
+
+` + disruptionTable() + `
+If it is killed, the next run, or --cleanup, removes what is left. Two runs at once are refused.
+
+Exit codes: 0 nothing failed, 1 it could not begin: no cluster, no operator, a right is lacking;
+2 rows failed, 3 nothing failed, but something is left behind.`,
+		Example: `  # What there is to see without hosts, on nodes that are there
+  wmco-e2e
+
+  # Two hosts join, are looked at, leave, join again and leave
+  wmco-e2e --host 10.0.0.7=username=Administrator --host win-8.example.com=username=Administrator
+
+  # Also what others notice, with results in a directory
+  wmco-e2e --host 10.0.0.7=username=Administrator --disrupt=entries,rollout,settings --results out
+
+  # A cluster without load balancer
+  wmco-e2e --lacks loadbalancer="no load balancer in this lab"
+
+  # Remove what a run left that was killed
+  wmco-e2e --cleanup`,
+		Version: version.Version(), SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	flags := root.Flags()
+	flags.StringArrayVar(&c.hosts, "host", nil,
+		"a host to list, as ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]; may be repeated")
+	flags.StringSliceVar(&c.disrupt, "disrupt", nil, "what may be disrupted in addition: "+
+		strings.Join(disruptions(), ", "))
+	flags.StringToStringVar(&c.lacks, "lacks", nil, fmt.Sprintf("what the cluster does not have, with the reason: %v",
+		Needs()))
+	flags.StringSliceVar(&c.options.Only, "rows", nil, "try these rows only, such as A02,A04")
+	flags.StringVar(&c.results, "results", "wmco-e2e-results", "directory for junit.xml and index.html")
+	flags.StringVar(&c.options.Image, "image", DefaultImage,
+		"agnhost, which rows with containers run, such as a copy in a registry of yours")
+	flags.BoolVar(&c.options.NeverRun, "never-run", false,
+		"try rows, too, that were written and have never been run")
+	flags.BoolVar(&c.cleanup, "cleanup", false, "only remove what earlier runs left")
+	flags.BoolVar(&c.listRows, "list", false, "only list the rows, and what a run can show of each")
+	flags.DurationVar(&c.options.JoinTimeout, "join-timeout", 45*time.Minute,
+		"how long a host may take to become a node")
+	flags.DurationVar(&c.options.LeaveTimeout, "leave-timeout", 20*time.Minute, "how long a host may take to leave")
+	flags.DurationVar(&c.options.Timeout, "timeout", 5*time.Minute, "how long everything else may take")
+	flags.DurationVar(&c.options.Pace, "pace", 2*time.Second, "how often to look at what is waited for")
+	flags.StringVar(&c.options.Namespace, "operator-namespace", contract.OperatorNamespace, "namespace of the operator")
+	for _, name := range []string{"kubeconfig", "context", "server", "as", "as-group"} {
+		c.addFlag(root, name)
+	}
+	return root
+}
+
+// addFlag adds one of kubectl's flags.
+func (c *command) addFlag(root *cobra.Command, name string) {
+	all := cobra.Command{}
+	c.flags.AddFlags(all.Flags())
+	root.Flags().AddFlag(all.Flags().Lookup(name))
+}
+
+func disruptions() (names []string) {
+	for _, d := range Disruptions() {
+		names = append(names, d[0])
+	}
+	return names
+}
+
+func disruptionTable() string {
+	var b strings.Builder
+	for _, d := range Disruptions() {
+		fmt.Fprintf(&b, "  %-9s %s\n", d[0], d[1])
+	}
+	return b.String()
+}
+
+// run does what the flags say.
+func (c *command) run(ctx context.Context) error {
+	if c.listRows {
+		return c.list()
+	}
+	if err := c.complete(); err != nil {
+		return err
+	}
+	if c.cleanup {
+		return c.clean(ctx)
+	}
+	report, err := Run(ctx, c.options)
+	if err != nil {
+		return err
+	}
+	if err = c.write(report); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(c.Out, "%s: %s\n", report.Summary(), filepath.Join(c.results, "index.html"))
+	switch {
+	case report.Count(Failed) > 0:
+		return errFailed
+	case report.Leftover != "":
+		return errLeftover
+	}
+	return nil
+}
+
+// complete makes options of the flags.
+func (c *command) complete() error {
+	for _, text := range c.hosts {
+		host, err := ParseHost(text)
+		if err != nil {
+			return err
+		}
+		c.options.Hosts = append(c.options.Hosts, host)
+	}
+	for _, name := range c.disrupt {
+		if !slices.Contains(disruptions(), name) {
+			return fmt.Errorf("--disrupt is %q and must be of %s", name, strings.Join(disruptions(), ", "))
+		}
+		c.options.Disrupt = append(c.options.Disrupt, Disruption(name))
+	}
+	c.options.Lacks = map[Need]string{}
+	for name, why := range c.lacks {
+		if !slices.Contains(Needs(), Need(name)) {
+			return fmt.Errorf("--lacks is %q and must be of %v", name, Needs())
+		}
+		c.options.Lacks[Need(name)] = why
+	}
+	rows, err := Rows()
+	if err != nil {
+		return err
+	}
+	for _, number := range c.options.Only {
+		if !slices.ContainsFunc(rows, func(row Row) bool { return row.Number == number }) {
+			return fmt.Errorf("--rows is %q, which the list does not have", number)
+		}
+	}
+	c.options.Progress = c.ErrOut
+	if c.options.Config, err = c.flags.ToRESTConfig(); err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// list shows the rows.
+func (c *command) list() error {
+	rows, err := Rows()
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		what := row.shows
+		switch {
+		case row.try == nil:
+			what = "can't be shown: " + row.why
+		case what == "":
+			what = "can be shown"
+		default:
+			what = "can be shown: " + what
+		}
+		if row.unrun {
+			what += " (written, never run)"
+		}
+		if _, err = fmt.Fprintf(c.Out, "%s %s\n    %s\n", row.Number, row.Title, what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) clean(ctx context.Context) error {
+	cleaned, err := Cleanup(ctx, c.options)
+	for _, what := range cleaned {
+		_, _ = fmt.Fprintln(c.Out, "removed", what)
+	}
+	if err == nil && len(cleaned) == 0 {
+		_, _ = fmt.Fprintln(c.Out, "nothing was left")
+	}
+	return err
+}
+
+// write writes the results.
+func (c *command) write(report Report) error {
+	if err := os.MkdirAll(c.results, 0o755); err != nil { //nolint:gosec // for continuous integration to read
+		return fmt.Errorf("making the directory of results: %w", err)
+	}
+	for name, write := range map[string]func(to io.Writer) error{"junit.xml": report.JUnit, "index.html": report.HTML} {
+		file, err := os.Create(filepath.Join(c.results, name))
+		if err != nil {
+			return fmt.Errorf("writing results: %w", err)
+		}
+		if err = errors.Join(write(file), file.Close()); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	return nil
+}

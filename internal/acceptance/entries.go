@@ -1,0 +1,97 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// entriesOfTrouble are the rows about entries that are wrong.
+func entriesOfTrouble() map[string]trial {
+	return map[string]trial{
+		"A08": {stage: stageDisrupt, unrun: true, disrupts: []Disruption{DisruptEntries}, try: (*run).unreachableHosts,
+			shows: "an address where nothing answers, and a name that does not resolve"},
+		"A10": {stage: stageDisrupt, unrun: true, disrupts: []Disruption{DisruptEntries}, try: (*run).malformedEntries,
+			shows: "entries without =, without a user, and with a key that is no address"},
+	}
+}
+
+const (
+	// unreachable is of the network that RFC 5737 keeps for documents, where nothing answers.
+	unreachable = "192.0.2.1"
+	// unresolvable is of the domain that RFC 2606 keeps from ever being there.
+	unresolvable = "wmco-e2e.invalid"
+	someone      = "username=Administrator"
+)
+
+// unreachableHosts is A08.
+func (r *run) unreachableHosts(ctx context.Context) error {
+	want := map[string]contract.Reason{unreachable: contract.ReasonUnreachable,
+		unresolvable: contract.ReasonAddressUnresolvable}
+	if err := r.list(ctx, map[string]string{unreachable: someone, unresolvable: someone}); err != nil {
+		return err
+	}
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		problems = append(problems, r.await(ctx, time.Minute, "the reason of host "+key,
+			func(ctx context.Context) (bool, string, error) {
+				i, err := r.instance(ctx, key)
+				if err != nil || i == nil {
+					return false, state(i), err
+				}
+				ok := i.Status.Reason == string(want[key]) && i.Status.Code == want[key].Code() && i.Status.Fix != ""
+				if ok {
+					r.note("%s: %s", key, state(i))
+				}
+				return ok, state(i), nil
+			}))
+	}
+	problems = append(problems, r.ownStayReady(ctx), r.remove(ctx, unreachable, unresolvable))
+	return errors.Join(problems...)
+}
+
+// malformedEntries is A10.
+func (r *run) malformedEntries(ctx context.Context) error {
+	bad := map[string]string{"wmco-e2e-without-equals.invalid": "Administrator",
+		"wmco-e2e-without-user.invalid": "username=", "wmco_e2e_is_no_address": someone}
+	if err := r.list(ctx, bad); err != nil {
+		return err
+	}
+	err := r.await(ctx, r.Timeout, "the entries being reported", func(ctx context.Context) (bool, string, error) {
+		config, err := r.config(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		r.notes = nil
+		for _, rejected := range config.Status.RejectedEntries {
+			if _, mine := bad[rejected.Key]; mine && rejected.Code != "" && rejected.Message != "" {
+				r.note("%s: %s %s", rejected.Key, rejected.Code, rejected.Message)
+			}
+		}
+		return len(r.notes) == len(bad), fmt.Sprintf("%d of %d are", len(r.notes), len(bad)), nil
+	})
+	return errors.Join(err, r.ownStayReady(ctx), r.remove(ctx, slices.Sorted(maps.Keys(bad))...))
+}
+
+// ownStayReady checks that nodes of this run are Ready.
+func (r *run) ownStayReady(ctx context.Context) error {
+	var problems []error
+	for _, n := range r.nodes {
+		problems = append(problems, r.ready(ctx, n.Host))
+	}
+	return errors.Join(problems...)
+}
+
+// remove removes entries of this run, and waits until their hosts are gone.
+func (r *run) remove(ctx context.Context, keys ...string) error {
+	removed, err := r.unlist(ctx, func(key string, m mark) bool { return m.Run == r.id && slices.Contains(keys, key) })
+	if err != nil {
+		return err
+	}
+	return r.gone(ctx, removed)
+}

@@ -1,0 +1,204 @@
+package acceptance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// entriesAnnotation is on windows-instances, and says which of its entries are ours. It is written
+// with them, in one request, so that whoever is killed in between has written both or neither.
+const entriesAnnotation = contract.Prefix + "e2e-entries"
+
+// mark is what is noted of one entry.
+type mark struct {
+	// Run that wrote it, and the settings that it wrote: with others it is not ours any more.
+	Run      string `json:"run"`
+	Settings string `json:"settings"`
+}
+
+// marksOf reads the marks of windows-instances. Marks that somebody made unreadable mark nothing.
+func marksOf(list *corev1.ConfigMap) map[string]mark {
+	marks := map[string]mark{}
+	_ = json.Unmarshal([]byte(list.Annotations[entriesAnnotation]), &marks)
+	return marks
+}
+
+func setMarks(list *corev1.ConfigMap, marks map[string]mark) error {
+	if len(marks) == 0 {
+		delete(list.Annotations, entriesAnnotation)
+		return nil
+	}
+	text, err := json.Marshal(marks)
+	if err != nil {
+		return err
+	}
+	metav1.SetMetaDataAnnotation(&list.ObjectMeta, entriesAnnotation, string(text))
+	return nil
+}
+
+// list adds entries of our own to windows-instances. An entry of somebody else stays as it is, and is
+// an error.
+func (r *run) list(ctx context.Context, entries map[string]string) error {
+	return r.edit(ctx, true, func(list *corev1.ConfigMap) error {
+		marks := marksOf(list)
+		for key, settings := range entries {
+			if taken := r.taken(list, marks, key); taken != nil {
+				return taken
+			}
+			if list.Data == nil {
+				list.Data = map[string]string{}
+			}
+			list.Data[key], marks[key] = settings, mark{Run: r.id, Settings: settings}
+		}
+		return setMarks(list, marks)
+	})
+}
+
+// taken says whether an entry is somebody else's.
+func (r *run) taken(list *corev1.ConfigMap, marks map[string]mark, key string) error {
+	for other, settings := range list.Data {
+		mine := other == key && marks[key] == mark{Run: r.id, Settings: settings}
+		if strings.EqualFold(other, key) && !mine {
+			return cannot("host %s is listed already, by somebody else: it is not touched", key)
+		}
+	}
+	return nil
+}
+
+// unlist removes those of our entries that which selects, and gives their keys. What somebody changed
+// since stays.
+func (r *run) unlist(ctx context.Context, which func(key string, m mark) bool) (removed []string, err error) {
+	err = r.edit(ctx, false, func(list *corev1.ConfigMap) error {
+		removed = nil
+		marks := marksOf(list)
+		for key, m := range maps.Clone(marks) {
+			if !which(key, m) {
+				continue
+			}
+			settings, listed := list.Data[key]
+			if listed && settings == m.Settings {
+				delete(list.Data, key)
+				removed = append(removed, key)
+			}
+			delete(marks, key)
+		}
+		return setMarks(list, marks)
+	})
+	return removed, err
+}
+
+// edit changes windows-instances, looking again when somebody else did so in between.
+func (r *run) edit(ctx context.Context, create bool, change func(list *corev1.ConfigMap) error) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace,
+			Name: contract.InstancesConfigMap}}
+		err := r.client.Get(ctx, client.ObjectKeyFromObject(list), list)
+		absent := apierrors.IsNotFound(err)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading windows-instances: %w", err)
+		}
+		if absent && !create {
+			return nil
+		}
+		if err = change(list); err != nil {
+			return err
+		}
+		if len(list.Data) > 0 && len(marksOf(list)) == 0 && list.Labels[contract.ManagedByLabel] == managedBy {
+			delete(list.Labels, contract.ManagedByLabel) // somebody else uses what we created
+			delete(list.Labels, runLabel)
+		}
+		switch {
+		case absent:
+			list.Labels = r.labels()
+			err = r.client.Create(ctx, list)
+			if apierrors.IsAlreadyExists(err) {
+				err = apierrors.NewConflict(corev1.Resource("configmaps"), list.Name, err)
+			}
+		default:
+			err = r.client.Update(ctx, list)
+		}
+		return err
+	})
+}
+
+// dropList deletes a windows-instances that a run created, once it is empty and no host of it is left: the
+// operator waits when a list is absent that had hosts, since that may be an accident.
+func (r *run) dropList(ctx context.Context) error {
+	list := &corev1.ConfigMap{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
+	if err != nil || len(list.Data) > 0 || list.Labels[contract.ManagedByLabel] != managedBy {
+		return client.IgnoreNotFound(err)
+	}
+	err = r.client.Delete(ctx, list, client.Preconditions{UID: &list.UID, ResourceVersion: &list.ResourceVersion})
+	if apierrors.IsConflict(err) { // somebody uses it now
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// instance is that of an entry, or nil. One that a user made, or a Machine, is not.
+func (r *run) instance(ctx context.Context, key string) (*v1alpha1.WindowsInstance, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		source := list.Items[i].Spec.Source
+		if source != nil && source.Kind == v1alpha1.SourceConfigMap && source.Name == key {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// state is an instance in a line.
+func state(i *v1alpha1.WindowsInstance) string {
+	if i == nil {
+		return "there is no WindowsInstance yet"
+	}
+	s := i.Status
+	return strings.TrimSpace(fmt.Sprintf("%s, %s %s: %s %s", s.Phase, s.Code, s.Reason, s.Message, s.Fix))
+}
+
+// gone waits until hosts whose entries were removed are no nodes any more. A host that never was one
+// need not be cleaned over SSH: it may not even answer.
+func (r *run) gone(ctx context.Context, keys []string) error {
+	var failed []error
+	for _, key := range keys {
+		nodeName, forced := "", false
+		failed = append(failed, r.await(ctx, r.LeaveTimeout, "removing host "+key,
+			func(ctx context.Context) (bool, string, error) {
+				i, err := r.instance(ctx, key)
+				if err != nil {
+					return false, "", err
+				}
+				if i != nil {
+					if nodeName = i.Status.NodeName; i.Status.JoinedTime == nil && i.Status.Failures > 0 && !forced {
+						forced = true
+						patch := client.RawPatch(mergePatch, []byte(`{"spec":{"removalPolicy":"Force"}}`))
+						return false, state(i), r.client.Patch(ctx, i, patch)
+					}
+					return false, state(i), nil
+				}
+				if nodeName == "" {
+					return true, "", nil
+				}
+				err = r.client.Get(ctx, client.ObjectKey{Name: nodeName}, &corev1.Node{})
+				return apierrors.IsNotFound(err), "its Node is there", client.IgnoreNotFound(err)
+			}))
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,394 @@
+package acceptance
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// joining are the rows about hosts that become nodes.
+func joining() map[string]trial {
+	return map[string]trial{
+		"A01": {stage: stageLook, try: (*run).saysWhatIsMissing,
+			shows: "that a missing key is named, as long as there is none"},
+		"A02": {stage: stageJoin, try: (*run).join, readiness: []string{extendWorker},
+			shows: "that the hosts it was given become nodes"},
+		"A04": {stage: stageNodes, try: (*run).nodesAreWhole, readiness: []string{extendWorker, coreScheduling}},
+		"A05": {stage: stageNodes, try: (*run).annotationsAreRight},
+		"A07": {stage: stageNodes, try: (*run).requestsWereApproved,
+			shows: "that requests of the hosts that joined were approved by the operator's rules"},
+		"A20": {stage: stageNodes, try: (*run).upgradeableAfterwards},
+	}
+}
+
+// saysWhatIsMissing is A01.
+func (r *run) saysWhatIsMissing(ctx context.Context) error {
+	var c *metav1.Condition
+	if err := r.await(ctx, r.Timeout, "the operator saying whether it is available",
+		func(ctx context.Context) (bool, string, error) {
+			config, err := r.config(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			c = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
+			return c != nil, "the WindowsMachineConfig has no condition Available", nil
+		}); err != nil {
+		return err
+	}
+	switch {
+	case c.Status == metav1.ConditionTrue:
+		return cannot("the private key is there already; the operator is available with it")
+	case c.Reason != string(contract.ReasonPrivateKeyMissing):
+		return fmt.Errorf("the operator is not available: %s: %s", c.Reason, c.Message)
+	case !strings.Contains(c.Message, contract.PrivateKeySecret):
+		return fmt.Errorf("the message does not name what is missing: %s", c.Message)
+	}
+	r.note("%s: %s", c.Reason, c.Message)
+	return nil
+}
+
+func (r *run) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	return config, nil
+}
+
+// join is A02: it lists the hosts, and waits for each.
+func (r *run) join(ctx context.Context) error {
+	if len(r.Hosts) == 0 {
+		return cannot("no host was given: --host lists one")
+	}
+	entries := map[string]string{}
+	for _, h := range r.Hosts {
+		taken, err := r.standing(ctx, h.Address)
+		if err != nil {
+			return err
+		}
+		if taken != "" {
+			return cannot("host %s is the WindowsInstance %s already: it is not touched", h.Address, taken)
+		}
+		entries[h.Address] = h.Settings
+	}
+	if err := r.list(ctx, entries); err != nil {
+		return err
+	}
+	var failed []error
+	for _, h := range r.Hosts {
+		failed = append(failed, r.ready(ctx, h))
+	}
+	return errors.Join(failed...)
+}
+
+// standing is the WindowsInstance that an address has already, or nothing.
+func (r *run) standing(ctx context.Context, address string) (name string, err error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	err = r.client.List(ctx, list, client.InNamespace(r.Namespace))
+	for _, i := range list.Items {
+		if strings.EqualFold(i.Spec.Address, address) {
+			return i.Name, err
+		}
+	}
+	return "", err
+}
+
+// ready waits until a host that was listed is a node.
+func (r *run) ready(ctx context.Context, h Host) error {
+	err := r.await(ctx, r.JoinTimeout, "host "+h.Address+" becoming a node",
+		func(ctx context.Context) (bool, string, error) {
+			r.watchUpgradeable(ctx)
+			i, err := r.instance(ctx, h.Address)
+			if err != nil || i == nil {
+				return false, state(i), err
+			}
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady) {
+				return false, state(i), nil
+			}
+			if !slices.Contains(r.nodes, node{Host: h, Name: i.Status.NodeName}) {
+				r.nodes = append(r.nodes, node{Host: h, Name: i.Status.NodeName})
+			}
+			r.note("%s is the node %s; phases: %s", h.Address, i.Status.NodeName, phases(i))
+			return true, "", nil
+		})
+	return err
+}
+
+// phases says how long a host took for what.
+func phases(i *v1alpha1.WindowsInstance) string {
+	var all []string
+	for _, p := range i.Status.Phases {
+		if p.Milliseconds != nil {
+			took := time.Duration(*p.Milliseconds) * time.Millisecond
+			all = append(all, fmt.Sprintf("%s %s", p.Phase, took.Round(100*time.Millisecond)))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// watchUpgradeable remembers that the operator said no to an upgrade.
+func (r *run) watchUpgradeable(ctx context.Context) {
+	config, err := r.config(ctx)
+	if err != nil {
+		return
+	}
+	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionUpgradeable)
+	if c != nil && c.Status == metav1.ConditionFalse {
+		r.unsafe = c.Message
+	}
+}
+
+// upgradeableAfterwards is A20, whose first half join saw.
+func (r *run) upgradeableAfterwards(ctx context.Context) error {
+	switch {
+	case len(r.nodes) == 0:
+		return cannot("no host joined meanwhile")
+	case r.unsafe == "":
+		return errors.New("Upgradeable was never False while hosts joined")
+	}
+	r.note("while hosts joined: %s", r.unsafe)
+	busy, err := r.othersInProgress(ctx)
+	if err != nil {
+		return err
+	}
+	if busy != "" {
+		return cannot("host %s, which is not of this run, is in progress", busy)
+	}
+	return r.await(ctx, r.Timeout, "Upgradeable becoming True", func(ctx context.Context) (bool, string, error) {
+		config, err := r.config(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionUpgradeable)
+		if c == nil {
+			return false, "there is no condition", nil
+		}
+		return c.Status == metav1.ConditionTrue, c.Message, nil
+	})
+}
+
+// othersInProgress names a host that is not Ready and not this run's.
+func (r *run) othersInProgress(ctx context.Context) (string, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
+		return "", err
+	}
+	for _, i := range list.Items {
+		mine := slices.ContainsFunc(r.nodes, func(n node) bool { return n.Name == i.Status.NodeName })
+		if !mine && i.Status.Phase != v1alpha1.PhaseReady {
+			return i.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// targets are the nodes to look at: those of this run, or, if it listed none, those that there are.
+func (r *run) targets(ctx context.Context) ([]corev1.Node, error) {
+	list := &corev1.NodeList{}
+	windows := client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}
+	if err := r.client.List(ctx, list, windows); err != nil {
+		return nil, err
+	}
+	own := slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
+		if len(r.nodes) == 0 {
+			return n.Annotations[contract.InstanceAnnotation] == "" || !isReady(&n)
+		}
+		return !slices.ContainsFunc(r.nodes, func(mine node) bool { return mine.Name == n.Name })
+	})
+	if len(own) == 0 {
+		return nil, cannot("no host became a node, and no node of the operator's is Ready")
+	}
+	return own, nil
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// nodesAreWhole is A04.
+func (r *run) nodesAreWhole(ctx context.Context) error {
+	nodes, err := r.targets(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for i := range nodes {
+		problems = append(problems, wholeNode(&nodes[i]))
+		r.note("%s: kubelet %s, %s, build %s", nodes[i].Name, nodes[i].Status.NodeInfo.KubeletVersion,
+			nodes[i].Status.NodeInfo.ContainerRuntimeVersion, nodes[i].Labels[contract.BuildLabel])
+	}
+	all := &corev1.NodeList{}
+	if err = r.client.List(ctx, all); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		problems = append(problems, unmarkedLinux(&all.Items[i]))
+	}
+	return errors.Join(problems...)
+}
+
+// wholeNode says what a Windows node lacks.
+func wholeNode(n *corev1.Node) error {
+	var problems []error
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("node "+n.Name+": "+format, args...))
+	}
+	if !isReady(n) || n.Spec.Unschedulable {
+		problem("it is not Ready, or not schedulable")
+	}
+	for key, want := range map[string]string{contract.OSIDLabel: contract.OSIDWindows, contract.WorkerLabel: ""} {
+		if got, ok := n.Labels[key]; !ok || got != want {
+			problem("label %s is %q, and must be %q", key, got, want)
+		}
+	}
+	if build := n.Labels[contract.BuildLabel]; !strings.HasPrefix(build, "10.0.") {
+		problem("label %s is %q", contract.BuildLabel, build)
+	}
+	want := corev1.Taint{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}
+	if len(n.Spec.Taints) == 0 || !n.Spec.Taints[0].MatchTaint(&want) || n.Spec.Taints[0].Value != want.Value {
+		problem("its first taint is not %s", want.ToString())
+	}
+	a := n.Status.Allocatable
+	if a.Cpu().IsZero() || a.Memory().IsZero() || a.Pods().IsZero() {
+		problem("allocatable is %v", a)
+	}
+	return errors.Join(problems...)
+}
+
+// unmarkedLinux says what a Linux node has of ours.
+func unmarkedLinux(n *corev1.Node) error {
+	if n.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
+		return nil
+	}
+	var problems []error
+	for _, marks := range []map[string]string{n.Labels, n.Annotations} {
+		for key := range marks {
+			if strings.HasPrefix(key, contract.Prefix) {
+				problems = append(problems, fmt.Errorf("the Linux node %s has %s", n.Name, key))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// annotationsAreRight is A05.
+func (r *run) annotationsAreRight(ctx context.Context) error {
+	nodes, err := r.targets(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, n := range nodes {
+		i, err := r.instanceOf(ctx, &n)
+		if err != nil {
+			return err
+		}
+		keyType, key, _ := strings.Cut(i.Status.HostKey, " ")
+		for name, want := range map[string]string{
+			contract.RevisionAnnotation:        i.Status.Revision,
+			contract.DesiredRevisionAnnotation: i.Status.DesiredRevision,
+			contract.PublicKeyHashAnnotation:   i.Status.PublicKeyHash,
+			contract.HostKeyAnnotation:         key,
+			contract.HostKeyTypeAnnotation:     keyType,
+		} {
+			if got := n.Annotations[name]; got != want || want == "" {
+				problems = append(problems, fmt.Errorf("node %s: %s is %q, and must be %q", n.Name, name, got, want))
+			}
+		}
+		r.note("%s: revision %s", n.Name, i.Status.Revision)
+	}
+	return errors.Join(problems...)
+}
+
+// instanceOf is the WindowsInstance that a Node names.
+func (r *run) instanceOf(ctx context.Context, n *corev1.Node) (*v1alpha1.WindowsInstance, error) {
+	namespace, name, _ := strings.Cut(n.Annotations[contract.InstanceAnnotation], "/")
+	i := &v1alpha1.WindowsInstance{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
+		return nil, fmt.Errorf("reading the WindowsInstance of node %s: %w", n.Name, err)
+	}
+	return i, nil
+}
+
+// approvals are the reasons with which the operator approves, by who asks.
+func approvals() map[string]string {
+	return map[string]string{contract.KubeletUserPrefix: "WMCOApprove", contract.DaemonUserPrefix: "WICDAutoApproved"}
+}
+
+// requestsWereApproved is A07.
+func (r *run) requestsWereApproved(ctx context.Context) error {
+	if len(r.nodes) == 0 {
+		return cannot("no host joined, and requests of those that joined before are deleted after an hour")
+	}
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := r.client.List(ctx, list); err != nil {
+		return err
+	}
+	found := map[string]int{}
+	var problems []error
+	for i := range list.Items {
+		for prefix, reason := range approvals() {
+			name, ours := strings.CutPrefix(subject(&list.Items[i]), prefix)
+			if !ours || !slices.ContainsFunc(r.nodes, func(n node) bool { return n.Name == name }) {
+				continue
+			}
+			if got := approvedBecause(&list.Items[i]); got != reason {
+				problems = append(problems, fmt.Errorf("request %s of %s%s is approved as %q, and must be as %s",
+					list.Items[i].Name, prefix, name, got, reason))
+				continue
+			}
+			found[list.Items[i].Spec.SignerName+" "+name]++
+		}
+	}
+	for _, n := range r.nodes {
+		for _, signer := range []string{certificatesv1.KubeAPIServerClientSignerName,
+			certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName} {
+			if found[signer+" "+n.Name] == 0 {
+				problems = append(problems, fmt.Errorf("no request of %s for %s was approved", n.Name, signer))
+			}
+		}
+	}
+	r.note("%d requests were approved", len(found))
+	return errors.Join(problems...)
+}
+
+// subject is the common name that a request asks for.
+func subject(request *certificatesv1.CertificateSigningRequest) string {
+	block, _ := pem.Decode(request.Spec.Request)
+	if block == nil {
+		return ""
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return parsed.Subject.CommonName
+}
+
+func approvedBecause(request *certificatesv1.CertificateSigningRequest) string {
+	for _, c := range request.Status.Conditions {
+		if c.Type == certificatesv1.CertificateApproved {
+			return c.Reason
+		}
+	}
+	return ""
+}

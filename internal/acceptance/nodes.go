@@ -1,0 +1,215 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// nodesOfOurs are rows about nodes that are there.
+func nodesOfOurs() map[string]trial {
+	return map[string]trial{
+		"A03": {stage: stageLook, unrun: true, try: (*run).machinesAreNodes, readiness: []string{extendWorker},
+			shows: "that Machines which are there are Ready nodes"},
+		"A15": {stage: stageDisrupt, unrun: true, try: (*run).versionComesBack,
+			shows: "that a version that is removed comes back"},
+		"A30": {stage: stageDisrupt, unrun: true, try: (*run).reboots,
+			shows: "a reboot on request by annotation, of a host of its own"},
+		"A40": {stage: stageNodes, unrun: true, try: (*run).initialisedOnAzure},
+		"A61": {stage: stageNodes, unrun: true, try: (*run).kubeletFits,
+			shows: "the minor version that the API server has"},
+	}
+}
+
+// node reads one of this run's nodes.
+func (r *run) node(ctx context.Context, name string) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	return n, r.client.Get(ctx, client.ObjectKey{Name: name}, n)
+}
+
+// annotate writes an annotation of a node of this run; nil removes it.
+func (r *run) annotate(ctx context.Context, n *corev1.Node, name string, value *string) error {
+	text := "null"
+	if value != nil {
+		text = fmt.Sprintf("%q", *value)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, text)
+	return r.client.Patch(ctx, n.DeepCopy(), client.RawPatch(mergePatch, []byte(patch)))
+}
+
+// machinesAreNodes is A03.
+func (r *run) machinesAreNodes(ctx context.Context) error {
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
+		return err
+	}
+	var problems []error
+	machines := 0
+	for i := range list.Items {
+		instance := &list.Items[i]
+		if source := instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine {
+			continue
+		}
+		if machines++; instance.Status.Phase != v1alpha1.PhaseReady {
+			problems = append(problems, fmt.Errorf("Machine %s: %s", instance.Name, state(instance)))
+		}
+	}
+	if machines == 0 {
+		return cannot("there is no Machine with the Windows label")
+	}
+	r.note("%d Machines", machines)
+	return errors.Join(problems...)
+}
+
+// versionComesBack is A15.
+func (r *run) versionComesBack(ctx context.Context) error {
+	if len(r.nodes) == 0 {
+		return cannot("no host joined, and nodes of others are not touched")
+	}
+	before, err := r.node(ctx, r.nodes[0].Name)
+	if err != nil {
+		return err
+	}
+	pods, err := r.daemonPods(ctx, before.Name)
+	if err != nil {
+		return err
+	}
+	if err = r.annotate(ctx, before, contract.RevisionAnnotation, nil); err != nil {
+		return err
+	}
+	want := before.Annotations[contract.RevisionAnnotation]
+	if err = r.await(ctx, r.Timeout, "the version coming back", func(ctx context.Context) (bool, string, error) {
+		now, err := r.node(ctx, before.Name)
+		got := now.Annotations[contract.RevisionAnnotation]
+		return got == want, fmt.Sprintf("it is %q", got), err
+	}); err != nil {
+		return err
+	}
+	after, err := r.daemonPods(ctx, before.Name)
+	if err != nil {
+		return err
+	}
+	for name := range pods {
+		if after[name] != pods[name] {
+			return wrongf("pod %s of a DaemonSet did not survive", name)
+		}
+	}
+	r.note("%d pods of DaemonSets are on the node", len(pods))
+	return r.ready(ctx, r.nodes[0].Host)
+}
+
+// daemonPods are the pods of DaemonSets on a node, with their UIDs.
+func (r *run) daemonPods(ctx context.Context, name string) (map[string]string, error) {
+	list, err := r.clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]string{}
+	for _, pod := range list.Items {
+		if owner := metav1.GetControllerOf(&pod); owner != nil && owner.Kind == "DaemonSet" {
+			pods[pod.Namespace+"/"+pod.Name] = string(pod.UID)
+		}
+	}
+	return pods, nil
+}
+
+// reboots is A30.
+func (r *run) reboots(ctx context.Context) error {
+	if len(r.nodes) == 0 {
+		return cannot("no host joined, and nodes of others are not rebooted")
+	}
+	before, err := r.node(ctx, r.nodes[0].Name)
+	if err != nil {
+		return err
+	}
+	boot := before.Annotations[contract.BootIDAnnotation]
+	if boot == "" {
+		return wrongf("node %s does not say which boot it runs in", before.Name)
+	}
+	requested := "wmco-e2e"
+	if err = r.annotate(ctx, before, contract.RebootRequestedAnnotation, &requested); err != nil {
+		return err
+	}
+	cordoned := false
+	if err = r.await(ctx, r.JoinTimeout, "the reboot of "+before.Name,
+		func(ctx context.Context) (bool, string, error) {
+			now, err := r.node(ctx, before.Name)
+			if err != nil {
+				return false, "", err
+			}
+			cordoned = cordoned || now.Spec.Unschedulable
+			_, asked := now.Annotations[contract.RebootRequestedAnnotation]
+			i, err := r.instance(ctx, r.nodes[0].Host.Address)
+			if err != nil || i == nil {
+				return false, state(i), err
+			}
+			done := !asked && now.Annotations[contract.BootIDAnnotation] != boot && isReady(now) &&
+				!now.Spec.Unschedulable
+			return done && i.Status.Phase == v1alpha1.PhaseReady, state(i), nil
+		}); err != nil {
+		return err
+	}
+	if !cordoned {
+		r.note("the cordon was shorter than the run looks")
+	}
+	r.note("boot %s, and now another", boot)
+	return r.ready(ctx, r.nodes[0].Host)
+}
+
+// initialisedOnAzure is A40.
+func (r *run) initialisedOnAzure(ctx context.Context) error {
+	nodes, err := r.targets(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	tried := 0
+	for _, n := range nodes {
+		if !strings.HasPrefix(n.Spec.ProviderID, "azure://") {
+			continue
+		}
+		tried++
+		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
+		}) || n.Labels[corev1.LabelTopologyZone] == "" || len(n.Status.Addresses) == 0 {
+			problems = append(problems, fmt.Errorf("node %s is not initialised: taints %v, addresses %v, zone %q",
+				n.Name, n.Spec.Taints, n.Status.Addresses, n.Labels[corev1.LabelTopologyZone]))
+		}
+	}
+	if tried == 0 {
+		return cannot("no node is on Azure")
+	}
+	return errors.Join(problems...)
+}
+
+// kubeletFits is A61: a kubelet may not be newer than the API server.
+func (r *run) kubeletFits(ctx context.Context) error {
+	nodes, err := r.targets(ctx)
+	if err != nil {
+		return err
+	}
+	server, err := version.ParseGeneric(r.cluster.Version)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, n := range nodes {
+		kubelet, err := version.ParseGeneric(n.Status.NodeInfo.KubeletVersion)
+		if err != nil || kubelet.Major() != server.Major() || kubelet.Minor() != server.Minor() {
+			problems = append(problems, fmt.Errorf("kubelet of %s is %s, and the API server is %s: %w", n.Name,
+				n.Status.NodeInfo.KubeletVersion, r.cluster.Version, err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,78 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// observing are the rows about logs and metrics.
+func observing() map[string]trial {
+	return map[string]trial{
+		"A38": {stage: stageNodes, try: (*run).logsAreReadable, readiness: []string{extendWorker}},
+	}
+}
+
+// maxLog bounds what is read of a log.
+const maxLog = 64 << 10
+
+// logsAreReadable is A38.
+func (r *run) logsAreReadable(ctx context.Context) error {
+	nodes, err := r.targets(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	tried := 0
+	for _, n := range nodes {
+		if address := loopback(&n); address != "" {
+			r.note("%s has the loopback address %s, where the API server calls no kubelet", n.Name, address)
+			continue
+		}
+		tried++
+		for _, path := range []string{"kubelet/kubelet.log", "containerd/containerd.log",
+			"wicd/" + contract.ServiceDaemon + ".exe.INFO"} {
+			text, err := r.nodeLog(ctx, n.Name, "/logs/"+path)
+			if err == nil && len(text) == 0 {
+				err = errors.New("it is empty")
+			}
+			if err != nil {
+				problems = append(problems, fmt.Errorf("reading log %s of node %s: %w", path, n.Name, err))
+			}
+		}
+		if _, err = r.nodeLog(ctx, n.Name, "/logs/?query=kubelet"); err != nil {
+			problems = append(problems, fmt.Errorf("querying the log of kubelet on node %s: %w", n.Name, err))
+		}
+	}
+	if tried == 0 {
+		return cannot("no node has an address at which the API server calls a kubelet")
+	}
+	return errors.Join(problems...)
+}
+
+// loopback is the loopback address of a node, if it has one.
+func loopback(n *corev1.Node) string {
+	for _, a := range n.Status.Addresses {
+		if address, err := netip.ParseAddr(a.Address); err == nil && address.IsLoopback() {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// nodeLog reads the beginning of a log through the API server.
+func (r *run) nodeLog(ctx context.Context, node, path string) ([]byte, error) {
+	uri := "/api/v1/nodes/" + node + "/proxy" + path
+	answer, err := r.clients.CoreV1().RESTClient().Get().RequestURI(uri).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Close() }()
+	return io.ReadAll(io.LimitReader(answer, maxLog))
+}

@@ -1,0 +1,123 @@
+package acceptance
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// Disruption is something of the cluster that others may notice, and that a run touches only when the
+// user allows it.
+type Disruption string
+
+// Disruptions.
+const (
+	// DisruptSettings changes the WindowsMachineConfig, which reaches every Windows node, and restores it.
+	DisruptSettings Disruption = "settings"
+	// DisruptRollout deletes the published services manifest, which the operator is to restore.
+	DisruptRollout Disruption = "rollout"
+	// DisruptEntries lists malformed entries, which the operator reports and alerts may fire for.
+	DisruptEntries Disruption = "entries"
+)
+
+// Disruptions are all of them, with what each does.
+func Disruptions() [][2]string {
+	return [][2]string{
+		{string(DisruptEntries), "malformed entries in windows-instances, which the operator reports"},
+		{string(DisruptRollout), "deleting the published services manifest, which is restored"},
+		{string(DisruptSettings), "changing the WindowsMachineConfig, which reaches all Windows nodes; it is restored"},
+	}
+}
+
+// Need is something that not every cluster has, and that some rows need.
+type Need string
+
+// Needs.
+const (
+	NeedContainers   Need = "containers"   // that start on nodes
+	NeedScheduler    Need = "scheduler"    // that places pods
+	NeedLoadBalancer Need = "loadbalancer" // for Services of this type
+	NeedStorage      Need = "storage"      // a default StorageClass that works on Windows
+	NeedMetrics      Need = "metrics"      // the metrics API, for HorizontalPodAutoscalers
+)
+
+// Needs are all of them.
+func Needs() []Need {
+	return []Need{NeedContainers, NeedScheduler, NeedLoadBalancer, NeedStorage, NeedMetrics}
+}
+
+// Host is a host that a run may list, and so make a node of.
+type Host struct {
+	// Address and Settings are the entry of windows-instances.
+	Address, Settings string
+}
+
+// ParseHost reads ADDRESS=username=NAME[,port=…][,hostKey=…].
+func ParseHost(text string) (Host, error) {
+	address, settings, _ := strings.Cut(text, "=")
+	if !strings.Contains(settings, "=") {
+		return Host{}, fmt.Errorf("host %q is not of the form ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]", text)
+	}
+	if _, rejected := inventory.Parse(map[string]string{address: settings}); len(rejected) > 0 {
+		return Host{}, rejected[0].Problem
+	}
+	return Host{Address: address, Settings: settings}, nil
+}
+
+// Options of a run.
+type Options struct {
+	// Config is how the API server is reached. Required.
+	Config *rest.Config
+	// Namespace of the operator; contract.OperatorNamespace if empty.
+	Namespace string
+	// Hosts that may be listed. Without any, rows about nodes look at those that there are.
+	Hosts []Host
+	// Disrupt is what may be disrupted in addition to what the run makes itself.
+	Disrupt []Disruption
+	// Lacks says what the cluster does not have, and why.
+	Lacks map[Need]string
+	// Image is what rows with containers run; DefaultImage if empty.
+	Image string
+	// NeverRun tries rows, too, that were written and have never been run.
+	NeverRun bool
+	// Only are the rows to try; all if empty.
+	Only []string
+	// Progress receives a line for each step. Nil discards.
+	Progress io.Writer
+	// JoinTimeout bounds how long a host may take to become a node, and LeaveTimeout how long to leave;
+	// 45 and 20 minutes if zero, for reboots and gigabytes.
+	JoinTimeout, LeaveTimeout time.Duration
+	// Timeout bounds everything else that is waited for; 5 minutes if zero.
+	Timeout time.Duration
+	// Pace is how often is looked; 2 seconds if zero.
+	Pace time.Duration
+	// Alive is how long a run counts as alive without a sign of it; a minute if zero.
+	Alive time.Duration
+}
+
+func (o Options) defaulted() Options {
+	o.Namespace = cmp.Or(o.Namespace, contract.OperatorNamespace)
+	o.Image = cmp.Or(o.Image, DefaultImage)
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	o.JoinTimeout = cmp.Or(o.JoinTimeout, 45*time.Minute)
+	o.LeaveTimeout = cmp.Or(o.LeaveTimeout, 20*time.Minute)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Minute)
+	o.Pace = cmp.Or(o.Pace, 2*time.Second)
+	o.Alive = cmp.Or(o.Alive, time.Minute)
+	return o
+}
+
+// wants reports whether a row is to be tried.
+func (o Options) wants(number string) bool {
+	return len(o.Only) == 0 || slices.Contains(o.Only, number)
+}

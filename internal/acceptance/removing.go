@@ -1,0 +1,112 @@
+package acceptance
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// removing are the rows about hosts that leave, and those that are met when hosts came and went.
+func removing() map[string]trial {
+	return map[string]trial{
+		"A32": {stage: stageLeave, try: (*run).leaveAndJoinAgain,
+			shows: "that Node and WindowsInstance go, that other entries stay, and that the host can join again"},
+		"A60": {stage: stageLeave, try: (*run).plainCluster, shows: "the one network that the cluster has"},
+		"A63": {stage: stageLeave, try: (*run).anyNamespace},
+		"A76": {stage: stageLeave, try: (*run).runsHere, shows: "that it runs here"},
+	}
+}
+
+// leaveAndJoinAgain is A32. The host leaves once more when the run cleans up.
+func (r *run) leaveAndJoinAgain(ctx context.Context) error {
+	if len(r.nodes) == 0 {
+		return cannot("no host joined")
+	}
+	h, nodeName := r.nodes[0].Host, r.nodes[0].Name
+	before, err := r.othersEntries(ctx)
+	if err != nil {
+		return err
+	}
+	removed, err := r.unlist(ctx, func(key string, m mark) bool { return key == h.Address && m.Run == r.id })
+	if err != nil {
+		return err
+	}
+	if len(removed) == 0 {
+		return cannot("somebody changed the entry of %s since", h.Address)
+	}
+	if err = r.gone(ctx, removed); err != nil {
+		return err
+	}
+	if err = r.client.Get(ctx, client.ObjectKey{Name: nodeName}, &corev1.Node{}); !apierrors.IsNotFound(err) {
+		return wrongf("node %s is there after its host left: %v", nodeName, err)
+	}
+	after, err := r.othersEntries(ctx)
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(before, after) {
+		return wrongf("entries of others changed meanwhile, or were changed by the run: %v, and before %v",
+			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+	}
+	r.note("%s left, and joins again", h.Address)
+	r.nodes = r.nodes[1:]
+	if err = r.list(ctx, map[string]string{h.Address: h.Settings}); err != nil {
+		return err
+	}
+	return r.ready(ctx, h)
+}
+
+// othersEntries are the entries of windows-instances that are not this run's.
+func (r *run) othersEntries(ctx context.Context) (map[string]string, error) {
+	list := &corev1.ConfigMap{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
+	others := map[string]string{}
+	marks := marksOf(list)
+	for key, settings := range list.Data {
+		if marks[key].Run != r.id {
+			others[key] = settings
+		}
+	}
+	return others, client.IgnoreNotFound(err)
+}
+
+// plainCluster is A60.
+func (r *run) plainCluster(ctx context.Context) error {
+	if r.cluster.Kind != "Kubernetes" {
+		return cannot("this is a cluster of %s", r.cluster.Kind)
+	}
+	if !r.shown["A02"] || !r.shown["A32"] {
+		return cannot("it takes hosts that join (A02) and leave (A32)")
+	}
+	namespaces := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, namespaces); err != nil {
+		return err
+	}
+	for _, n := range namespaces.Items {
+		if strings.HasPrefix(n.Name, "openshift-") && n.Name != r.Namespace {
+			return wrongf("there is a namespace %s", n.Name)
+		}
+	}
+	return nil
+}
+
+// anyNamespace is A63.
+func (r *run) anyNamespace(context.Context) error {
+	switch {
+	case r.Namespace == contract.OperatorNamespace:
+		return cannot("the operator is in the namespace that it has by default")
+	case !r.shown["A02"]:
+		return cannot("no host joined")
+	}
+	return nil
+}
+
+// runsHere is A76: whoever reads it sees it.
+func (r *run) runsHere(context.Context) error { return nil }

@@ -1,0 +1,113 @@
+package acceptance
+
+import (
+	_ "embed"
+	"encoding/xml"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+)
+
+// junitSuites is JUnit's XML, as continuous integration reads it.
+type junitSuites struct {
+	XMLName  xml.Name   `xml:"testsuites"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Skipped  int        `xml:"skipped,attr"`
+	Time     string     `xml:"time,attr"`
+	Suite    junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name       string          `xml:"name,attr"`
+	Tests      int             `xml:"tests,attr"`
+	Failures   int             `xml:"failures,attr"`
+	Skipped    int             `xml:"skipped,attr"`
+	Time       string          `xml:"time,attr"`
+	Timestamp  string          `xml:"timestamp,attr"`
+	Properties []junitProperty `xml:"properties>property"`
+	Cases      []junitCase     `xml:"testcase"`
+}
+
+type junitProperty struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+type junitCase struct {
+	Name      string        `xml:"name,attr"`
+	Classname string        `xml:"classname,attr"`
+	Time      string        `xml:"time,attr"`
+	Failure   *junitMessage `xml:"failure,omitempty"`
+	Skipped   *junitMessage `xml:"skipped,omitempty"`
+	Output    string        `xml:"system-out,omitempty"`
+}
+
+type junitMessage struct {
+	Message string `xml:"message,attr"`
+}
+
+// JUnit writes the report as JUnit's XML. A row that can't be shown is skipped there.
+func (r Report) JUnit(to io.Writer) error {
+	suite := junitSuite{Name: "wmco acceptance list", Tests: len(r.Results), Failures: r.Count(Failed),
+		Skipped: r.Count(Unshown), Time: seconds(r.Took), Timestamp: r.Began.UTC().Format(time.RFC3339),
+		Properties: []junitProperty{{"cluster", r.Cluster.String()}}}
+	for _, result := range r.Results {
+		one := junitCase{Name: result.Number + " " + result.Title, Classname: result.Section,
+			Time: seconds(result.Took)}
+		switch result.Verdict {
+		case Failed:
+			one.Failure = &junitMessage{Message: result.Reason}
+		case Unshown:
+			one.Skipped = &junitMessage{Message: result.Reason}
+		}
+		notes := result.Notes
+		if len(result.readiness) > 0 {
+			notes = append([]string{"categories: " + strings.Join(result.readiness, ", ")}, notes...)
+		}
+		one.Output = strings.Join(notes, "\n")
+		suite.Cases = append(suite.Cases, one)
+	}
+	text, err := xml.MarshalIndent(junitSuites{Tests: suite.Tests, Failures: suite.Failures, Skipped: suite.Skipped,
+		Time: suite.Time, Suite: suite}, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to, "%s%s\n", xml.Header, text)
+	return err
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+//go:embed report.html
+var page string
+
+// HTML writes the report as a page for people.
+func (r Report) HTML(to io.Writer) error {
+	functions := template.FuncMap{
+		"seconds": func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() },
+		"class":   func(v Verdict) string { return strings.NewReplacer(" ", "-", "'", "").Replace(string(v)) },
+	}
+	parsed, err := template.New("report").Funcs(functions).Parse(page)
+	if err != nil {
+		return err
+	}
+	return parsed.Execute(to, r)
+}
+
+// Part is what of the row a run can show, if not all of it.
+func (r Row) Part() string { return r.shows }
+
+// Categories are those of the Windows operational readiness specification.
+func (r Row) Categories() string { return strings.Join(r.readiness, ", ") }
+
+// NeverRun says that the row was written and has never been run where it could be shown.
+func (r Row) NeverRun() bool { return r.unrun }
+
+// Summary is the report in a line.
+func (r Report) Summary() string {
+	return fmt.Sprintf("%d rows shown, %d failed, %d can't be shown here, in %s", r.Count(Shown), r.Count(Failed),
+		r.Count(Unshown), r.Took.Round(time.Second))
+}

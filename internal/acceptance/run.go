@@ -1,0 +1,258 @@
+package acceptance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// cleanupTimeout bounds the clean-up that follows an interruption, in addition to LeaveTimeout.
+const cleanupTimeout = 5 * time.Minute
+
+// run is one run of the list on one cluster.
+type run struct {
+	Options
+	id      string
+	client  client.Client
+	clients kubernetes.Interface
+	cluster Cluster
+	// nodes are hosts that this run listed and that became nodes.
+	nodes []node
+	// unsafe is what the operator said of an upgrade while hosts joined.
+	unsafe string
+	// shown are the rows that were shown so far.
+	shown map[string]bool
+	// notes are what the row that is being tried found.
+	notes []string
+	mu    sync.Mutex
+}
+
+// node is a host that this run made a node of.
+type node struct {
+	Host Host
+	Name string
+}
+
+// Result is what is said of one row.
+type Result struct {
+	Row
+	Verdict Verdict
+	// Reason why it failed or can't be shown.
+	Reason string
+	// Notes are what was found.
+	Notes []string
+	Took  time.Duration
+}
+
+// Report is what a run found.
+type Report struct {
+	Cluster  Cluster
+	Began    time.Time
+	Took     time.Duration
+	Results  []Result
+	Cleaned  []string
+	Leftover string
+}
+
+// Count is how many rows have a verdict.
+func (r Report) Count(v Verdict) (count int) {
+	for _, result := range r.Results {
+		if result.Verdict == v {
+			count++
+		}
+	}
+	return count
+}
+
+func newRun(options Options) (*run, error) {
+	r := &run{Options: options.defaulted(), shown: map[string]bool{}}
+	random := make([]byte, 4)
+	_, _ = rand.Read(random) // it never fails
+	r.id = hex.EncodeToString(random)
+	var err error
+	r.client, r.clients, err = connect(r.Config, r.say)
+	return r, err
+}
+
+// Run tries all rows. Its error says why none could be tried; what is wrong with rows is in the
+// report.
+func Run(ctx context.Context, options Options) (report Report, err error) {
+	rows, err := Rows()
+	if err != nil {
+		return report, err
+	}
+	r, err := newRun(options)
+	if err != nil {
+		return report, err
+	}
+	report.Began = time.Now()
+	if report.Cluster, err = r.look(ctx); err != nil {
+		return report, err
+	}
+	r.cluster = report.Cluster
+	r.say("%s", report.Cluster)
+	if report.Cleaned, err = r.sweep(ctx, false); err != nil {
+		return report, fmt.Errorf("removing what an earlier run left: %w", err)
+	}
+	stop, err := r.begin(ctx)
+	if err != nil {
+		return report, err
+	}
+	report.Results = r.try(ctx, rows)
+	stop()
+	// What was interrupted is cleaned up all the same.
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
+	defer cancel()
+	cleaned, err := r.sweep(end, true)
+	if err != nil {
+		report.Leftover = err.Error()
+		r.say("left behind: %v", err)
+	}
+	report.Cleaned = append(report.Cleaned, cleaned...)
+	report.Took = time.Since(report.Began)
+	return report, nil
+}
+
+// Cleanup removes what earlier runs left, and says what that was.
+func Cleanup(ctx context.Context, options Options) ([]string, error) {
+	r, err := newRun(options)
+	if err != nil {
+		return nil, err
+	}
+	return r.sweep(ctx, false)
+}
+
+// try tries rows in the order of their stages, and gives results in the order of the page.
+func (r *run) try(ctx context.Context, rows []Row) []Result {
+	results := map[string]Result{}
+	for _, row := range inOrder(rows) {
+		result := Result{Row: row}
+		began := time.Now()
+		r.notes = nil
+		result.Verdict, result.Reason = judge(r.attempt(ctx, row))
+		result.Notes, result.Took = r.notes, time.Since(began)
+		results[row.Number], r.shown[row.Number] = result, result.Verdict == Shown
+		if row.try != nil || result.Verdict != Unshown {
+			r.say("%s %s%s", row.Number, result.Verdict, after(": ", result.Reason))
+		}
+	}
+	all := make([]Result, len(rows))
+	for i, row := range rows {
+		all[i] = results[row.Number]
+	}
+	return all
+}
+
+// attempt tries one row, if it may be.
+func (r *run) attempt(ctx context.Context, row Row) error {
+	switch {
+	case !r.wants(row.Number):
+		return cannot("it was not asked for")
+	case ctx.Err() != nil:
+		return cannot("the run was interrupted before")
+	}
+	for _, need := range row.needs {
+		if why, lacks := r.Lacks[need]; lacks {
+			return cannot("%s", why)
+		}
+	}
+	if row.unrun && !r.NeverRun && !slices.Contains(r.Only, row.Number) {
+		return cannot("it was written, and has never been run: --never-run tries it")
+	}
+	if row.try == nil {
+		return cannot("%s", row.why)
+	}
+	for _, d := range row.disrupts {
+		if !r.allows(d) {
+			return cannot("it was not allowed: --disrupt=%s allows it", d)
+		}
+	}
+	err := row.try(r, ctx)
+	if ctx.Err() != nil {
+		return cannot("the run was interrupted meanwhile")
+	}
+	return err
+}
+
+func (r *run) allows(d Disruption) bool {
+	return slices.Contains(r.Disrupt, d)
+}
+
+// judge says what an outcome means. Of several, one failure is a failure.
+func judge(err error) (Verdict, string) {
+	cannot := (*unshowable)(nil)
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range several.Unwrap() {
+			if verdict, _ := judge(one); verdict == Failed {
+				return Failed, err.Error()
+			}
+		}
+	}
+	switch {
+	case err == nil:
+		return Shown, ""
+	case errors.As(err, &cannot):
+		return Unshown, cannot.reason
+	case apierrors.IsForbidden(err):
+		return Unshown, "a right is lacking: " + err.Error()
+	}
+	return Failed, err.Error()
+}
+
+// say reports progress.
+func (r *run) say(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintf(r.Progress, time.Now().UTC().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
+
+// note is something that a row found, for the report.
+func (r *run) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// await looks until a condition holds. What can't be read yet is waited for, too; what is wrong is
+// not.
+func (r *run) await(ctx context.Context, timeout time.Duration, what string,
+	holds func(ctx context.Context) (bool, string, error)) error {
+	last := ""
+	err := wait.PollUntilContextTimeout(ctx, r.Pace, timeout, true, func(ctx context.Context) (bool, error) {
+		ok, now, err := holds(ctx)
+		if bad := (*wrong)(nil); errors.As(err, &bad) {
+			return false, err
+		}
+		if err != nil {
+			now = err.Error()
+		}
+		if now != "" {
+			last = now
+		}
+		return ok && err == nil, nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case wait.Interrupted(err) && ctx.Err() == nil:
+		return fmt.Errorf("%s took longer than %s%s", what, timeout, after(": ", last))
+	}
+	return fmt.Errorf("waiting for %s: %w", what, err)
+}
+
+// after is a text with what comes before it, or nothing.
+func after(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + strings.TrimSpace(text)
+}

@@ -1,0 +1,258 @@
+package acceptance
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// settings are the rows about settings that reach all nodes. A run changes only the
+// WindowsMachineConfig, and so only a cluster where settings are given there.
+func settings() map[string]trial {
+	allowed := []Disruption{DisruptSettings}
+	return map[string]trial{
+		"A22": {stage: stageDisrupt, unrun: true, disrupts: allowed, try: (*run).mirrorReaches,
+			shows: "that nodes report a mirror as applied, and then its removal"},
+		"A25": {stage: stageDisrupt, unrun: true, disrupts: allowed, try: (*run).trustReaches,
+			shows: "that nodes report a CA certificate as applied, and then its removal"},
+		"A62": {stage: stageLeave, unrun: true, try: (*run).settingsWithoutOpenShift, shows: "mirrors and trust"},
+	}
+}
+
+// settingsField is the key of a run's record that says how settings were before.
+const settingsField = "settings"
+
+// changed is one field of the WindowsMachineConfig's spec that a run set, and what it was before.
+type changed struct {
+	Field       string `json:"field"`
+	Set, Before any
+}
+
+// mirrorReaches is A22.
+func (r *run) mirrorReaches(ctx context.Context) error {
+	return r.settingReaches(ctx, changed{Field: "mirrors", Set: map[string]any{"imageDigestMirrors": []any{
+		map[string]any{"source": "wmco-e2e.invalid/nothing", "mirrors": []any{"mirror.wmco-e2e.invalid/nothing"}}}}})
+}
+
+// trustReaches is A25.
+func (r *run) trustReaches(ctx context.Context) error {
+	certificate, err := authority()
+	if err != nil {
+		return err
+	}
+	bundle := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace,
+		Name: managedBy + "-" + r.id + "-ca", Labels: r.labels()},
+		Data: map[string]string{contract.CABundleField: certificate}}
+	if err = r.client.Create(ctx, bundle); err != nil {
+		return err
+	}
+	return r.settingReaches(ctx, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
+}
+
+// authority makes the certificate of a CA whose key nobody has.
+func authority() (string, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), IsCA: true,
+		Subject:   pkix.Name{CommonName: managedBy},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
+}
+
+// settingReaches changes a field, waits until nodes follow, and restores it.
+func (r *run) settingReaches(ctx context.Context, c changed) error {
+	if r.cluster.Kind != "Kubernetes" {
+		return cannot("on %s settings are the cluster's own objects, which a run does not change", r.cluster.Kind)
+	}
+	if len(r.nodes) == 0 {
+		return cannot("no host joined")
+	}
+	before, err := r.config(ctx)
+	if err != nil {
+		return err
+	}
+	if err = r.set(ctx, c); err != nil {
+		return err
+	}
+	followed := r.follow(ctx, before.Status.DesiredRevision)
+	if _, err = r.restore(ctx, r.record()); err != nil {
+		return errors.Join(followed, err)
+	}
+	if followed != nil {
+		return followed
+	}
+	return r.await(ctx, r.JoinTimeout, "nodes following the restored setting",
+		func(ctx context.Context) (bool, string, error) { return r.at(ctx, before.Status.DesiredRevision) })
+}
+
+// set writes to the record what a field was, then the field.
+func (r *run) set(ctx context.Context, c changed) error {
+	return r.editSettings(ctx, func(spec map[string]any) error {
+		c.Before = spec[c.Field]
+		if given, _ := c.Before.(map[string]any); len(given) > 0 {
+			return cannot("spec.%s of the WindowsMachineConfig is set already, and is not replaced", c.Field)
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		patch, err := json.Marshal(map[string]any{"data": map[string]any{settingsField: string(text)}})
+		if err != nil {
+			return err
+		}
+		if err = r.client.Patch(ctx, r.record(), client.RawPatch(mergePatch, patch)); err != nil {
+			return fmt.Errorf("noting how the setting was: %w", err)
+		}
+		spec[c.Field] = c.Set
+		return nil
+	})
+}
+
+// restore gives a field the value that it had, as a run's record says. What somebody changed since
+// stays.
+func (r *run) restore(ctx context.Context, record *corev1.ConfigMap) (what string, err error) {
+	if err = r.client.Get(ctx, client.ObjectKeyFromObject(record), record); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	text := record.Data[settingsField]
+	if text == "" {
+		return "", nil
+	}
+	var c changed
+	if err = json.Unmarshal([]byte(text), &c); err != nil {
+		return "", fmt.Errorf("reading the record %s: %w", record.Name, err)
+	}
+	err = r.editSettings(ctx, func(spec map[string]any) error {
+		if !stillSet(spec[c.Field], c.Set) {
+			return nil
+		}
+		if what = "the change of " + c.Field + " in the WindowsMachineConfig"; c.Before == nil {
+			delete(spec, c.Field)
+			return nil
+		}
+		spec[c.Field] = c.Before
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("restoring %s of the WindowsMachineConfig: %w", c.Field, err)
+	}
+	patch := fmt.Sprintf(`{"data":{%q:null}}`, settingsField)
+	return what, client.IgnoreNotFound(r.client.Patch(ctx, record, client.RawPatch(mergePatch, []byte(patch))))
+}
+
+// stillSet reports whether a field is as it was set, but for what the API server fills in further down.
+func stillSet(now, set any) bool {
+	is, _ := now.(map[string]any)
+	had, _ := set.(map[string]any)
+	return len(is) == len(had) && covers(now, set)
+}
+
+// covers reports whether a value has all that another has.
+func covers(now, set any) bool {
+	switch set := set.(type) {
+	case map[string]any:
+		is, ok := now.(map[string]any)
+		for key, value := range set {
+			ok = ok && covers(is[key], value)
+		}
+		return ok
+	case []any:
+		is, ok := now.([]any)
+		ok = ok && len(is) == len(set)
+		for i := range set {
+			ok = ok && covers(is[i], set[i])
+		}
+		return ok
+	}
+	return reflect.DeepEqual(now, set)
+}
+
+// editSettings changes the spec of the WindowsMachineConfig, looking again when somebody else did so
+// in between. It reads the object as it is, so that fields which this program does not know stay.
+func (r *run) editSettings(ctx context.Context, change func(spec map[string]any) error) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("WindowsMachineConfig"))
+		if err := r.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, object); err != nil {
+			return fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+		}
+		spec, _, err := unstructured.NestedMap(object.Object, "spec")
+		if err != nil {
+			return err
+		}
+		if spec == nil {
+			spec = map[string]any{}
+		}
+		if err = change(spec); err != nil {
+			return err
+		}
+		if err = unstructured.SetNestedMap(object.Object, spec, "spec"); err != nil {
+			return err
+		}
+		return r.client.Update(ctx, object)
+	})
+}
+
+// follow waits until the operator publishes another revision than before, and nodes have it.
+func (r *run) follow(ctx context.Context, before string) error {
+	return r.await(ctx, r.JoinTimeout, "nodes following the setting",
+		func(ctx context.Context) (bool, string, error) {
+			config, err := r.config(ctx)
+			if err != nil || config.Status.DesiredRevision == before {
+				return false, "the operator has published no other revision", err
+			}
+			for _, rejected := range config.Status.RejectedSettings {
+				return false, "", wrongf("the operator rejects the setting: %s %s", rejected.Code, rejected.Message)
+			}
+			return r.at(ctx, config.Status.DesiredRevision)
+		})
+}
+
+// at says whether nodes of this run have a revision.
+func (r *run) at(ctx context.Context, revision string) (bool, string, error) {
+	for _, mine := range r.nodes {
+		n, err := r.node(ctx, mine.Name)
+		if err != nil {
+			return false, "", err
+		}
+		if got := n.Annotations[contract.RevisionAnnotation]; got != revision || !isReady(n) {
+			return false, fmt.Sprintf("node %s is at %s, Ready: %t", n.Name, got, isReady(n)), nil
+		}
+	}
+	r.note("%d nodes of this run reported revision %s", len(r.nodes), revision)
+	return true, "", nil
+}
+
+// settingsWithoutOpenShift is A62.
+func (r *run) settingsWithoutOpenShift(context.Context) error {
+	switch {
+	case r.cluster.Kind != "Kubernetes":
+		return cannot("this is a cluster of %s", r.cluster.Kind)
+	case !r.shown["A22"] || !r.shown["A25"]:
+		return cannot("it takes settings that reach nodes (A22, A25)")
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// managedBy is the value of contract.ManagedByLabel on all that we make, and runLabel says which
+	// run made it.
+	managedBy = "wmco-e2e"
+	runLabel  = contract.Prefix + "e2e-run"
+	// aliveAnnotation on a run's record is the time of its last sign of life, in RFC 3339.
+	aliveAnnotation = contract.Prefix + "e2e-alive"
+
+	mergePatch = types.MergePatchType
+	// longDead times Alive is after how long a run counts as ended at first sight, whatever the clocks
+	// of two computers differ by.
+	longDead = 10
+)
+
+func (r *run) labels() map[string]string {
+	return map[string]string{contract.ManagedByLabel: managedBy, runLabel: r.id}
+}
+
+// record is the ConfigMap that says that a run is alive.
+func (r *run) record() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: managedBy + "-" + r.id,
+		Labels: r.labels(), Annotations: map[string]string{aliveAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}}
+}
+
+// begin writes the record of this run, and gives signs of life until it is told to stop.
+func (r *run) begin(ctx context.Context) (stop func(), err error) {
+	if err = r.client.Create(ctx, r.record()); err != nil {
+		return nil, fmt.Errorf("creating the record of this run: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(r.Alive / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now := r.record()
+			text := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, aliveAnnotation,
+				now.Annotations[aliveAnnotation])
+			err := r.client.Patch(ctx, now, client.RawPatch(mergePatch, []byte(text)))
+			if err != nil && ctx.Err() == nil {
+				r.say("giving a sign of life: %v", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }, nil
+}
+
+// sweep removes what this run made, or what runs made that have ended, and says what that was. It
+// touches only what has the label or the mark.
+func (r *run) sweep(ctx context.Context, own bool) (cleaned []string, err error) {
+	selected := client.MatchingLabels{contract.ManagedByLabel: managedBy}
+	if own {
+		selected[runLabel] = r.id
+	} else if err = r.othersEnded(ctx); err != nil {
+		return nil, err
+	}
+	keys, err := r.unlist(ctx, func(_ string, m mark) bool { return !own || m.Run == r.id })
+	if err != nil {
+		return nil, fmt.Errorf("removing entries: %w", err)
+	}
+	for _, key := range keys {
+		r.say("removed the entry %s, waiting until its host is clean", key)
+		cleaned = append(cleaned, "entry "+key+" of windows-instances")
+	}
+	left := r.gone(ctx, keys)
+	records := &corev1.ConfigMapList{}
+	if err = r.client.List(ctx, records, selected, client.InNamespace(r.Namespace)); err != nil {
+		return cleaned, fmt.Errorf("listing records: %w", err)
+	}
+	for i := range records.Items {
+		restored, err := r.restore(ctx, &records.Items[i])
+		if left = errors.Join(left, err); restored != "" {
+			cleaned = append(cleaned, restored)
+		}
+	}
+	for _, objects := range []client.ObjectList{&certificatesv1.CertificateSigningRequestList{},
+		&corev1.NamespaceList{}} {
+		removed, err := r.removeAll(ctx, objects, selected)
+		cleaned = append(cleaned, removed...)
+		left = errors.Join(left, err)
+	}
+	if left = errors.Join(left, r.dropList(ctx)); left != nil {
+		return cleaned, left // the record stays, and with it the knowledge that something is left
+	}
+	removed, err := r.removeAll(ctx, &corev1.ConfigMapList{}, selected, client.InNamespace(r.Namespace))
+	if !own {
+		cleaned = append(cleaned, removed...)
+	}
+	return cleaned, err
+}
+
+// removeAll deletes objects of a kind that have our label. windows-instances is no such object, even
+// where we created it: it may have entries of others.
+func (r *run) removeAll(ctx context.Context, list client.ObjectList, options ...client.ListOption) ([]string, error) {
+	if err := r.client.List(ctx, list, options...); err != nil {
+		return nil, fmt.Errorf("listing what runs made: %w", err)
+	}
+	var objects []client.Object
+	switch list := list.(type) {
+	case *certificatesv1.CertificateSigningRequestList:
+		objects = pointers[certificatesv1.CertificateSigningRequest](list.Items)
+	case *corev1.NamespaceList:
+		objects = pointers[corev1.Namespace](list.Items)
+	case *corev1.ConfigMapList:
+		objects = pointers[corev1.ConfigMap](list.Items)
+	}
+	var removed []string
+	var failed []error
+	for _, object := range objects {
+		if object.GetName() == contract.InstancesConfigMap {
+			continue
+		}
+		uid := object.GetUID()
+		err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid})
+		if failed = append(failed, client.IgnoreNotFound(err)); err == nil {
+			removed = append(removed, strings.ToLower(fmt.Sprintf("%T", object)[len("*v1."):])+" "+object.GetName())
+		}
+	}
+	return removed, errors.Join(failed...)
+}
+
+// pointers are those to the elements of a slice.
+func pointers[T any, P interface {
+	*T
+	client.Object
+}](items []T) (all []client.Object) {
+	for i := range items {
+		all = append(all, P(&items[i]))
+	}
+	return all
+}
+
+// othersEnded waits until no other run has given a sign of life for a while. Clocks of two computers
+// differ, so that it goes by whether the sign changes.
+func (r *run) othersEnded(ctx context.Context) error {
+	first, begun := map[string]string{}, time.Now()
+	return r.await(ctx, 2*r.Alive+r.Pace, "waiting for other runs to end",
+		func(ctx context.Context) (bool, string, error) {
+			records := &corev1.ConfigMapList{}
+			if err := r.client.List(ctx, records, client.InNamespace(r.Namespace),
+				client.MatchingLabels{contract.ManagedByLabel: managedBy}); err != nil {
+				return false, "", err
+			}
+			var alive []string
+			for _, record := range records.Items {
+				sign := record.Annotations[aliveAnnotation]
+				if sign == "" || longAgo(sign, r.Alive) {
+					continue
+				}
+				before, seen := first[record.Name]
+				if first[record.Name] = sign; seen && before != sign {
+					return false, "", wrongf("run %s is at work; end it first", record.Labels[runLabel])
+				}
+				if time.Since(begun) < r.Alive {
+					alive = append(alive, record.Labels[runLabel])
+				}
+			}
+			slices.Sort(alive)
+			if len(alive) > 0 {
+				return false, "runs that may be at work: " + strings.Join(alive, ", "), nil
+			}
+			return true, "", nil
+		})
+}
+
+// longAgo reports whether a sign of life is so old that no clock explains it.
+func longAgo(sign string, alive time.Duration) bool {
+	at, err := time.Parse(time.RFC3339Nano, sign)
+	return err != nil || time.Since(at).Abs() > longDead*alive
+}

@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// Discovery lists what an API server offers.
+type Discovery interface {
+	// GroupsAndMaybeResources lists all groups, and why it is not known what some of their versions
+	// have. Each call asks the server.
+	GroupsAndMaybeResources() (groups *metav1.APIGroupList,
+		resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error)
+}
+
+var _ Discovery = (*discovery.DiscoveryClient)(nil)
+
+// readGroups are the groups of CRDs whose kinds the operator looks for at its start.
+func readGroups() []string {
+	return []string{v1alpha1.Group, configv1.GroupName, operatorv1.GroupName, machineconfigurationv1.GroupName,
+		machinev1beta1.GroupName}
+}
+
+// KindReader reads the object by which OpenShift is recognised. It asks at the path of its kind, so
+// that an API server which does not list the kind yet serves it all the same.
+func KindReader(config *rest.Config) (client.Reader, error) {
+	scheme := runtime.NewScheme()
+	if err := configv1.Install(scheme); err != nil {
+		return nil, fmt.Errorf("making a scheme: %w", err)
+	}
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{configv1.GroupVersion})
+	mapper.Add(configv1.GroupVersion.WithKind("Infrastructure"), meta.RESTScopeRoot)
+	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
+}
+
+// IsOpenShift says which kind of cluster it is: OpenShift has an Infrastructure, from its installation
+// on. A CRD in OpenShift's group says nothing, because what was copied from there brings it along.
+// While an API server starts it is not known, which is an error.
+func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (bool, error) {
+	groups, _, failed, err := server.GroupsAndMaybeResources()
+	if err != nil {
+		return false, fmt.Errorf("listing the API groups of the cluster: %w", err)
+	}
+	offers := func(name string) bool {
+		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == name })
+	}
+	// An API server that has just started may not list the groups of CRDs yet. The operator's own are
+	// always there.
+	if !offers(v1alpha1.Group) {
+		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
+			"CRDs", v1alpha1.Group)
+	}
+	// A stale group would leave its objects unwatched, whichever kind of cluster it is.
+	if stale := staleOf(failed); len(stale) > 0 {
+		return false, fmt.Errorf("listing the API groups of the cluster: the API server does not know yet "+
+			"what %s has; wait until it has started, or look into its log: %w", strings.Join(stale, ", "), errStale)
+	}
+	list := &configv1.InfrastructureList{}
+	err = objects.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: singleton})
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
+		// Rights for kinds that a cluster lacks may be left out.
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+
+			"manifests again: %w", nameInfrastructure, err)
+	case err != nil:
+		return false, fmt.Errorf("reading %s, by which OpenShift is recognised: %w", nameInfrastructure, err)
+	}
+	return len(list.Items) > 0, nil
+}
+
+var errStale = errors.New("discovery is stale")
+
+// staleOf names what of the groups that the operator reads is not known.
+func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
+	groups := readGroups()
+	for version := range failed {
+		if slices.Contains(groups, version.Group) {
+			stale = append(stale, version.String())
+		}
+	}
+	slices.Sort(stale)
+	return stale
+}
+
+// Served says whether the cluster has a kind. A mapper's first answer comes from a list of everything,
+// from which a stale group is missing; the second time it asks for the group's version itself.
+func Served(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if failed := (*apiutil.ErrResourceDiscoveryFailed)(nil); errors.As(err, &failed) {
+		_, err = mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	}
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// consistent compares facts of different objects. It is for the time when all of them are read.
+func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	var all []error
+	for _, pods := range facts.PodNetworks {
+		for _, services := range facts.ServiceNetworks {
+			if pods.Overlaps(services) {
+				all = append(all, contract.NewProblem(contract.ReasonNetworksOverlap,
+					"%s: podSubnet has %s, which overlaps %s of Services", nameKubeadm, pods, services))
+			}
+		}
+	}
+	if why := internal(facts); why != "" {
+		where := nameClusterInfo + ": server of the kubeconfig"
+		if spec.APIServer != "" {
+			where = "spec.apiServer of the WindowsMachineConfig"
+		}
+		all = append(all, contract.NewProblem(contract.ReasonAPIServerInternal,
+			"%s is %s, which is %s: set spec.apiServer of the WindowsMachineConfig to the URL by which hosts reach it",
+			where, facts.APIServer, why))
+	}
+	return errors.Join(all...)
+}
+
+// internal says why the API server's address is none for hosts; empty where it may be one.
+func internal(facts *blueprint.Facts) string {
+	server, err := url.Parse(facts.APIServer)
+	if err != nil || facts.APIServer == "" {
+		return "" // that is another problem
+	}
+	name := server.Hostname()
+	if address, err := netip.ParseAddr(name); err == nil {
+		has := func(network netip.Prefix) bool { return network.Contains(address.Unmap()) }
+		if i := slices.IndexFunc(facts.ServiceNetworks, has); i >= 0 {
+			return "an address of Services (" + facts.ServiceNetworks[i].String() + ")"
+		}
+		if i := slices.IndexFunc(facts.PodNetworks, has); i >= 0 {
+			return "an address of pods (" + facts.PodNetworks[i].String() + ")"
+		}
+		return ""
+	}
+	short := []string{kubernetesService, kubernetesService + ".default"}
+	if slices.Contains(short, name) || strings.HasSuffix(strings.TrimSuffix(name, ".cluster.local"), ".svc") {
+		return "the name of a Service, which only the cluster's own DNS knows"
+	}
+	return ""
+}

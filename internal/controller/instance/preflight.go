@@ -1,0 +1,103 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// preflightKept is how long the outcome of a check is kept for who asked for it, and did not delete it.
+const preflightKept = time.Hour
+
+// preflightOnly checks a host once, and lets what came of it stand for a while. The host does not join.
+func preflightOnly(ctx context.Context, c *reconciliation) (ctrl.Result, error) {
+	status := &c.instance.Status
+	if done := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed); done != nil {
+		return expire(ctx, c, done.LastTransitionTime.Add(preflightKept).Sub(c.now()))
+	}
+	c.status.enter(v1alpha1.PhasePreflight, true)
+	if err := c.record.save(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	outcome, err := unlisted(ctx, c)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if outcome.IsDone() {
+		work, ended := c.interruptible(ctx, c.life)
+		defer ended()
+		outcome = c.journeys.join.Check(work, c.instance, &c.life.session)
+		if errors.Is(context.Cause(work), errLeaving) {
+			return c.result(ctx, 0) // its deletion is an event that is waiting already
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctrl.Result{}, ctx.Err()
+	case outcome.IsWaiting():
+		c.report(ctx, outcome)
+		return c.result(ctx, outcome.After)
+	case outcome.IsFailed():
+		c.status.timed(v1alpha1.PhasePreflight)
+		c.report(ctx, outcome)
+		// what can't be reached does not meet the requirements either: who asked looks at one condition
+		c.status.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, outcome.Problem.Reason,
+			outcome.Problem.Detail)
+	default:
+		c.status.passed(v1alpha1.PhasePreflight)
+		outcome = journey.Wait(preflightKept, contract.ReasonPreflightOnly,
+			"the host can join: it meets every requirement")
+		c.report(ctx, outcome)
+	}
+	c.status.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, outcome.Problem.Reason,
+		"the host was checked, and does not join")
+	return c.result(ctx, preflightKept)
+}
+
+// unlisted fails for a host that another instance has: its join must not be disturbed. Of two that only
+// check a host, the older one does.
+func unlisted(ctx context.Context, c *reconciliation) (journey.Outcome, error) {
+	var all v1alpha1.WindowsInstanceList
+	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {
+		return journey.Outcome{}, fmt.Errorf("listing WindowsInstances: %w", err)
+	}
+	for i := range all.Items {
+		other := &all.Items[i]
+		same := strings.EqualFold(other.Spec.Address, c.instance.Spec.Address) && other.UID != c.instance.UID
+		if same && (!other.Spec.PreflightOnly || isOlder(other, c.instance)) {
+			return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+				"%s is the host of instance %s already", c.instance.Spec.Address, other.Name)), nil
+		}
+	}
+	return journey.Done(), nil
+}
+
+func isOlder(one, other *v1alpha1.WindowsInstance) bool {
+	if !one.CreationTimestamp.Equal(&other.CreationTimestamp) {
+		return one.CreationTimestamp.Before(&other.CreationTimestamp)
+	}
+	return one.UID < other.UID
+}
+
+// expire deletes an instance that nobody needs any more.
+func expire(ctx context.Context, c *reconciliation, left time.Duration) (ctrl.Result, error) {
+	if left > 0 {
+		return c.result(ctx, left)
+	}
+	err := c.client.Delete(ctx, c.instance, client.Preconditions{UID: &c.instance.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("deleting an instance whose host was checked: %w", err)
+	}
+	return ctrl.Result{}, nil
+}

@@ -1,0 +1,130 @@
+package instance
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+)
+
+// toCheck is an instance whose host is checked only.
+func toCheck(n int, address string) []client.Object {
+	all := listed(n)
+	for _, o := range all {
+		if i, ok := o.(*v1alpha1.WindowsInstance); ok {
+			i.Spec.Source, i.Spec.PreflightOnly, i.Spec.Address = nil, true, address
+		}
+	}
+	return all
+}
+
+func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		host func(m *hosttest.Machine)
+		want string
+		code contract.Reason
+	}{
+		"a good one": {func(*hosttest.Machine) {}, "True Passed", contract.ReasonPreflightOnly},
+		"one that refuses the key": {func(m *hosttest.Machine) {
+			m.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonKeyRefused, "no"))
+		}, "False KeyRefused", contract.ReasonKeyRefused},
+		"one with a bad build": {func(m *hosttest.Machine) {
+			m.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: m.Facts(),
+				Problems: []contract.Problem{{Reason: contract.ReasonBuildUnsupported, Detail: "old"}}})
+		}, "False BuildUnsupported", contract.ReasonBuildUnsupported},
+		"one whose name no node can have": {func(m *hosttest.Machine) {
+			m.Change(func(f *contract.HostFacts) { f.Hostname = "a_b" })
+		}, "False HostnameInvalid", contract.ReasonHostnameInvalid},
+		"one that breaks off": {func(m *hosttest.Machine) {
+			m.Fail(string(contract.VerbPreflight), contract.NewProblem(contract.ReasonConnectionLost, "gone"))
+		}, "False ConnectionLost", contract.ReasonConnectionLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, toCheck(1, "10.0.0.1")...)
+			c.host(r.machine(1))
+			for range 3 {
+				r.reconcile(t, 1)
+			}
+			i := r.get(t, 1)
+			if got := condition(i, v1alpha1.ConditionPreflightPassed); got != c.want || i.Status.Reason != string(c.code) ||
+				i.Status.Code != c.code.Code() || i.Status.Fix == "" || i.Status.Phase != v1alpha1.PhasePreflight {
+				t.Errorf("%s, status %+v", got, i.Status)
+			}
+			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.Disruption != nil || i.Status.NextAttemptTime != nil {
+				t.Errorf("something is held: %+v", i.Status)
+			}
+			m := r.machine(1)
+			if _, claimed := r.parts.Claims.Owner("win-a"); claimed || m.Planted() || m.Open() != 0 || m.Dials() != 1 ||
+				slices.ContainsFunc(m.Calls(), func(v contract.Verb) bool { return v != contract.VerbPreflight }) {
+				t.Errorf("claimed %v, planted %v, %d open, %d dials, calls %v", claimed, m.Planted(), m.Open(), m.Dials(),
+					m.Calls())
+			}
+			r.clock = r.clock.Add(2 * time.Hour)
+			r.reconcile(t, 1) // deletes it
+			if r.exists(t, 1) {
+				r.reconcile(t, 1)
+			}
+			if r.exists(t, 1) || m.Dials() != 1 {
+				t.Errorf("it is kept for ever, or its host was contacted again (%d)", m.Dials())
+			}
+		})
+	}
+}
+
+func TestA75_AHostThatAnotherInstanceHasIsNotDisturbed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), toCheck(2, "10.0.0.1")...)...)
+	r.join(t, 1)
+	before := r.machine(1).Dials()
+	r.reconcile(t, 2)
+	if got := condition(r.get(t, 2), v1alpha1.ConditionPreflightPassed); got != "False HostDuplicate" ||
+		r.machine(1).Dials() != before {
+		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
+	}
+	// The same host under another address is known by what it is. What was planted there is the other's.
+	other := newRig(t, append(listed(1), toCheck(2, "10.0.0.2")...)...)
+	other.join(t, 1)
+	other.machine(2).Change(func(f *contract.HostFacts) { f.MachineID = other.machine(1).Facts().MachineID })
+	other.reconcile(t, 2)
+	if got := condition(other.get(t, 2), v1alpha1.ConditionPreflightPassed); got != "False HostDuplicate" ||
+		!other.machine(2).Planted() || other.machine(2).Open() != 0 {
+		t.Errorf("%s, planted %v", got, other.machine(2).Planted())
+	}
+}
+
+func TestA75_AProgramThatStaysOnACheckedHostIsSaid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, toCheck(1, "10.0.0.1")...)
+	r.machine(1).Fail(hosttest.Unplanting, errors.New("in use"))
+	r.reconcile(t, 1)
+	if got := condition(r.get(t, 1), v1alpha1.ConditionPreflightPassed); got != "False InternalError" {
+		t.Error(got)
+	}
+}
+
+func TestA75_ACheckWaitsForTheKeyAndTakesNoSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, toCheck(1, "10.0.0.1")...)
+	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPrivateKeyMissing) ||
+		condition(i, v1alpha1.ConditionPreflightPassed) != condition(i, "none") {
+		t.Errorf("status %+v", i.Status)
+	}
+	for n := range 100 { // as many as join at once
+		r.parts.Slots.Acquire(toCheck(n+10, "x")[0].GetUID())
+	}
+	r.noKey = nil
+	r.reconcile(t, 1)
+	if got := condition(r.get(t, 1), v1alpha1.ConditionPreflightPassed); got != "True Passed" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,154 @@
+package instance
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// A cache whose watch hangs shows a node as it was before it was proven. Whether a revision failed, which
+// halts the rollout for all, is read from the API server.
+func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
+	t.Parallel()
+	const failed = "ServiceFailed: version " + second + ": kubelet ended; the host is held at " + first
+	for name, was := range map[string]func(t *testing.T, r *rig){
+		"not applied":         func(*testing.T, *rig) {},
+		"applied, not Ready":  func(t *testing.T, r *rig) { r.annotate(t, 1, contract.RevisionAnnotation, second) },
+		"refused at a start":  func(t *testing.T, r *rig) { r.annotate(t, 1, contract.ApplyStatusAnnotation, failed) },
+		"proven for a moment": func(t *testing.T, r *rig) { r.proves(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1, 2)
+			r.switched(t, 1)
+			r.isReady(t, 1, false)
+			was(t, r)
+			before := r.node(t, 1)
+			r.changes(t, 1, func(n *corev1.Node) {
+				n.Annotations[contract.RevisionAnnotation] = second
+				delete(n.Annotations, contract.ApplyStatusAnnotation)
+			})
+			r.isReady(t, 1, true)
+			r.staleNode = before
+			for range 3 {
+				r.advance(t, 1, v1alpha1.DefaultProofTimeout+time.Minute)
+			}
+			r.staleNode = nil
+			i := r.get(t, 1)
+			if i.Status.UpdateFailure != nil || r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != second {
+				t.Fatalf("it goes back: %+v %+v", i.Status.Update, i.Status.UpdateFailure)
+			}
+			r.advance(t, 1, time.Minute)
+			r.advance(t, 1, time.Minute)
+			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			if i.Status.Revision != second || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+				t.Errorf("status %+v", i.Status)
+			}
+		})
+	}
+}
+
+// proves is a node that was not Ready for a moment after it had reported its revision, and looked at.
+func (r *rig) proves(t *testing.T) {
+	t.Helper()
+	r.annotate(t, 1, contract.RevisionAnnotation, second)
+	r.isReady(t, 1, true)
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+}
+
+// Of a node that is well nothing is read past the cache, and of one that fails once.
+func TestAFailureCostsOneReadPastTheCache(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	reads := r.liveNodes
+	r.advance(t, 1, time.Minute)
+	if r.liveNodes != reads {
+		t.Errorf("%d reads while it waits", r.liveNodes-reads)
+	}
+	r.advance(t, 1, v1alpha1.DefaultProofTimeout)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	if r.liveNodes != reads+1 {
+		t.Errorf("%d reads for a failure", r.liveNodes-reads)
+	}
+}
+
+// Between the decision on where a node goes and the write that tells its daemon, the operator may end, a
+// newer revision come, and a pause take the place. The daemon is told nothing without a place then.
+func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
+		Disruptive: true, Bootstrap: true}}}
+	killed := apierrors.NewServiceUnavailable("away")
+	for name, decides := range map[string]func(t *testing.T, r *rig) (told string){
+		"to go back": func(t *testing.T, r *rig) string {
+			r.switched(t, 1)
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+
+				": kubelet ended; the host is held at "+first)
+			r.broken["node"] = killed
+			r.reconcile(t, 1)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonAPICallFailed)
+			return second
+		},
+		"to go on, with pods that stay": func(t *testing.T, r *rig) string {
+			r.publish(t, first, manifest)
+			r.version, r.manifest = "1.0.0-cccccccccc", manifest
+			r.manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
+			r.broken["node"] = killed
+			r.reconcile(t, 1)
+			if u := r.get(t, 1).Status.Update; u == nil || u.Step != v1alpha1.StepSwitching || u.Drains {
+				t.Fatalf("it is at %+v", u)
+			}
+			return first
+		},
+	} {
+		for again, next := range map[string]string{"and a newer revision comes": third, "and it is reverted": first} {
+			t.Run(name+", "+again, func(t *testing.T) {
+				t.Parallel()
+				r := staged(t, 1)
+				told := decides(t, r)
+				delete(r.broken, "node")
+				r.restart(t)
+				r.version = next
+				r.broken["node"] = killed
+				r.reconcile(t, 1)
+				delete(r.broken, "node")
+				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+					c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0))
+				})
+				r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+				r.reconcile(t, 1)
+				r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+				for range 5 {
+					r.advance(t, 1, time.Second)
+					i, has := r.get(t, 1), r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
+					if i.Status.Disruption != nil || has != told {
+						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Update)
+					}
+				}
+				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = nil })
+				for range 9 {
+					r.annotate(t, 1, contract.StagedAnnotation, next)
+					r.changes(t, 1, func(n *corev1.Node) {
+						delete(n.Annotations, contract.ApplyStatusAnnotation)
+						n.Annotations[contract.RevisionAnnotation] = n.Annotations[contract.DesiredRevisionAnnotation]
+					})
+					r.advance(t, 1, time.Minute)
+				}
+				i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+				if i.Status.Revision != next || i.Status.Disruption != nil {
+					t.Errorf("in the end: %+v", i.Status)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// claimPeriod is how often the operator says that the nodes are its own.
+	claimPeriod = 5 * time.Minute
+	// claimExpiry is when one that says so no more is gone: it missed it three times, which is longer than
+	// a restart on another node takes.
+	claimExpiry = 3 * claimPeriod
+)
+
+// OwnedElsewhere decides whether the Windows nodes are those of an operator in another namespace. While
+// that has hosts they stay its own, even if it is away: nobody else has their instances.
+func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
+	now time.Time) (why string, owned bool) {
+	owner := status.Operator
+	switch {
+	case owner.Namespace == "" || owner.Namespace == namespace:
+		return "", false
+	case status.Instances.Total > 0:
+		return fmt.Sprintf("it has %d hosts", status.Instances.Total), true
+	case owner.RenewTime != nil && now.Sub(owner.RenewTime.Time) < claimExpiry:
+		return "it said so at " + owner.RenewTime.UTC().Format(time.RFC3339), true
+	}
+	return "", false
+}
+
+// Claim makes the Windows nodes of the cluster those of the operator in namespace. It fails with
+// ReasonAnotherOperator while they are another one's. Of two that claim at once one fails: the API
+// server takes one write of a version. A repeated call renews the claim, if it is old enough. c must
+// not read from a cache.
+func Claim(ctx context.Context, c client.Client, namespace string, now func() time.Time) error {
+	return retry.OnError(retry.DefaultRetry, func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	}, func() error { return claim(ctx, c, namespace, now()) })
+}
+
+func claim(ctx context.Context, c client.Client, namespace string, now time.Time) error {
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
+	if apierrors.IsNotFound(err) {
+		config.Name = contract.MachineConfigObject
+		err = c.Create(ctx, config)
+	}
+	if err != nil {
+		return fmt.Errorf("reading whose the Windows nodes are: %w", err)
+	}
+	owner := config.Status.Operator
+	if why, owned := OwnedElsewhere(config.Status, namespace, now); owned {
+		return contract.NewProblem(contract.ReasonAnotherOperator,
+			"the Windows nodes belong to the operator in namespace %s (%s), so the one in %s does nothing",
+			owner.Namespace, why, namespace)
+	}
+	if owner.Namespace == namespace && owner.RenewTime != nil && now.Sub(owner.RenewTime.Time) < claimPeriod/2 {
+		return nil
+	}
+	before := config.DeepCopy()
+	config.Status.Operator = v1alpha1.OperatorStatus{Namespace: namespace, RenewTime: &metav1.Time{Time: now}}
+	err = c.Status().Patch(ctx, config, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("claiming the Windows nodes: %w", err)
+	}
+	return nil
+}
+
+// Claimer renews the claim while the operator works, and ends it when the nodes are another one's.
+type Claimer struct {
+	// Client must not read from a cache.
+	Client    client.Client
+	Namespace string
+}
+
+// Start works until ctx ends.
+func (c Claimer) Start(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, claimPeriod, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, claimPeriod/2)
+		defer cancel()
+		err := Claim(ctx, c.Client, c.Namespace, time.Now)
+		if problem, ok := contract.AsProblem(err); ok {
+			return false, problem
+		}
+		if err != nil {
+			logr.FromContextOrDiscard(ctx).Info("renewing the claim of the nodes failed, and is tried again", "error",
+				err.Error())
+		}
+		return false, nil
+	})
+}

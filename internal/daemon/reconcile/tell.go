@@ -1,0 +1,29 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+)
+
+// tell says what came of a pass, with names only: a step's digest of what is wanted would tell whoever
+// guesses a password that he was right.
+func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, report apply.Report) {
+	if r.Report == nil {
+		return
+	}
+	told := contract.Reconciled{Phase: string(r.machine.phase), Desired: desired(node)}
+	for _, p := range slices.Concat(report.Failed, report.Waiting) {
+		told.Problems = append(told.Problems, apiclient.ProblemText(p))
+	}
+	for _, step := range r.applier.Differences(ctx) {
+		told.Differences = append(told.Differences, contract.Difference{Step: string(step.Kind), Name: step.Name,
+			Why: step.Why})
+	}
+	r.Report(told)
+}

@@ -1,0 +1,32 @@
+package report_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/report"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// The machine itself is looked at, and not changed.
+func TestTheReportOfThisMachine(t *testing.T) {
+	t.Parallel()
+	text, err := report.Encode(report.Look(t.Context(), winos.New(), "1"))
+	if err != nil || len(text) > contract.MaxReport {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	var found contract.NodeReport
+	if err = json.Unmarshal(text, &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range found.Unread {
+		if !strings.HasPrefix(what, "network ") { // where there is no host network service
+			t.Error(what)
+		}
+	}
+	if len(found.Addresses) == 0 || len(found.Routes) == 0 || len(found.Services) == 0 {
+		t.Errorf("it lacks something:\n%s", text)
+	}
+}

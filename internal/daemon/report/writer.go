@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const (
+	// every is how old a report gets while nothing happens, between lies at least between two.
+	every   = 5 * time.Minute
+	between = 10 * time.Second
+	// lookLimit ends a look at a host whose service manager or network does not answer.
+	lookLimit = time.Minute
+)
+
+// Options of a Writer.
+type Options struct {
+	Host winos.Host
+	// Version is the daemon's.
+	Version string
+	// Clock for pauses; the real one if nil.
+	Clock clock.Clock
+}
+
+// Writer writes the report. Tell may be called while Run runs.
+type Writer struct {
+	Options
+	news chan struct{}
+
+	mu   sync.Mutex
+	last *contract.Reconciled
+}
+
+// New makes a Writer.
+func New(o Options) *Writer {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Writer{Options: o, news: make(chan struct{}, 1)}
+}
+
+// Tell says what came of a pass. It returns at once; what was said before, at another time, is no news.
+func (w *Writer) Tell(r contract.Reconciled) {
+	r.Time = w.Host.System.Now().UTC()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	same := false
+	if w.last != nil {
+		before := *w.last
+		before.Time = r.Time
+		same = reflect.DeepEqual(before, r)
+	}
+	w.last = &r
+	if same {
+		return
+	}
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes until ctx ends: at once, when there is news, and now and then. A report that can't be
+// written, such as while somebody reads the one before, is tried again with the next.
+func (w *Writer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.write(ctx); err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).V(1).Info("the report can't be written", "detail", err.Error())
+		}
+		w.pause(ctx, between, nil)
+		w.pause(ctx, every-between, w.news)
+	}
+}
+
+func (w *Writer) pause(ctx context.Context, d time.Duration, news <-chan struct{}) {
+	timer := w.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-news:
+	case <-timer.C():
+	}
+}
+
+func (w *Writer) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	r := Look(ctx, w.Host, w.Version)
+	w.mu.Lock()
+	r.Reconciled = w.last
+	w.mu.Unlock()
+	text, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	if err = w.Host.Files.MkdirAll(contract.DirDaemonLog, winos.AccessInherit); err != nil {
+		return err
+	}
+	return winos.WriteFile(w.Host.Files, contract.PathReport, bytes.NewReader(text), winos.AccessInherit)
+}
+
+// Encode is a report as text.
+func Encode(r contract.NodeReport) ([]byte, error) {
+	bound(&r)
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("encoding the report: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// Last is what the service wrote last of its passes; nil where there is nothing that can be read.
+func Last(files winos.Files) *contract.Reconciled {
+	content, err := winos.ReadFile(files, contract.PathReport)
+	if err != nil {
+		return nil
+	}
+	var r contract.NodeReport
+	if json.Unmarshal(content, &r) != nil {
+		return nil
+	}
+	return r.Reconciled
+}

@@ -1,0 +1,81 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// mostOfEach bounds what is shown of one kind: a node may report whatever it likes.
+const mostOfEach = 10
+
+// Report adds what the daemon of the node reports.
+func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
+	proven := map[bool]string{true: "proven", false: "not proven"}[r.State.Proven]
+	phase := "no pass yet"
+	if r.Reconciled != nil {
+		phase = r.Reconciled.Phase
+	}
+	d.fact("holds", "%s, %s, %s", proven, phase, cmp.Or(r.State.Revision, "nothing"))
+	d.fact("report", "%s ago, by daemon %s", now.Sub(r.Time).Round(time.Second), r.Version)
+	if s := r.State; s.Failed != "" {
+		d.add(Notice, "daemon", "", "revision %s could not be had: %s", s.Failed, s.Why)
+	}
+	var running, rest []string
+	for _, s := range r.Services {
+		switch {
+		case s.State == "Running":
+			running = append(running, s.Name)
+		case s.Foreign:
+			rest = append(rest, fmt.Sprintf("service %s is %s, and is not the operator's", s.Name, s.State))
+		default:
+			rest = append(rest, fmt.Sprintf("service %s is %s", s.Name, s.State))
+		}
+	}
+	d.some("service", rest)
+	d.fact("services", "%s run", strings.Join(first(running), ", "))
+	var absent, networks []string
+	for _, n := range r.Networks {
+		if n.Absent {
+			absent = append(absent, "there is no network "+n.Name)
+			continue
+		}
+		networks = append(networks, strings.TrimSpace(n.Name+" "+n.Subnet))
+	}
+	d.some("network", absent)
+	d.fact("networks", "%s", strings.Join(first(networks), ", "))
+	d.reconciled(r.Reconciled)
+	d.order()
+}
+
+func (d *Diagnosis) reconciled(last *contract.Reconciled) {
+	if last == nil {
+		return
+	}
+	for _, text := range first(last.Problems) {
+		reason, detail, _ := strings.Cut(text, ": ")
+		// in the words of the Node's annotation, so that it is said once
+		d.add(Problem, "daemon", contract.Reason(reason), "apply-status: %s", detail)
+	}
+	var differences []string
+	for _, one := range last.Differences {
+		differences = append(differences, fmt.Sprintf("%s %s: it %s", one.Step, one.Name, one.Why))
+	}
+	d.some("difference", differences)
+}
+
+// some adds notices, and how many more there are.
+func (d *Diagnosis) some(about string, all []string) {
+	for _, text := range first(all) {
+		d.add(Notice, about, "", "%s", text)
+	}
+	if more := len(all) - mostOfEach; more > 0 {
+		d.add(Notice, about, "", "and %d more", more)
+	}
+}
+
+func first(all []string) []string { return slices.Clone(all[:min(len(all), mostOfEach)]) }

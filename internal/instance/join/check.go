@@ -1,0 +1,61 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// unplantLimit is how long the daemon's program may take to be removed, also when the check itself was
+// interrupted.
+const unplantLimit = 15 * time.Second
+
+// Check looks whether a host could join, and leaves it as it was. It takes no slot, claims no name and
+// pins no key, so that nothing is to be given back. It fails with the first reason for which a join
+// would.
+func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) (outcome journey.Outcome) {
+	probe := instance.DeepCopy() // what is learned about keys is for hosts that join
+	if outcome = j.Access.Dial(ctx, probe, session); !outcome.IsDone() {
+		return outcome
+	}
+	defer session.End()
+	found, facts, outcome := j.ask(ctx, probe, session)
+	info := hostInfo(found.Facts)
+	taken := outcome.IsDone() && j.Claims.HasMachine(info.MachineID)
+	if !taken { // the program of a host that another instance joins is that one's
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplantLimit)
+		defer cancel()
+		if err := session.Conn.Unplant(end); err != nil && outcome.IsDone() {
+			outcome = journey.Fail(fmt.Errorf("removing the planted daemon: %w", err))
+		}
+	}
+	if !outcome.IsDone() {
+		return outcome
+	}
+	instance.Status.Host = &info
+	name := nodeName(probe, found.Facts)
+	owner, named := j.Claims.Owner(name)
+	switch problem := nameOfNoHost(probe, found.Facts, facts); {
+	case taken:
+		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+			"%s, which calls itself %q, is a host that another instance has already, or a copy of its disk",
+			instance.Spec.Address, name))
+	case named:
+		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+			"another host, instance %s, already is called %q", owner.Key.Name, name))
+	case problem != nil:
+		return journey.Fail(problem)
+	case len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0:
+		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
+	case len(found.Problems) > 0:
+		return journey.Fail(journey.Joined(found.Problems))
+	}
+	return journey.Done()
+}

@@ -1,0 +1,197 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+)
+
+const (
+	// checksAtOnce bounds how many hosts are checked at the same time, checkEvery how often is looked.
+	checksAtOnce = 8
+	checkEvery   = 500 * time.Millisecond
+	// removeLimit is for taking away what was created, also after Ctrl-C.
+	removeLimit = 15 * time.Second
+)
+
+// preflightOptions say how hosts are reached.
+type preflightOptions struct {
+	user, hostKey string
+	port          uint16
+	timeout       time.Duration
+}
+
+func (p *plugin) preflightCommand() *cobra.Command {
+	var o preflightOptions
+	command := &cobra.Command{
+		Use:   "preflight ADDRESS... --username NAME",
+		Short: "Check whether hosts can join, without joining them",
+		Long: `Check whether hosts can join, without joining them. The operator logs in to each over SSH, looks,
+and leaves it as it was: no Node is made, and no certificate is requested. The reasons are the same as
+those for which a join would fail.
+
+For the time of the check there is a WindowsInstance with spec.preflightOnly. It is deleted
+afterwards, also after Ctrl-C; the operator deletes one that is left after an hour.
+
+The exit code is 2 when a host can't join.`,
+		Example: `  kubectl windows preflight 10.0.0.7 10.0.0.8 --username Administrator`,
+		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(command *cobra.Command, args []string) error {
+			r, err := p.connect()
+			if err != nil {
+				return err
+			}
+			found, err := p.preflight(command.Context(), r, o, args)
+			if err = errors.Join(p.print(found), err); err != nil {
+				return err
+			}
+			for _, one := range found {
+				if !one.Fits {
+					return errUnhealthy
+				}
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&o.user, "username", "", "name of an administrator of the hosts")
+	command.Flags().StringVar(&o.hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
+	command.Flags().Uint16Var(&o.port, "port", contract.SSHPort, "port of the SSH servers")
+	command.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long the check of a host may take")
+	_ = command.MarkFlagRequired("username")
+	p.outputFlag(command, "json", "yaml")
+	return command
+}
+
+// checked is what came of the check of one host.
+type checked struct {
+	Address string             `json:"address"`
+	Fits    bool               `json:"fits"`
+	Host    *v1alpha1.HostInfo `json:"host,omitempty"`
+	Code    string             `json:"code,omitempty"`
+	Reason  string             `json:"reason,omitempty"`
+	Message string             `json:"message,omitempty"`
+	Fix     string             `json:"fix,omitempty"`
+}
+
+type checks []checked
+
+// Print is printable.
+func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "HOST\tCAN JOIN\tREASON")
+	for _, c := range all {
+		fits, why := "yes", ""
+		if !c.Fits {
+			fits, why = "no", c.Code+" "+c.Reason
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(c.Address), fits, oneLine(why))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Fits {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n  fix: %s\n", oneLine(c.Address), oneLine(c.Message),
+			oneLine(c.Fix)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneLine is what a host may have said, in one line.
+func oneLine(text string) string { return strings.ReplaceAll(diagnosis.Visible(text), "\n", " ") }
+
+// preflight checks hosts, several at once. An error comes with what was found.
+func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, addresses []string) (checks, error) {
+	var group errgroup.Group
+	group.SetLimit(checksAtOnce)
+	var mu sync.Mutex
+	var failed []error
+	found := make(checks, len(addresses))
+	for i, address := range addresses {
+		group.Go(func() error {
+			one, err := r.check(ctx, o, address)
+			mu.Lock()
+			defer mu.Unlock()
+			found[i] = one
+			if err != nil {
+				failed = append(failed, fmt.Errorf("checking %s: %w", address, err))
+			}
+			return nil // each host is its own
+		})
+	}
+	_ = group.Wait()
+	return found, errors.Join(failed...)
+}
+
+// check has the operator check one host, and takes the instance for it away again.
+func (r *reader) check(ctx context.Context, o preflightOptions, address string) (one checked, err error) {
+	one = checked{Address: address, Message: "it was not checked"}
+	if err = ctx.Err(); err != nil {
+		return one, errors.New("interrupted")
+	}
+	instance := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: "preflight-" + rand.String(8), Namespace: r.operator},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: address, Port: int32(o.port), Username: o.user, HostKey: o.hostKey,
+			PreflightOnly: true}}
+	// An API server that does not know the field would drop it, and the host would join.
+	created := r.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
+	if apierrors.ReasonForError(created) != metav1.StatusReasonUnknown { // it was refused
+		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+		defer cancel()
+		if left := client.IgnoreNotFound(r.Delete(end, instance)); left != nil {
+			err = errors.Join(err, fmt.Errorf("WindowsInstance %s is left, delete it: %w", instance.Name, left))
+		}
+	}()
+	if created != nil { // nobody knows whether it was
+		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
+	}
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	key := client.ObjectKeyFromObject(instance)
+	err = wait.PollUntilContextCancel(limited, checkEvery, true, func(ctx context.Context) (bool, error) {
+		if err := r.Get(ctx, key, instance); err != nil {
+			return false, fmt.Errorf("reading WindowsInstance %s: %w", key.Name, err)
+		}
+		return meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil
+	})
+	status := instance.Status
+	one = checked{Address: address, Host: status.Host, Code: status.Code, Reason: status.Reason,
+		Message: status.Message, Fix: status.Fix,
+		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}
+	switch {
+	case ctx.Err() != nil:
+		return one, errors.New("interrupted")
+	case limited.Err() != nil && status.Reason == "":
+		return one, fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it",
+			o.timeout)
+	case limited.Err() != nil:
+		return one, fmt.Errorf("it was not over after %s: %s %s %s", o.timeout, status.Code, status.Reason,
+			status.Message)
+	}
+	return one, err
+}

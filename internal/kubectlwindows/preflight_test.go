@@ -1,0 +1,144 @@
+package kubectlwindows_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// checksOf are the instances for checks that there are.
+func checksOf(ctx context.Context, t *testing.T, at *terminal) (all []v1alpha1.WindowsInstance) {
+	t.Helper()
+	var list v1alpha1.WindowsInstanceList
+	if err := at.List(ctx, &list, client.InNamespace(contract.OperatorNamespace)); err != nil {
+		t.Error(err)
+	}
+	for _, i := range list.Items {
+		if i.Spec.PreflightOnly {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// answer stands for the operator: it says of each host what it finds.
+func answer(ctx context.Context, t *testing.T, at *terminal) {
+	t.Helper()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		for _, i := range checksOf(t.Context(), t, at) {
+			if len(i.Status.Conditions) > 0 {
+				continue
+			}
+			state, reason := metav1.ConditionTrue, contract.ReasonPreflightOnly
+			if i.Spec.Address == "10.9.0.2" {
+				state, reason = metav1.ConditionFalse, contract.ReasonKeyRefused
+			}
+			i.Status.Phase, i.Status.Reason, i.Status.Code, i.Status.Fix = v1alpha1.PhasePreflight, string(reason),
+				reason.Code(), reason.Fix()
+			i.Status.Message = "it says \x1b]0;owned\a"
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionPreflightPassed,
+				Status: state, Reason: string(reason)})
+			if err := client.IgnoreNotFound(at.Status().Update(t.Context(), &i)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func preflightCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	none := func(when string) {
+		t.Helper()
+		if left := checksOf(t.Context(), t, at); len(left) > 0 {
+			t.Errorf("%s: %d instances are left", when, len(left))
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(ctx, t, at)
+	}()
+	out := at.expect(t, 2, []string{"10.9.0.1  yes", "10.9.0.2  no", "W202 KeyRefused", "fix: Add the public key"},
+		"preflight", "10.9.0.1", "10.9.0.2", "--username", "Administrator")
+	if strings.ContainsAny(out, "\x1b\a") {
+		t.Errorf("a terminal obeys it: %q", out)
+	}
+	at.expect(t, 0, []string{`"fits": true`}, "preflight", "10.9.0.1", "--username", "Administrator", "-o", "json")
+	none("afterwards")
+	stop()
+	<-done
+
+	at.expect(t, 1, []string{"the operator did not begin"}, "preflight", "10.9.0.3", "--username", "u", "--timeout", "1s")
+	none("without an operator")
+	at.as(t, "nobody").expect(t, 1, []string{"cannot create resource"}, "preflight", "10.9.0.3", "--username", "u")
+	at.expect(t, 1, []string{"spec.address"}, "preflight", "not an address", "--username", "u")
+	at.expect(t, 1, []string{`"username" not set`}, "preflight", "10.9.0.3")
+
+	// Ctrl-C while it waits
+	interrupted, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var created atomic.Bool
+	waits := at.behind(t, &front{before: func(r *http.Request) {
+		if r.Method == http.MethodPost {
+			created.Store(true)
+			// one that does not know the field would drop it, and the host would join
+			if got := r.URL.Query().Get("fieldValidation"); got != metav1.FieldValidationStrict {
+				t.Errorf("unknown fields are validated as %q", got)
+			}
+		}
+		if created.Load() && r.Method == http.MethodGet {
+			interrupt()
+		}
+	}})
+	if code, _, errOut := waits.run(interrupted, "", "preflight", "10.9.0.4", "--username", "u"); code != 1 ||
+		!strings.Contains(errOut, "interrupted") {
+		t.Errorf("%d %s", code, errOut)
+	}
+	none("after Ctrl-C")
+
+	// what can't be taken away again is named
+	var stuck atomic.Bool
+	stuck.Store(true)
+	keeps := at.behind(t, &front{refuse: func(r *http.Request) bool { return r.Method == http.MethodDelete && stuck.Load() }})
+	keeps.expect(t, 1, []string{"is left, delete it", "WindowsInstance preflight-"}, "preflight", "10.9.0.5", "--username",
+		"u", "--timeout", "1s")
+	for _, left := range checksOf(t.Context(), t, at) {
+		if err := at.Delete(t.Context(), &left); err != nil {
+			t.Error(err)
+		}
+	}
+
+	one := instance("10.9.0.6", nil, v1alpha1.WindowsInstanceStatus{})
+	one.Spec.PreflightOnly = true
+	if err := at.Create(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	one.Spec.PreflightOnly = false
+	if err := at.Update(t.Context(), one); err == nil || !strings.Contains(err.Error(), "preflightOnly is immutable") {
+		t.Errorf("a check becomes a join: %v", err)
+	}
+	if err := at.Delete(t.Context(), one); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,62 @@
+package kubectlwindows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/response"
+)
+
+// reportTimeout is how long why waits for a node: what else it says does not come from there.
+const reportTimeout = 10 * time.Second
+
+// reportFile is where the daemon's report lies, below C:\var\log.
+func reportFile() string { return below(contract.PathReport) }
+
+// below is a path below C:\var\log, as URLs have it.
+func below(path string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
+}
+
+// reportText reads the report of a node's daemon, as it is.
+func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
+	answer, err := r.clients.CoreV1().RESTClient().Get().
+		AbsPath("/api/v1/nodes/" + node + "/proxy/logs/" + reportFile()).Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the report of node %s: %w", node, err)
+	}
+	text, err := io.ReadAll(response.Body(answer, contract.MaxReport))
+	if err = errors.Join(err, answer.Close()); err != nil {
+		return nil, fmt.Errorf("reading the report of node %s: %w", node, err)
+	}
+	return text, nil
+}
+
+// addReport adds what the daemon of a node reports. One that is older than reports has none.
+func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node string) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	text, err := r.reportText(ctx, node)
+	var found contract.NodeReport
+	if err == nil && json.Unmarshal(text, &found) != nil {
+		err = errors.New("it is no report")
+	}
+	switch {
+	case err == nil:
+		d.Report(&found, r.now())
+	case apierrors.IsForbidden(err):
+		d.Facts = append(d.Facts, diagnosis.Fact{Name: "report",
+			Value: "not read: you have not the right get on nodes/proxy"})
+	case !apierrors.IsNotFound(err):
+		d.Facts = append(d.Facts, diagnosis.Fact{Name: "report", Value: "not read: " + err.Error()})
+	}
+}

@@ -1,0 +1,76 @@
+package kubectlwindows_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// reported is a folder of logs with the report of a node's daemon in it.
+func reported(t *testing.T, text string) string {
+	t.Helper()
+	logs := t.TempDir()
+	file := filepath.Join(logs, "wicd", "report.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return logs
+}
+
+// reports has why read what the daemon of a node reports.
+func reports(t *testing.T, at *terminal) {
+	t.Helper()
+	hostile := "\x1b]0;owned\a\x1b[2J\u202e\nHOST forged"
+	r := contract.NodeReport{Time: time.Now(), Version: "1.2.3" + hostile, Node: "win-1",
+		State: contract.ReportedState{Revision: "rev-1", Failed: "rev-2" + hostile, Why: "it ended" + hostile},
+		Services: []contract.ReportedService{{Name: "kubelet", State: "Running"},
+			{Name: "kube-proxy" + hostile, State: "Stopped"}},
+		Networks: []contract.ReportedNetwork{{Name: "overlay", Absent: true}},
+		Reconciled: &contract.Reconciled{Phase: "Steady", Problems: []string{"ServiceFailed: it ended" + hostile},
+			Differences: []contract.Difference{{Step: "StartService", Name: "kube-proxy" + hostile, Why: "must run"}}}}
+	for range 5000 {
+		r.Services = append(r.Services, contract.ReportedService{Name: "x", State: "Stopped"})
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := []string{"1.2.3", "not proven, Steady, rev-1", "rev-2", "service kube-proxy", "no network overlay", "StartService",
+		"and 4991 more", "kubelet run"}
+	out := at.behind(t, &front{logs: reported(t, string(text))}).expect(t, 2, shown, "why", "node/win-1")
+	if strings.ContainsAny(out, "\x1b\a\u202e") || strings.Contains(out, "\nHOST forged") {
+		t.Errorf("a terminal obeys it: %q", out)
+	}
+	if lines := strings.Count(out, "\n"); lines > 80 {
+		t.Errorf("%d lines", lines)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"that never ends":        {strings.Repeat(" ", contract.MaxReport+1) + "{}", "request body too large"},
+		"that is something else": {"\x1b]0;owned\a", "it is no report"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := at.behind(t, &front{logs: reported(t, c.text)}).expect(t, 0, []string{c.want, "host 10.0.0.1"},
+				"why", "node/win-1")
+			if strings.ContainsAny(out, "\x1b\a") {
+				t.Errorf("a terminal obeys it: %q", out)
+			}
+		})
+	}
+	none := at.behind(t, &front{logs: t.TempDir()}).expect(t, 0, nil, "why", "node/win-1")
+	if strings.Contains(none, "report") {
+		t.Errorf("an older daemon has none:\n%s", none)
+	}
+	// A node that never answers costs its own part, and no more than the time of a request.
+	slow := at.behind(t, &front{logs: t.TempDir(), onLog: func(r *http.Request) { <-r.Context().Done() }})
+	slow.expect(t, 0, []string{"host 10.0.0.1", "not read: reading the report of node win-1"}, "why", "node/win-1",
+		"--request-timeout=300ms")
+}

@@ -1,0 +1,269 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/acceptance"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// noContainer is why rows with containers can't be shown on the lab's hosts.
+const noContainer = "no container starts on simulated hosts"
+
+// acceptance is how the list runs on a stage: by the stage's kubeconfig, with hosts that it lists
+// itself, as on a cluster of a user's.
+func (s *stage) acceptance(hosts ...*fleet.Host) acceptance.Options {
+	o := acceptance.Options{Config: s.Cluster.Admin(), Progress: os.Stderr, JoinTimeout: soon, LeaveTimeout: soon,
+		Timeout: soon, Pace: 200 * time.Millisecond, Alive: 2 * time.Second, Lacks: map[acceptance.Need]string{
+			acceptance.NeedContainers: noContainer, acceptance.NeedScheduler: "this stage has no scheduler"}}
+	for _, h := range hosts {
+		address, settings := h.Entry()
+		o.Hosts = append(o.Hosts, acceptance.Host{Address: address, Settings: settings})
+	}
+	return o
+}
+
+// verdicts checks that rows have a verdict, and that no other row failed.
+func verdicts(t *testing.T, report acceptance.Report, shown ...string) {
+	t.Helper()
+	for _, result := range report.Results {
+		switch {
+		case result.Verdict == acceptance.Failed:
+			t.Errorf("%s failed: %s", result.Number, result.Reason)
+		case result.Verdict == acceptance.Unshown && result.Reason == "":
+			t.Errorf("%s can't be shown, for no reason", result.Number)
+		case (result.Verdict == acceptance.Shown) != slices.Contains(shown, result.Number):
+			t.Errorf("%s: %s %s", result.Number, result.Verdict, result.Reason)
+		}
+	}
+	if report.Leftover != "" {
+		t.Errorf("left behind: %s", report.Leftover)
+	}
+	if len(report.Results) < 60 {
+		t.Errorf("only %d rows have a result", len(report.Results))
+	}
+}
+
+// program is wmco-e2e, as a user runs it.
+func (s *stage) program(t *testing.T, args ...string) (c *exec.Cmd, output *bytes.Buffer) {
+	t.Helper()
+	path := filepath.Join(s.Dir, "wmco-e2e")
+	if _, err := os.Stat(path); err != nil {
+		root, err := cluster.ModuleRoot()
+		must(t, err)
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/wmco-e2e")
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building wmco-e2e: %v: %s", err, text)
+		}
+	}
+	c = exec.CommandContext(t.Context(), path, append(args, "--pace", "200ms")...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+s.Cluster.Kubeconfig)
+	output = &bytes.Buffer{}
+	c.Stdout, c.Stderr = output, output
+	return c, output
+}
+
+// hostFlag names a host to the program.
+func hostFlag(h *fleet.Host) string {
+	address, settings := h.Entry()
+	return "--host=" + address + "=" + settings
+}
+
+func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts[0]) // the user's
+	users, before := s.listedNow(t), s.node(t, hosts[0])
+	dir := t.TempDir()
+	program, output := s.program(t, hostFlag(hosts[1]), "--results", dir, "--lacks=containers="+noContainer+
+		",scheduler=there is none")
+	if err := program.Run(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	s.gone(t, hosts[1])
+	s.nothingOfTheListIsLeft(t)
+	if now := s.listedNow(t); !maps.Equal(now, users) {
+		t.Errorf("windows-instances has %v, and had %v", now, users)
+	}
+	if after := s.node(t, hosts[0]); after.UID != before.UID || after.Spec.Unschedulable {
+		t.Errorf("the user's node was touched: %+v", after.Spec)
+	}
+	shown := junitRows(t, filepath.Join(dir, "junit.xml"))
+	for _, row := range []string{"A02", "A04", "A05", "A07", "A12", "A32", "A76"} {
+		if why, ok := shown[row]; !ok || why != "" {
+			t.Errorf("%s: %q; %s", row, why, output)
+		}
+	}
+	if shown["A39"] != noContainer {
+		t.Errorf("A39: %q", shown["A39"])
+	}
+	if page, err := os.ReadFile(filepath.Join(dir, "index.html")); err != nil || !bytes.Contains(page, []byte("A02")) {
+		t.Errorf("the page: %v: %s", err, page)
+	}
+}
+
+// junitRows says of each row in JUnit's XML why it was skipped; nothing of those that were not.
+func junitRows(t *testing.T, path string) map[string]string {
+	t.Helper()
+	var read struct {
+		Cases []struct {
+			Name    string `xml:"name,attr"`
+			Skipped struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
+			Failure *struct{} `xml:"failure"`
+		} `xml:"testsuite>testcase"`
+	}
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, xml.Unmarshal(text, &read))
+	rows := map[string]string{}
+	for _, c := range read.Cases {
+		number, _, _ := strings.Cut(c.Name, " ")
+		if rows[number] = c.Skipped.Message; c.Failure != nil {
+			t.Errorf("%s failed", c.Name)
+		}
+	}
+	if len(rows) < 60 {
+		t.Errorf("only %d rows have a result", len(rows))
+	}
+	return rows
+}
+
+func TestA76_WhatAKilledRunLeftIsRemovedAndTheUsersEntriesStay(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts[0]) // the user's
+	users := s.listedNow(t)
+	program, output := s.program(t, hostFlag(hosts[1]), "--results", t.TempDir())
+	must(t, program.Start())
+	s.await(t, "the run to list its host", func(ctx context.Context) (bool, string, error) {
+		i, err := s.Instance(ctx, hosts[1])
+		return err == nil && i.Status.Phase != v1alpha1.PhasePending, output.String(), client.IgnoreNotFound(err)
+	})
+	must(t, program.Process.Kill())
+	_ = program.Wait()
+	if now := s.listedNow(t); maps.Equal(now, users) {
+		t.Fatal("the run cleaned up although it was killed")
+	}
+	cleaned, err := acceptance.Cleanup(t.Context(), s.acceptance())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := hosts[1].Entry()
+	if !slices.Contains(cleaned, "entry "+key+" of windows-instances") {
+		t.Errorf("removed: %v", cleaned)
+	}
+	s.nothingOfTheListIsLeft(t)
+	s.gone(t, hosts[1])
+	s.ready(t, hosts[0])
+	if now := s.listedNow(t); !maps.Equal(now, users) {
+		t.Errorf("windows-instances has %v, and had %v", now, users)
+	}
+}
+
+func TestA76_AHostThatTheUserListedIsNotTaken(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	users, node := s.listedNow(t), s.node(t, hosts[0])
+	o := s.acceptance(hosts...)
+	report, err := acceptance.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range report.Results {
+		if result.Number == "A02" && (result.Verdict != acceptance.Unshown ||
+			!strings.Contains(result.Reason, "it is not touched")) {
+			t.Errorf("A02: %s %s", result.Verdict, result.Reason)
+		}
+		if result.Verdict == acceptance.Failed {
+			t.Errorf("%s failed: %s", result.Number, result.Reason)
+		}
+	}
+	if now := s.listedNow(t); !maps.Equal(now, users) {
+		t.Errorf("windows-instances has %v, and had %v", now, users)
+	}
+	if after := s.node(t, hosts[0]); after.UID != node.UID {
+		t.Error("the user's node is another one now")
+	}
+}
+
+func TestA76_TheListRunsOnAPlainCluster(t *testing.T) {
+	o := options(2)
+	o.Kubernetes, o.Namespace = true, "windows"
+	o.Settings.Network.Type = v1alpha1.NetworkExternal
+	s := own(t, o)
+	hosts := s.hosts(t, 2)
+	run := s.acceptance(hosts...)
+	run.Namespace = o.Namespace
+	for _, d := range acceptance.Disruptions() {
+		run.Disrupt = append(run.Disrupt, acceptance.Disruption(d[0]))
+	}
+	before := s.config(t)
+	report, err := acceptance.Run(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts(t, report, "A02", "A04", "A05", "A07", "A12", "A20", "A32", "A60", "A63", "A76")
+	if after := s.config(t); !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+		t.Errorf("the settings are %+v, and were %+v", after.Spec, before.Spec)
+	}
+	s.gone(t, hosts...)
+	list := &corev1.ConfigMap{}
+	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: o.Namespace, Name: contract.InstancesConfigMap},
+		list); !apierrors.IsNotFound(err) {
+		t.Errorf("windows-instances, which the run created, is there: %v, %v", list.Data, err)
+	}
+}
+
+// config is the WindowsMachineConfig.
+func (s *stage) config(t *testing.T) *v1alpha1.WindowsMachineConfig {
+	t.Helper()
+	config := &v1alpha1.WindowsMachineConfig{}
+	must(t, s.Client.Get(t.Context(), client.ObjectKey{Name: contract.MachineConfigObject}, config))
+	return config
+}
+
+// listedNow is the data of windows-instances.
+func (s *stage) listedNow(t *testing.T) map[string]string {
+	t.Helper()
+	list := &corev1.ConfigMap{}
+	must(t, s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.InstancesConfigMap}, list))
+	return list.Data
+}
+
+// nothingOfTheListIsLeft checks that no object has the label or the mark of a run.
+func (s *stage) nothingOfTheListIsLeft(t *testing.T) {
+	t.Helper()
+	objects := &corev1.ConfigMapList{}
+	must(t, s.Client.List(t.Context(), objects))
+	for _, o := range objects.Items {
+		text, err := json.Marshal(o.ObjectMeta)
+		must(t, err)
+		if strings.Contains(string(text), "wmco-e2e") || strings.Contains(string(text), "e2e-entries") {
+			t.Errorf("left: ConfigMap %s: %s", o.Name, text)
+		}
+	}
+}
