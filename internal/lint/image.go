@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Offer is what an image has.
@@ -60,20 +61,18 @@ type answer struct {
 }
 
 func ask(ctx context.Context, templates []Template, images Images) map[string]answer {
-	answers := map[string]answer{}
 	var mu sync.Mutex
+	answers := map[string]answer{}
+	asked := sets.New[string]()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i := range templates {
 		p := pod{Template: &templates[i]}
 		p.containers(func(_ string, c *corev1.Container) {
-			mu.Lock()
-			_, asked := answers[c.Image]
-			answers[c.Image] = answer{}
-			mu.Unlock()
-			if asked {
+			if asked.Has(c.Image) {
 				return
 			}
+			asked.Insert(c.Image)
 			group.Go(func() error {
 				offer, err := images.Offer(ctx, c.Image)
 				mu.Lock()

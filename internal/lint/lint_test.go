@@ -131,6 +131,38 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 	}
 }
 
+// TestA74_AnAnswerHoldsForEachUseOfItsImage puts many images between two uses of one, so that its answer
+// is in before the second use is met.
+func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {
+	t.Parallel()
+	offers := images()
+	var text strings.Builder
+	pod := func(name, image string) {
+		fmt.Fprintf(&text, "---\nkind: Pod\nmetadata: {name: %s}\nspec: {os: {name: windows}, "+
+			"containers: [{name: c, image: %s}]}\n", name, image)
+	}
+	pod("first", "nginx")
+	for i := range 100 {
+		image := fmt.Sprintf("between:%d", i)
+		offers[image] = lint.Offer{Systems: []string{"windows"}}
+		pod(fmt.Sprintf("between-%d", i), image)
+	}
+	pod("last", "nginx")
+	templates, err := lint.Read("many.yaml", strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range lint.CheckImages(t.Context(), templates, mixed(), offers) {
+		found = append(found, f.Object.Name+" "+f.Message)
+	}
+	want := []string{"first nginx has no variant for Windows, only for linux",
+		"last nginx has no variant for Windows, only for linux"}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestA74_FindingsAreJSONForMachines(t *testing.T) {
 	t.Parallel()
 	templates, err := lint.Read("", strings.NewReader(
