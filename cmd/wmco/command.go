@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/machine"
@@ -92,8 +91,7 @@ WMCO_PAYLOAD_DIR.`,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.silence, "daemon-silence", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
-	config.RegisterFlags(flag.CommandLine)
-	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig
+	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig, which controller-runtime registers
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
