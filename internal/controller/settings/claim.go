@@ -26,7 +26,8 @@ const (
 )
 
 // OwnedElsewhere decides whether the Windows nodes are those of an operator in another namespace. While
-// that has hosts they stay its own, even if it is away: nobody else has their instances.
+// that has hosts they stay its own, even if it is away: nobody else has their instances. A time that is
+// far ahead is that of a clock that was wrong, and holds nobody up.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator
@@ -35,7 +36,7 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 		return "", false
 	case status.Instances.Total > 0:
 		return fmt.Sprintf("it has %d hosts", status.Instances.Total), true
-	case owner.RenewTime != nil && now.Sub(owner.RenewTime.Time) < claimExpiry:
+	case owner.RenewTime != nil && now.Sub(owner.RenewTime.Time).Abs() < claimExpiry:
 		return "it said so at " + owner.RenewTime.UTC().Format(time.RFC3339), true
 	}
 	return "", false
@@ -67,7 +68,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 			"the Windows nodes belong to the operator in namespace %s (%s), so the one in %s does nothing",
 			owner.Namespace, why, namespace)
 	}
-	if owner.Namespace == namespace && owner.RenewTime != nil && now.Sub(owner.RenewTime.Time) < claimPeriod/2 {
+	if owner.Namespace == namespace && owner.RenewTime != nil && now.Sub(owner.RenewTime.Time).Abs() < claimPeriod/2 {
 		return nil
 	}
 	before := config.DeepCopy()

@@ -45,6 +45,8 @@ func TestA63_TheNodesOfAClusterAreOneOperators(t *testing.T) {
 		"our own from before":                    {objects: []client.Object{ownedBy("here", long, 3)}},
 		"another is at work":                     {[]client.Object{ownedBy("there", now.Add(-7*time.Minute), 0)}, "it said so at 2026-01-01T11:53:00Z"},
 		"another is away, with hosts":            {[]client.Object{ownedBy("there", long, 3)}, "it has 3 hosts"},
+		"another's clock is a little ahead":      {[]client.Object{ownedBy("there", now.Add(time.Minute), 0)}, "it said so at"},
+		"another's clock once was far ahead":     {objects: []client.Object{ownedBy("there", now.Add(24*time.Hour), 0)}},
 		"another ended long ago and has no host": {objects: []client.Object{ownedBy("there", long, 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +93,8 @@ func TestA63_AClaimIsRenewedAndNotWrittenMoreOftenThanNeeded(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	c := claimClient(t, ownedBy("here", start, 3))
-	for _, step := range []struct{ after, want time.Duration }{{time.Minute, 0}, {claimPeriod, claimPeriod}} {
+	for _, step := range []struct{ after, want time.Duration }{{time.Minute, 0}, {claimPeriod, claimPeriod},
+		{-time.Hour, -time.Hour}} { // a clock that was ahead is set right
 		if err := Claim(t.Context(), c, "here", func() time.Time { return start.Add(step.after) }); err != nil {
 			t.Fatal(err)
 		}
