@@ -316,6 +316,67 @@ func TestANoByTheCacheSparesTheAPIServer(t *testing.T) {
 	}
 }
 
+// A place may become free before the cache shows it, or between a no and the note of who waits.
+func TestAPlaceThatBecomesFreeWhileNobodyWaitsYetIsToldToTheNext(t *testing.T) {
+	t.Parallel()
+	for name, freed := range map[string]struct{ before, meanwhile int }{"before": {1, 0}, "meanwhile": {0, 1},
+		"both": {1, 1}, "neither": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := slices.Concat(serving("a"), serving("b"), serving("c"), serving("d"))
+			live := newPlane(t, objects...)
+			objects[0].(*corev1.Node).Status.Conditions = nil
+			gate := newGate(t, newPlane(t, objects...), live, live, nil)
+			for range freed.before {
+				gate.Freed()
+			}
+			var called []string
+			for _, who := range []string{"b", "c", "d"} {
+				question := disturb(who)
+				question.Wake = func() { called = append(called, who) }
+				decide, once := question.Decide, sync.Once{}
+				question.Decide = func(look rollout.Look) bool {
+					if who == "b" {
+						once.Do(func() {
+							for range freed.meanwhile {
+								gate.Freed()
+							}
+						})
+					}
+					return decide(look)
+				}
+				if granted, err := gate.Ask(t.Context(), question); granted || err != nil {
+					t.Fatalf("%s: %v, %v", who, granted, err)
+				}
+			}
+			if want := []string{"b", "c"}[:freed.before+freed.meanwhile]; !slices.Equal(called, want) {
+				t.Errorf("%v were called, want %v", called, want)
+			}
+		})
+	}
+}
+
+// A place that was free long ago is told to nobody.
+func TestAPlaceThatWasFreeLongAgoCallsNobody(t *testing.T) {
+	t.Parallel()
+	objects := slices.Concat(serving("a"), serving("b"))
+	live := newPlane(t, objects...)
+	objects[0].(*corev1.Node).Status.Conditions = nil
+	now := time.Now()
+	gate, err := rollout.New(rollout.Options{Cached: newPlane(t, objects...), Live: live, Writer: live,
+		Namespace: namespace, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.Freed()
+	now = now.Add(time.Minute)
+	question := disturb("b")
+	question.Wake = func() { t.Error("it was called") }
+	if granted, err := gate.Ask(t.Context(), question); granted || err != nil {
+		t.Errorf("%v, %v", granted, err)
+	}
+}
+
 // noSets can't be read.
 type noSets struct{}
 

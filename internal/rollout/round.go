@@ -167,14 +167,27 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// wait notes who waits, and wants to be called.
+// wait notes who waits, and wants to be called: at once, if a place became free just before, which the
+// look by which it got its no may not show.
 func (g *Gate) wait(q Question) {
 	if q.Wake == nil {
 		return
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiters[q.Name] = &waiter{order: q.Order, name: q.Name, node: q.Node, wake: q.Wake, asked: g.Now()}
+	w := &waiter{order: q.Order, name: q.Name, node: q.Node, wake: q.Wake, asked: g.Now()}
+	g.waiters[q.Name] = w
+	if g.Now().Sub(g.freed) > callTimeout {
+		g.unheard = 0
+	}
+	isFreed := g.unheard > 0
+	if isFreed {
+		g.unheard--
+		w.called = g.Now()
+	}
+	g.mu.Unlock()
+	if isFreed {
+		q.Wake()
+	}
 }
 
 // Leave says that who asked by a name waits no more. A repeated call finds nothing to do.
@@ -200,10 +213,17 @@ func (g *Gate) Waiting() int {
 }
 
 // Freed says that a place in the budget may be free: the first of those who wait and were not
-// called yet is.
+// called yet is, or the next who has to wait.
 func (g *Gate) Freed() {
+	g.mu.Lock()
+	g.unheard++
+	g.freed = g.Now()
+	g.mu.Unlock()
 	for _, w := range g.others(nil) {
 		if g.call(w) {
+			g.mu.Lock()
+			g.unheard = max(g.unheard-1, 0) // who came meanwhile may have heard of it, too
+			g.mu.Unlock()
 			return
 		}
 	}
