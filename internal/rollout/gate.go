@@ -73,9 +73,9 @@ type Gate struct {
 	// queue are questions that no round has taken yet; waiters, by name, those who have to wait.
 	queue   []*asked
 	waiters map[string]*waiter
-	// unheard counts places that became free, the last one at freed, while nobody was there to be called.
-	unheard int
-	freed   time.Time
+	// freed is when a place became free of which nobody was told and nobody has looked since; zero if there
+	// is none.
+	freed time.Time
 }
 
 // New checks that everything is there.

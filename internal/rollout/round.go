@@ -114,6 +114,9 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 
 // present reads the list of places and then the fleet. Of what the list has it leaves what counts.
 func (g *Gate) present(ctx context.Context) (ledger, Look, error) {
+	g.mu.Lock()
+	g.freed = time.Time{} // the look shows it
+	g.mu.Unlock()
 	list, err := g.read(ctx)
 	if err != nil {
 		return ledger{}, Look{}, err
@@ -176,13 +179,9 @@ func (g *Gate) wait(q Question) {
 	g.mu.Lock()
 	w := &waiter{order: q.Order, name: q.Name, node: q.Node, wake: q.Wake, asked: g.Now()}
 	g.waiters[q.Name] = w
-	if g.Now().Sub(g.freed) > callTimeout {
-		g.unheard = 0
-	}
-	isFreed := g.unheard > 0
+	isFreed := g.Now().Sub(g.freed) < callTimeout
 	if isFreed {
-		g.unheard--
-		w.called = g.Now()
+		w.called, g.freed = g.Now(), time.Time{}
 	}
 	g.mu.Unlock()
 	if isFreed {
@@ -216,14 +215,10 @@ func (g *Gate) Waiting() int {
 // called yet is, or the next who has to wait.
 func (g *Gate) Freed() {
 	g.mu.Lock()
-	g.unheard++
 	g.freed = g.Now()
 	g.mu.Unlock()
 	for _, w := range g.others(nil) {
 		if g.call(w) {
-			g.mu.Lock()
-			g.unheard = max(g.unheard-1, 0) // who came meanwhile may have heard of it, too
-			g.mu.Unlock()
 			return
 		}
 	}
@@ -235,7 +230,7 @@ func (g *Gate) call(w waiter) bool {
 	known := g.waiters[w.name]
 	first := known != nil && known.called.IsZero()
 	if first {
-		known.called = g.Now()
+		known.called, g.freed = g.Now(), time.Time{} // it looks for itself
 	}
 	g.mu.Unlock()
 	if first {
