@@ -1,5 +1,5 @@
-// Package docs answers what the documents say, for programs that go by them. The acceptance list is run
-// row by row from its page; nothing else reads documents.
+// Package docs answers what the documents say, for programs that go by them. The acceptance list
+// and the first run are tried row by row from their pages; nothing else reads documents.
 package docs
 
 import _ "embed"
@@ -8,3 +8,8 @@ import _ "embed"
 //
 //go:embed acceptance.md
 var Acceptance string
+
+// FirstRun is the page of the first run on real Windows.
+//
+//go:embed first-run.md
+var FirstRun string

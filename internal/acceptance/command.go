@@ -1,10 +1,10 @@
 package acceptance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -86,6 +87,9 @@ Exit codes: 0 nothing failed, 1 it could not begin: no cluster, no operator, a r
   # Also what others notice, with results in a directory
   wmco-e2e --host 10.0.0.7=username=Administrator --disrupt=entries,rollout,settings --results out
 
+  # What could not be tried without Windows, with an archive of evidence
+  wmco-e2e --first-hour --host 10.0.0.7=username=Administrator
+
   # A cluster without load balancer
   wmco-e2e --lacks loadbalancer="no load balancer in this lab"
 
@@ -110,6 +114,11 @@ Exit codes: 0 nothing failed, 1 it could not begin: no cluster, no operator, a r
 		"agnhost, which rows with containers run, such as a copy in a registry of yours")
 	flags.BoolVar(&c.options.NeverRun, "never-run", false,
 		"try rows, too, that were written and have never been run")
+	flags.BoolVar(&c.options.FirstHour, "first-hour", false,
+		"try the page of the first run on real Windows, too, and rows that have never been run, on the hosts given; "+
+			"what was found is put into an archive beside the results, without secrets")
+	flags.StringVar(&c.options.HostImage, "host-image", DefaultHostImage,
+		"base image of HostProcess containers, in which --first-hour looks into hosts")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "only remove what earlier runs left")
 	flags.BoolVar(&c.listRows, "list", false, "only list the rows, and what a run can show of each")
 	flags.DurationVar(&c.options.JoinTimeout, "join-timeout", 45*time.Minute,
@@ -157,11 +166,15 @@ func (c *command) run(ctx context.Context) error {
 	if c.cleanup {
 		return c.clean(ctx)
 	}
-	report, err := Run(ctx, c.options)
+	evidence, err := c.evidence()
 	if err != nil {
 		return err
 	}
-	if err = c.write(report); err != nil {
+	report, err := Run(ctx, c.options)
+	if err == nil {
+		err = c.write(report)
+	}
+	if err = errors.Join(err, c.attach(evidence, report)); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(c.Out, "%s: %s\n", report.Summary(), filepath.Join(c.results, "index.html"))
@@ -196,7 +209,8 @@ func (c *command) complete() error {
 		}
 		c.options.Lacks[Need(name)] = why
 	}
-	rows, err := Rows()
+	c.options.NeverRun = c.options.NeverRun || c.options.FirstHour
+	rows, err := c.options.rows()
 	if err != nil {
 		return err
 	}
@@ -214,7 +228,7 @@ func (c *command) complete() error {
 
 // list shows the rows.
 func (c *command) list() error {
-	rows, err := Rows()
+	rows, err := c.options.rows()
 	if err != nil {
 		return err
 	}
@@ -249,12 +263,62 @@ func (c *command) clean(ctx context.Context) error {
 	return err
 }
 
-// write writes the results.
-func (c *command) write(report Report) error {
+// evidence opens the archive of a first hour; it is nil otherwise.
+func (c *command) evidence() (*kubectlwindows.Evidence, error) {
+	if !c.options.FirstHour {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err := c.makeResults(); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(c.results, "first-hour-"+time.Now().UTC().Format("20060102-150405")+".tar.gz")
+	evidence, err := kubectlwindows.NewEvidence(c.flags, c.options.Namespace, name, c.ErrOut)
+	if err == nil {
+		c.options.Evidence = evidence
+		_, _ = fmt.Fprintf(c.ErrOut, "collecting evidence in %s\n", name)
+	}
+	return evidence, err
+}
+
+// attach ends the archive with the results in it.
+func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error {
+	switch {
+	case evidence == nil:
+		return nil
+	case len(report.Results) == 0: // it could not begin
+		_, _ = evidence.Close()
+		return os.Remove(evidence.Name())
+	}
+	for name, write := range report.files() {
+		var text bytes.Buffer
+		if err := write(&text); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+		evidence.Add("results/"+name, text.Bytes())
+	}
+	missing, err := evidence.Close()
+	if err == nil {
+		_, _ = fmt.Fprintf(c.Out, "evidence: %s; look through it before you give it away\n", evidence.Name())
+	}
+	if missing > 0 {
+		_, _ = fmt.Fprintf(c.ErrOut, "%d parts of the evidence are missing: its index.html says which, and why\n", missing)
+	}
+	return err
+}
+
+func (c *command) makeResults() error {
 	if err := os.MkdirAll(c.results, 0o755); err != nil { //nolint:gosec // for continuous integration to read
 		return fmt.Errorf("making the directory of results: %w", err)
 	}
-	for name, write := range map[string]func(to io.Writer) error{"junit.xml": report.JUnit, "index.html": report.HTML} {
+	return nil
+}
+
+// write writes the results.
+func (c *command) write(report Report) error {
+	if err := c.makeResults(); err != nil {
+		return err
+	}
+	for name, write := range report.files() {
 		file, err := os.Create(filepath.Join(c.results, name))
 		if err != nil {
 			return fmt.Errorf("writing results: %w", err)

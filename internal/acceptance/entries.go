@@ -14,9 +14,9 @@ import (
 // entriesOfTrouble are the rows about entries that are wrong.
 func entriesOfTrouble() map[string]trial {
 	return map[string]trial{
-		"A08": {stage: stageDisrupt, unrun: true, disrupts: []Disruption{DisruptEntries}, try: (*run).unreachableHosts,
+		"A08": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: (*run).unreachableHosts,
 			shows: "an address where nothing answers, and a name that does not resolve"},
-		"A10": {stage: stageDisrupt, unrun: true, disrupts: []Disruption{DisruptEntries}, try: (*run).malformedEntries,
+		"A10": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: (*run).malformedEntries,
 			shows: "entries without =, without a user, and with a key that is no address"},
 	}
 }

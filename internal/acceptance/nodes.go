@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -19,14 +20,14 @@ import (
 // nodesOfOurs are rows about nodes that are there.
 func nodesOfOurs() map[string]trial {
 	return map[string]trial{
-		"A03": {stage: stageLook, unrun: true, try: (*run).machinesAreNodes, readiness: []string{extendWorker},
+		"A03": {stage: stageLook, try: (*run).machinesAreNodes, readiness: []string{extendWorker},
 			shows: "that Machines which are there are Ready nodes"},
-		"A15": {stage: stageDisrupt, unrun: true, try: (*run).versionComesBack,
+		"A15": {stage: stageDisrupt, try: (*run).versionComesBack,
 			shows: "that a version that is removed comes back"},
-		"A30": {stage: stageDisrupt, unrun: true, try: (*run).reboots,
+		"A30": {stage: stageDisrupt, try: (*run).reboots,
 			shows: "a reboot on request by annotation, of a host of its own"},
-		"A40": {stage: stageNodes, unrun: true, try: (*run).initialisedOnAzure},
-		"A61": {stage: stageNodes, unrun: true, try: (*run).kubeletFits,
+		"A40": {stage: stageNodes, try: (*run).initialisedOnAzure},
+		"A61": {stage: stageNodes, try: (*run).kubeletFits,
 			shows: "the minor version that the API server has"},
 	}
 }
@@ -110,18 +111,23 @@ func (r *run) versionComesBack(ctx context.Context) error {
 
 // daemonPods are the pods of DaemonSets on a node, with their UIDs.
 func (r *run) daemonPods(ctx context.Context, name string) (map[string]string, error) {
-	list, err := r.clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
-		metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
-	if err != nil {
-		return nil, err
-	}
+	all, err := podsOn(ctx, r.clients, name)
 	pods := map[string]string{}
-	for _, pod := range list.Items {
+	for _, pod := range all {
 		if owner := metav1.GetControllerOf(&pod); owner != nil && owner.Kind == "DaemonSet" {
 			pods[pod.Namespace+"/"+pod.Name] = string(pod.UID)
 		}
 	}
-	return pods, nil
+	return pods, err
+}
+
+func podsOn(ctx context.Context, clients kubernetes.Interface, node string) ([]corev1.Pod, error) {
+	list, err := clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
 }
 
 // reboots is A30.
@@ -180,9 +186,7 @@ func (r *run) initialisedOnAzure(ctx context.Context) error {
 			continue
 		}
 		tried++
-		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
-		}) || n.Labels[corev1.LabelTopologyZone] == "" || len(n.Status.Addresses) == 0 {
+		if uninitialised(&n) || n.Labels[corev1.LabelTopologyZone] == "" || len(n.Status.Addresses) == 0 {
 			problems = append(problems, fmt.Errorf("node %s is not initialised: taints %v, addresses %v, zone %q",
 				n.Name, n.Spec.Taints, n.Status.Addresses, n.Labels[corev1.LabelTopologyZone]))
 		}
@@ -191,6 +195,13 @@ func (r *run) initialisedOnAzure(ctx context.Context) error {
 		return cannot("no node is on Azure")
 	}
 	return errors.Join(problems...)
+}
+
+// uninitialised says whether a node still waits for its cloud.
+func uninitialised(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
+	})
 }
 
 // kubeletFits is A61: a kubelet may not be newer than the API server.

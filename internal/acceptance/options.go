@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -72,6 +73,23 @@ func ParseHost(text string) (Host, error) {
 	return Host{Address: address, Settings: settings}, nil
 }
 
+// Evidence is what a first hour leaves for people who were not there.
+type Evidence interface {
+	// Add keeps a text under a name with slashes.
+	Add(name string, text []byte)
+	// Collect keeps what objects and nodes say now.
+	Collect(ctx context.Context)
+}
+
+// none keeps nothing.
+type none struct{}
+
+// Add does nothing.
+func (none) Add(string, []byte) {}
+
+// Collect does nothing.
+func (none) Collect(context.Context) {}
+
 // Options of a run.
 type Options struct {
 	// Config is how the API server is reached. Required.
@@ -86,6 +104,12 @@ type Options struct {
 	Lacks map[Need]string
 	// Image is what rows with containers run; DefaultImage if empty.
 	Image string
+	// FirstHour tries the lines of docs/first-run.md, too.
+	FirstHour bool
+	// Evidence receives what is found there. Nil discards.
+	Evidence Evidence
+	// HostImage is what looks into hosts in the first hour; DefaultHostImage if empty.
+	HostImage string
 	// NeverRun tries rows, too, that were written and have never been run.
 	NeverRun bool
 	// Only are the rows to try; all if empty.
@@ -106,6 +130,10 @@ type Options struct {
 func (o Options) defaulted() Options {
 	o.Namespace = cmp.Or(o.Namespace, contract.OperatorNamespace)
 	o.Image = cmp.Or(o.Image, DefaultImage)
+	o.HostImage = cmp.Or(o.HostImage, DefaultHostImage)
+	if o.Evidence == nil {
+		o.Evidence = none{}
+	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
@@ -115,6 +143,16 @@ func (o Options) defaulted() Options {
 	o.Pace = cmp.Or(o.Pace, 2*time.Second)
 	o.Alive = cmp.Or(o.Alive, time.Minute)
 	return o
+}
+
+// rows are those of the acceptance list, and of the first hour if that is asked for.
+func (o Options) rows() ([]Row, error) {
+	rows, err := Rows()
+	if err != nil || !o.FirstHour {
+		return rows, err
+	}
+	more, err := firstHour()
+	return append(rows, more...), err
 }
 
 // wants reports whether a row is to be tried.

@@ -21,11 +21,11 @@ import (
 // rights are the rows about who may what.
 func rights() map[string]trial {
 	return map[string]trial{
-		"A34": {stage: stageNodes, unrun: true, try: (*run).daemonIsKeptToItsNode,
+		"A34": {stage: stageNodes, try: (*run).daemonIsKeptToItsNode,
 			shows: "what a daemon may, by impersonation and as dry runs"},
-		"A35": {stage: stageLeave, unrun: true, try: (*run).noSecretIsToldByObjects,
+		"A35": {stage: stageLeave, try: (*run).noSecretIsToldByObjects,
 			shows: "that no private key is in statuses, annotations and events"},
-		"A36": {stage: stageLook, unrun: true, try: (*run).operatorIsConfined,
+		"A36": {stage: stageLook, try: (*run).operatorIsConfined,
 			shows: "that the operator's pod is non-root with a read-only root file system"},
 	}
 }

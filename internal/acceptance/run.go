@@ -33,6 +33,8 @@ type run struct {
 	unsafe string
 	// shown are the rows that were shown so far.
 	shown map[string]bool
+	// hostless says why no HostProcess pod starts on hosts. Empty as long as none failed to.
+	hostless string
 	// notes are what the row that is being tried found.
 	notes []string
 	mu    sync.Mutex
@@ -88,7 +90,7 @@ func newRun(options Options) (*run, error) {
 // Run tries all rows. Its error says why none could be tried; what is wrong with rows is in the
 // report.
 func Run(ctx context.Context, options Options) (report Report, err error) {
-	rows, err := Rows()
+	rows, err := options.rows()
 	if err != nil {
 		return report, err
 	}
@@ -136,7 +138,12 @@ func Cleanup(ctx context.Context, options Options) ([]string, error) {
 // try tries rows in the order of their stages, and gives results in the order of the page.
 func (r *run) try(ctx context.Context, rows []Row) []Result {
 	results := map[string]Result{}
+	collected := false
 	for _, row := range inOrder(rows) {
+		if row.stage == stageLeave && !collected {
+			r.Evidence.Collect(ctx) // as long as the hosts are nodes
+			collected = true
+		}
 		result := Result{Row: row}
 		began := time.Now()
 		r.notes = nil

@@ -30,11 +30,11 @@ import (
 func settings() map[string]trial {
 	allowed := []Disruption{DisruptSettings}
 	return map[string]trial{
-		"A22": {stage: stageDisrupt, unrun: true, disrupts: allowed, try: (*run).mirrorReaches,
+		"A22": {stage: stageDisrupt, disrupts: allowed, try: (*run).mirrorReaches,
 			shows: "that nodes report a mirror as applied, and then its removal"},
-		"A25": {stage: stageDisrupt, unrun: true, disrupts: allowed, try: (*run).trustReaches,
+		"A25": {stage: stageDisrupt, disrupts: allowed, try: (*run).trustReaches,
 			shows: "that nodes report a CA certificate as applied, and then its removal"},
-		"A62": {stage: stageLeave, unrun: true, try: (*run).settingsWithoutOpenShift, shows: "mirrors and trust"},
+		"A62": {stage: stageLeave, try: (*run).settingsWithoutOpenShift, shows: "mirrors and trust"},
 	}
 }
 

@@ -3,6 +3,7 @@ package acceptance
 import (
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -161,20 +162,22 @@ func TestA76_ASettingOfTheUsersIsNotReplaced(t *testing.T) {
 
 func TestA76_ARunThatIsAtWorkIsNotCleanedUpBehindItsBack(t *testing.T) {
 	t.Parallel()
-	r := at(t, "one")
-	r.Alive = time.Second
-	stop, err := r.begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := later(r)
-	if _, err = two.sweep(t.Context(), false); err == nil {
-		t.Error("what a living run made was removed")
-	}
-	stop()
-	if _, err = two.sweep(t.Context(), false); err != nil {
-		t.Errorf("a run that ended is in the way: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := at(t, "one")
+		r.Alive, r.Pace = time.Minute, time.Second
+		stop, err := r.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := later(r)
+		if _, err = two.sweep(t.Context(), false); err == nil {
+			t.Error("what a living run made was removed")
+		}
+		stop()
+		if _, err = two.sweep(t.Context(), false); err != nil {
+			t.Errorf("a run that ended is in the way: %v", err)
+		}
+	})
 }
 
 func TestTheManifestsOfRowsAreRead(t *testing.T) {

@@ -38,9 +38,9 @@ func workloads() map[string]trial {
 	return map[string]trial{
 		"A39": {stage: stageNodes, needs: []Need{NeedContainers, NeedScheduler}, unrun: true, try: (*run).workloadsWork,
 			readiness: []string{coreNetwork, coreStorage, coreConcurrent, extendNetwork}},
-		"A72": {stage: stageNodes, unrun: true, needs: []Need{NeedScheduler}, try: (*run).podsArePlaced,
+		"A72": {stage: stageNodes, needs: []Need{NeedScheduler}, try: (*run).podsArePlaced,
 			readiness: []string{coreScheduling}},
-		"A73": {stage: stageNodes, unrun: true, try: (*run).guardCompletesPods, readiness: []string{coreScheduling}},
+		"A73": {stage: stageNodes, try: (*run).guardCompletesPods, readiness: []string{coreScheduling}},
 	}
 }
 

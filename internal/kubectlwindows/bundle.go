@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +35,10 @@ const (
 	maxListed = 5000
 	// tailLines is how many lines are read of a container's log: more than --log-bytes have.
 	tailLines = 20_000
+
+	defaultLogBytes = 1 << 20
+	defaultLimit    = 512 << 20
+	defaultTimeout  = 10 * time.Minute
 )
 
 // bundleOptions bound a bundle.
@@ -72,9 +75,9 @@ Ctrl-C ends collecting; the archive has what was collected by then.`,
 	}
 	command.Flags().StringVar(&o.file, "file", "", "archive to make; by default it has the time in its name")
 	command.Flags().StringSliceVar(&o.nodes, "nodes", nil, "nodes whose logs are collected; all by default")
-	command.Flags().Int64Var(&o.logBytes, "log-bytes", 1<<20, "how much of the end of each log is collected")
-	command.Flags().Int64Var(&o.limit, "max-bytes", 512<<20, "how much is collected altogether, before compression")
-	command.Flags().DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long it may take")
+	command.Flags().Int64Var(&o.logBytes, "log-bytes", defaultLogBytes, "how much of the end of each log is collected")
+	command.Flags().Int64Var(&o.limit, "max-bytes", defaultLimit, "how much is collected altogether, before compression")
+	command.Flags().DurationVar(&o.timeout, "timeout", defaultTimeout, "how long it may take")
 	return command
 }
 
@@ -91,29 +94,19 @@ func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
+	e, err := p.evidence(r, o)
 	if err != nil {
-		return fmt.Errorf("creating the archive: %w", err)
+		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	a := newArchive(file, o.limit, newRedactor(r.credentials...), p.now())
-	collector := collector{reader: r, bundleOptions: o, archive: a, progress: p.ErrOut, snapshot: snapshot}
-	status := collector.summary()
-	collector.objects(limited)
-	collector.operatorLogs(limited)
-	collector.nodeLogs(limited)
-	for _, problem := range snapshot.Unread {
-		a.lack("summary", errors.New(problem))
-	}
-	a.lack("collecting ended early", limited.Err())
-	if err = errors.Join(a.close(status), file.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", o.file, err)
+	e.fill(ctx, snapshot)
+	missing, err := e.Close()
+	if err != nil {
+		return err
 	}
 	if _, err = fmt.Fprintln(p.Out, o.file); err != nil {
 		return err
 	}
-	if missing := len(a.problems); missing > 0 {
+	if missing > 0 {
 		_, _ = fmt.Fprintf(p.ErrOut, "%d parts are missing: index.html says which, and why\n", missing)
 	}
 	if ctx.Err() != nil {

@@ -49,8 +49,9 @@ type csv struct {
 					Rules              []rbacv1.PolicyRule
 				}
 				Deployments []struct {
-					Name string
-					Spec appsv1.DeploymentSpec
+					Name  string
+					Label map[string]string
+					Spec  appsv1.DeploymentSpec
 				}
 			}
 		}
@@ -60,9 +61,9 @@ type csv struct {
 // InstallBundle installs a bundle by OLM's rules for registry+v1, as a Subscription in an OperatorGroup of
 // one namespace does: the suggested namespace; the objects beside the ClusterServiceVersion, those with
 // a namespace moved into this one, those of other kinds refused; the rights in the
-// ClusterServiceVersion for its ServiceAccounts, and the OperatorCondition. Rights of the
+// ClusterServiceVersion for its ServiceAccounts, its Deployment, and the OperatorCondition. Rights of the
 // ClusterServiceVersion that this one replaces go. Nothing else is applied. It returns the name of the
-// ClusterServiceVersion and the container that OLM would run.
+// ClusterServiceVersion and the container that the Deployment runs.
 func InstallBundle(ctx context.Context, config *rest.Config, dir string) (name string, _ corev1.Container, err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -86,11 +87,11 @@ func InstallBundle(ctx context.Context, config *rest.Config, dir string) (name s
 		return "", corev1.Container{}, fmt.Errorf("reading the suggested namespace: %w", err)
 	}
 	objects = append([]*unstructured.Unstructured{namespace}, objects...)
-	granted, err := version.grants(namespace.GetName())
+	installed, err := version.installs(namespace.GetName())
 	if err != nil {
 		return "", corev1.Container{}, err
 	}
-	for _, object := range append(objects, granted...) {
+	for _, object := range append(objects, installed...) {
 		if bundled()[object.GetKind()] {
 			object.SetNamespace(namespace.GetName())
 		}
@@ -160,8 +161,9 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 	return version, objects, nil
 }
 
-// grants are the rights that a ClusterServiceVersion asks for, and the ServiceAccounts that get them.
-func (v csv) grants(namespace string) ([]*unstructured.Unstructured, error) {
+// installs are the rights that a ClusterServiceVersion asks for, the ServiceAccounts that get them, and
+// its Deployments, whose pods no kubelet starts here.
+func (v csv) installs(namespace string) ([]*unstructured.Unstructured, error) {
 	labels := map[string]string{ownerLabel: v.Metadata.Name}
 	var typed []runtime.Object
 	for i, p := range v.Spec.Install.Spec.Permissions {
@@ -179,6 +181,11 @@ func (v csv) grants(namespace string) ([]*unstructured.Unstructured, error) {
 			&rbacv1.ClusterRoleBinding{TypeMeta: kind("ClusterRoleBinding"), ObjectMeta: meta,
 				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 				Subjects: subjects(namespace, p.ServiceAccountName)})
+	}
+	for _, d := range v.Spec.Install.Spec.Deployments {
+		typed = append(typed, &appsv1.Deployment{
+			TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name, Labels: d.Label}, Spec: d.Spec})
 	}
 	all := make([]*unstructured.Unstructured, len(typed))
 	for i, object := range typed {

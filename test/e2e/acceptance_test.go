@@ -1,10 +1,14 @@
 package e2e_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -63,6 +67,18 @@ func verdicts(t *testing.T, report acceptance.Report, shown ...string) {
 	}
 }
 
+// lists runs only these rows of the list, on the nodes that are there, and wants them all shown.
+func (s *stage) lists(t *testing.T, rows ...string) {
+	t.Helper()
+	run := s.acceptance()
+	run.Only = rows
+	report, err := acceptance.Run(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts(t, report, rows...)
+}
+
 // program is wmco-e2e, as a user runs it.
 func (s *stage) program(t *testing.T, args ...string) (c *exec.Cmd, output *bytes.Buffer) {
 	t.Helper()
@@ -95,8 +111,8 @@ func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 	s.join(t, hosts[0]) // the user's
 	users, before := s.listedNow(t), s.node(t, hosts[0])
 	dir := t.TempDir()
-	program, output := s.program(t, hostFlag(hosts[1]), "--results", dir, "--lacks=containers="+noContainer+
-		",scheduler=there is none")
+	program, output := s.program(t, hostFlag(hosts[1]), "--first-hour", "--results", dir,
+		"--lacks=containers="+noContainer+",scheduler=there is none")
 	if err := program.Run(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -109,16 +125,54 @@ func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 		t.Errorf("the user's node was touched: %+v", after.Spec)
 	}
 	shown := junitRows(t, filepath.Join(dir, "junit.xml"))
-	for _, row := range []string{"A02", "A04", "A05", "A07", "A12", "A32", "A76"} {
+	for _, row := range []string{"A02", "A04", "A05", "A07", "A12", "A32", "A76", "H05"} {
 		if why, ok := shown[row]; !ok || why != "" {
 			t.Errorf("%s: %q; %s", row, why, output)
 		}
 	}
-	if shown["A39"] != noContainer {
-		t.Errorf("A39: %q", shown["A39"])
+	if shown["A39"] != noContainer || shown["H08"] != noContainer || !strings.HasPrefix(shown["H07"], "by hand") {
+		t.Errorf("A39: %q, H08: %q, H07: %q", shown["A39"], shown["H08"], shown["H07"])
+	}
+	evidence := evidenceIn(t, dir)
+	for _, part := range []string{"bundle/index.html", "bundle/status.txt", "bundle/objects/windowsinstances.yaml",
+		"bundle/results/junit.xml", "bundle/results/index.html"} {
+		if len(evidence[part]) == 0 {
+			t.Errorf("the evidence has no %s", part)
+		}
+	}
+	if text := evidence["bundle/status.txt"]; !strings.Contains(text, hosts[1].Name) {
+		t.Errorf("the evidence was collected when the host was no node: %s", text)
 	}
 	if page, err := os.ReadFile(filepath.Join(dir, "index.html")); err != nil || !bytes.Contains(page, []byte("A02")) {
 		t.Errorf("the page: %v: %s", err, page)
+	}
+}
+
+// evidenceIn are the files of the archive of a first hour.
+func evidenceIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	archives, err := filepath.Glob(filepath.Join(dir, "first-hour-*.tar.gz"))
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("archives: %v, %v", archives, err)
+	}
+	file, err := os.Open(archives[0])
+	must(t, err)
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the archive has mode %v: %v", info.Mode(), err)
+	}
+	unzipped, err := gzip.NewReader(file)
+	must(t, err)
+	files := map[string]string{}
+	for r := tar.NewReader(unzipped); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		must(t, err)
+		text, err := io.ReadAll(r)
+		must(t, err)
+		files[header.Name] = string(text)
 	}
 }
 
@@ -211,12 +265,14 @@ func TestA76_AHostThatTheUserListedIsNotTaken(t *testing.T) {
 
 func TestA76_TheListRunsOnAPlainCluster(t *testing.T) {
 	o := options(2)
-	o.Kubernetes, o.Namespace = true, "windows"
+	o.Kubernetes, o.Namespace, o.Scheduler = true, "windows", true
 	o.Settings.Network.Type = v1alpha1.NetworkExternal
 	s := own(t, o)
+	s.linux(t)
 	hosts := s.hosts(t, 2)
 	run := s.acceptance(hosts...)
 	run.Namespace = o.Namespace
+	delete(run.Lacks, acceptance.NeedScheduler)
 	for _, d := range acceptance.Disruptions() {
 		run.Disrupt = append(run.Disrupt, acceptance.Disruption(d[0]))
 	}
@@ -225,7 +281,8 @@ func TestA76_TheListRunsOnAPlainCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts(t, report, "A02", "A04", "A05", "A07", "A12", "A20", "A32", "A60", "A63", "A76")
+	verdicts(t, report, "A02", "A04", "A05", "A07", "A08", "A10", "A12", "A15", "A20", "A22", "A25", "A30", "A32",
+		"A34", "A35", "A60", "A61", "A62", "A63", "A72", "A76")
 	if after := s.config(t); !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		t.Errorf("the settings are %+v, and were %+v", after.Spec, before.Spec)
 	}

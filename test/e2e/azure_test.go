@@ -35,6 +35,7 @@ func TestA40_OnAzureNodesAreInitialisedByTheirHosts(t *testing.T) {
 	if first.Spec.ProviderID != *m.Spec.ProviderID {
 		t.Errorf("the node's provider ID is %s, the machine's %s", first.Spec.ProviderID, *m.Spec.ProviderID)
 	}
+	s.lists(t, "A03", "A40")
 
 	t.Log("a Node that is made anew is initialised, too: the tokens of the one before ended with it")
 	if err := s.Client.Delete(t.Context(), first); err != nil {

@@ -48,6 +48,7 @@ func TestA66_HostsJoinAndLeaveUnderTheRightsThatOLMLeaves(t *testing.T) {
 	s.join(t, hosts...)
 	s.guarded(t)
 
+	t.Run("the list of acceptance", func(t *testing.T) { s.lists(t, "A36", "A73") })
 	t.Run("day 2", func(t *testing.T) {
 		old := s.revisions(t, hosts)
 		spec := *o.Settings

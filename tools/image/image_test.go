@@ -381,6 +381,30 @@ func digest(t *testing.T, of v1.Layer) v1.Hash {
 	return d
 }
 
+// A registry that refuses says only that; what to do about it depends on whether anybody is logged in.
+func TestARegistryThatRefusesSaysWhoMayPush(t *testing.T) {
+	s := newSource(t)
+	out := filepath.Join(t.TempDir(), "image")
+	s.build(t, out, nil)
+	for status, want := range map[int]string{
+		http.StatusUnauthorized:        "log in to",
+		http.StatusForbidden:           "may not push to team/wmco",
+		http.StatusInsufficientStorage: "",
+	} {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v2/" {
+				w.WriteHeader(status)
+			}
+		}))
+		defer server.Close()
+		err := push(t.Context(), io.Discard, out, strings.TrimPrefix(server.URL, "https://")+"/team/wmco", "v1",
+			remote.WithTransport(server.Client().Transport))
+		if err == nil || !strings.Contains(err.Error(), want) || (want == "") != !strings.Contains(err.Error(), "log") {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
 func TestAPushThatBreaksOffIsSimplyRunAgain(t *testing.T) {
 	s := newSource(t)
 	out := filepath.Join(t.TempDir(), "image")

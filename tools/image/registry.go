@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
@@ -53,19 +55,36 @@ func push(ctx context.Context, out io.Writer, directory, repository, tag string,
 		}
 		_, _ = fmt.Fprintf(out, "pushing %s\n", to)
 		if err := pushOne(all, image, to, options); err != nil {
-			return fmt.Errorf("pushing %s: %w", to, err)
+			return withFix(fmt.Errorf("pushing %s: %w", to, err), to.Context())
 		}
 		for _, referrer := range manifest.Manifests {
 			if referrer.Annotations[subjectAnnotation] != image.Digest.String() {
 				continue
 			}
 			if err := pushReferrer(all, referrer, image, to, options); err != nil {
-				return fmt.Errorf("pushing what is attached to %s: %w", to, err)
+				return withFix(fmt.Errorf("pushing what is attached to %s: %w", to, err), to.Context())
 			}
 		}
 		_, _ = fmt.Fprintf(out, "pushed  %s@%s\n", to.Context(), image.Digest)
 	}
 	return nil
+}
+
+// withFix says what to do about a registry that refuses. Other errors it leaves as they are.
+func withFix(err error, repository name.Repository) error {
+	refused := (*transport.Error)(nil)
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.StatusCode {
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w: log in to %s, by `docker login` or `podman login`, whose file is read "+
+			"(REGISTRY_AUTH_FILE names another)", err, repository.RegistryStr())
+	case http.StatusForbidden:
+		return fmt.Errorf("%w: the account that is logged in to %s may not push to %s; its owner grants that, or "+
+			"make the repository first", err, repository.RegistryStr(), repository.RepositoryStr())
+	}
+	return err
 }
 
 func pushOne(from v1.ImageIndex, d v1.Descriptor, to name.Reference, options []remote.Option) error {

@@ -1,0 +1,348 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/docs"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// firstHourSection is where the rows of docs/first-run.md are in the results.
+const firstHourSection = "First run on real Windows"
+
+// lines of docs/first-run.md: | H01 what | … |
+var (
+	lineOfPage = regexp.MustCompile(`^\| <a id="(H\d\d)"></a>H\d\d (.+?) \| `)
+	codeOfPage = regexp.MustCompile("`([^`]+)`")
+)
+
+// question is how one line of docs/first-run.md is tried.
+type question struct {
+	stage stage
+	// about says which nodes the line is about, and why not others; all, if nil.
+	about func(h hour, ctx context.Context, n *corev1.Node) error
+	// script makes what runs on the host of the commands in the line; nil if nothing does.
+	script func(commands []string) string
+	// judge says what is wrong with what the script printed. Nil leaves it to people, who have it in the
+	// evidence.
+	judge func(h hour, ctx context.Context, n *corev1.Node, answer string) error
+	// why says why it is for people to try. Everything else is empty then.
+	why string
+}
+
+// Why lines are for people.
+const (
+	byHand   = "by hand: the page says how"
+	asItGoes = "by hand: the host is no node then, and no pod gets there"
+)
+
+// questions says of each line of docs/first-run.md how it is tried.
+func questions() map[string]question {
+	return map[string]question{
+		"H01": {stage: stageNodes, script: first, judge: ofText(buildIsSupported)},
+		"H02": {stage: stageNodes, script: first},
+		"H03": {stage: stageNodes, script: first, judge: ofText(oneRoute)},
+		"H04": {why: byHand},
+		"H05": {stage: stageDisrupt, judge: hour.bootIsNamed},
+		"H06": {why: byHand},
+		"H07": {why: byHand},
+		"H08": {stage: stageNodes, script: first, judge: ofText(oneProcessEach)},
+		"H09": {stage: stageDisrupt, script: another("kubelet"), judge: ofText(anotherProcess)},
+		"H10": {stage: stageDisrupt, script: func(c []string) string {
+			return c[0] + "; Start-Sleep 90; @(" + c[1] + ").Count"
+		}, judge: ofText(oneIsThere)},
+		"H11": {stage: stageNodes, script: first, judge: hour.noPodHasIt},
+		"H12": {stage: stageDisrupt, about: onServer2025, judge: shownBy("A39")},
+		"H13": {why: byHand},
+		"H14": {why: asItGoes},
+		"H15": {why: asItGoes},
+		"H16": {why: asItGoes},
+		"H17": {why: asItGoes},
+		"H18": {why: byHand},
+		"H19": {stage: stageNodes, about: onAzure, judge: shownBy("A40")},
+		"H20": {stage: stageNodes, about: onAzure, script: first, judge: ofText(metadataAnswers)},
+		"H21": {stage: stageDisrupt, about: onAzure, judge: hour.nodeComesBack},
+		"H22": {stage: stageNodes, about: hour.withFlannel, script: first, judge: ofText(flannelsNetwork)},
+		"H23": {stage: stageDisrupt, about: hour.withFlannel, script: another("flanneld"), judge: ofText(anotherProcess)},
+		"H24": {stage: stageDisrupt, about: hour.withFlannel, judge: shownBy("A39")},
+		"H25": {why: byHand},
+	}
+}
+
+// firstHour are the lines of docs/first-run.md as rows, with how they are tried.
+func firstHour() ([]Row, error) {
+	all := questions()
+	var rows []Row
+	for line := range strings.Lines(docs.FirstRun) {
+		match := lineOfPage.FindStringSubmatch(line)
+		if match == nil {
+			continue
+		}
+		q, known := all[match[1]]
+		if !known {
+			return nil, fmt.Errorf("line %s of the page of the first run is not known here", match[1])
+		}
+		delete(all, match[1])
+		var commands []string
+		for _, code := range codeOfPage.FindAllStringSubmatch(line, -1) {
+			commands = append(commands, strings.ReplaceAll(code[1], `\|`, "|"))
+		}
+		title := strings.NewReplacer("`", "", `\|`, "|").Replace(match[2])
+		rows = append(rows, Row{Number: match[1], Section: firstHourSection, Title: title,
+			trial: q.trial(match[1], commands)})
+	}
+	for number := range all {
+		return nil, fmt.Errorf("the page of the first run has no line %s", number)
+	}
+	return rows, nil
+}
+
+// trial has a question tried on the nodes of the run.
+func (q question) trial(number string, commands []string) trial {
+	t := trial{stage: q.stage, why: q.why, unrun: true}
+	if q.why != "" {
+		return t
+	}
+	if q.script != nil {
+		t.needs = []Need{NeedContainers}
+	}
+	t.try = func(r *run, ctx context.Context) error {
+		h, script := hour{r}, ""
+		if q.script != nil {
+			script = q.script(commands)
+		}
+		if len(r.nodes) == 0 {
+			return cannot("no host joined, and nodes of others are not touched")
+		}
+		var problems []error
+		for _, mine := range r.nodes {
+			err := h.put(ctx, q, number, mine.Name, script)
+			if err != nil {
+				err = fmt.Errorf("node %s: %w", mine.Name, err)
+			}
+			problems = append(problems, err)
+		}
+		return errors.Join(problems...)
+	}
+	return t
+}
+
+// hour is a run as questions of the first hour see it.
+type hour struct{ *run }
+
+// put asks one node.
+func (h hour) put(ctx context.Context, q question, number, name, script string) error {
+	n, err := h.node(ctx, name)
+	if err != nil {
+		return err
+	}
+	if q.about != nil {
+		if err = q.about(h, ctx, n); err != nil {
+			return err
+		}
+	}
+	answer := ""
+	if script != "" {
+		if answer, err = h.onHost(ctx, n, number, script); err != nil {
+			return err
+		}
+		h.Evidence.Add("trials/"+number+"-"+name+".txt", []byte("PS> "+script+"\n"+answer))
+	}
+	if q.judge == nil {
+		return cannot("what is right depends on the host: compare its answer, trials/%s-%s.txt, with the page", number, name)
+	}
+	return q.judge(h, ctx, n, answer)
+}
+
+// first runs the first command of the line as it stands there.
+func first(commands []string) string { return commands[0] }
+
+// another runs the first command, which ends a process, and names the process by id before and a minute
+// after.
+func another(process string) func([]string) string {
+	id := "(Get-Process " + process + ").Id"
+	return func(commands []string) string {
+		return id + "; " + commands[0] + "; Start-Sleep 60; " + id
+	}
+}
+
+func ofText(judge func(string) error) func(hour, context.Context, *corev1.Node, string) error {
+	return func(_ hour, _ context.Context, _ *corev1.Node, answer string) error { return judge(answer) }
+}
+
+// shownBy is a line that a row of the acceptance list shows.
+func shownBy(row string) func(hour, context.Context, *corev1.Node, string) error {
+	return func(h hour, _ context.Context, _ *corev1.Node, _ string) error {
+		if !h.shown[row] {
+			return cannot("it is what %s shows, which was not shown", row)
+		}
+		return nil
+	}
+}
+
+func onServer2025(_ hour, _ context.Context, n *corev1.Node) error {
+	if is := n.Labels[contract.BuildLabel]; !strings.HasSuffix(is, "26100") {
+		return cannot("it is about Windows Server 2025, and the node has build %s", is)
+	}
+	return nil
+}
+
+func onAzure(_ hour, _ context.Context, n *corev1.Node) error {
+	if !strings.HasPrefix(n.Spec.ProviderID, "azure://") {
+		return cannot("the node is not on Azure")
+	}
+	return nil
+}
+
+func (h hour) withFlannel(ctx context.Context, _ *corev1.Node) error {
+	config, err := h.config(ctx)
+	if err == nil && config.Spec.Network.Type != v1alpha1.NetworkFlannel {
+		err = cannot("the network is not flannel")
+	}
+	return err
+}
+
+var (
+	buildAndRevision = regexp.MustCompile(`(?m)^\s*(\d{5})\s+(\d+)\s*$`)
+	program          = regexp.MustCompile(`(?mi)^\s*\d+\s+\d+\s+(C:\\.+?\.exe)\s*$`)
+	flannelNetwork   = regexp.MustCompile(`(?mi)^\s*flannel\.\d+\s+overlay\s+\S+`)
+	number           = regexp.MustCompile(`(?m)^\s*(\d+)\s*$`)
+)
+
+// buildIsSupported is H01. KB5012637, which the overlay network needs, brought 20348 to revision 681.
+func buildIsSupported(answer string) error {
+	match := buildAndRevision.FindStringSubmatch(answer)
+	if match == nil || !slices.Contains([]string{"17763", "20348", "26100"}, match[1]) {
+		return wrongf("the build is none of 17763, 20348 and 26100: %s", brief(answer))
+	}
+	if revision, err := strconv.Atoi(match[2]); match[1] == "20348" && (err != nil || revision < 681) {
+		return wrongf("revision %s of build 20348 is older than 681: the overlay network needs KB5012637", match[2])
+	}
+	return nil
+}
+
+// oneRoute is H03: a table with a head of two lines.
+func oneRoute(answer string) error {
+	if lines := slices.DeleteFunc(strings.Split(answer, "\n"), func(line string) bool {
+		return strings.TrimSpace(line) == ""
+	}); len(lines) != 3 {
+		return wrongf("there is not one default route: set spec.nodeIP of the WindowsInstance: %s", brief(answer))
+	}
+	return nil
+}
+
+// oneProcessEach is H08. The wrappers, of which each service has one, are not counted.
+func oneProcessEach(answer string) error {
+	seen := map[string]int{}
+	for _, match := range program.FindAllStringSubmatch(answer, -1) {
+		seen[strings.ToLower(match[1][strings.LastIndex(match[1], `\`)+1:])]++
+	}
+	if len(seen) == 0 {
+		return wrongf("no program of the node runs: %s", brief(answer))
+	}
+	for name, count := range seen {
+		if count > 1 && name != "kube-log-runner.exe" && name != "service-wrapper.exe" {
+			return wrongf("%d processes of %s run: %s", count, name, brief(answer))
+		}
+	}
+	return nil
+}
+
+// anotherProcess is H09 and H23: the ids before and after.
+func anotherProcess(answer string) error {
+	ids := number.FindAllStringSubmatch(answer, -1)
+	if len(ids) != 2 || ids[0][1] == ids[1][1] {
+		return wrongf("there is not one process before, and another after: %s", brief(answer))
+	}
+	return nil
+}
+
+// oneIsThere is H10.
+func oneIsThere(answer string) error {
+	if match := number.FindAllStringSubmatch(answer, -1); len(match) != 1 || match[0][1] != "1" {
+		return wrongf("there is not one process: %s", brief(answer))
+	}
+	return nil
+}
+
+// metadataAnswers is H20.
+func metadataAnswers(answer string) error {
+	if !strings.Contains(answer, "compute") {
+		return wrongf("the metadata service does not answer: %s", brief(answer))
+	}
+	return nil
+}
+
+// flannelsNetwork is H22.
+func flannelsNetwork(answer string) error {
+	if len(flannelNetwork.FindAllString(answer, -1)) != 1 {
+		return wrongf("there is not one overlay network of flannel's: %s", brief(answer))
+	}
+	return nil
+}
+
+// noPodHasIt is H11.
+func (h hour) noPodHasIt(ctx context.Context, n *corev1.Node, answer string) error {
+	address := strings.TrimSpace(answer)
+	if address == "" {
+		return cannot("the node has no VIPEndpoint: its network needs none")
+	}
+	pods, err := podsOn(ctx, h.clients, n.Name)
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		if pod.Status.PodIP == address {
+			return wrongf("pod %s/%s has the address %s of kube-proxy's endpoint", pod.Namespace, pod.Name, address)
+		}
+	}
+	return nil
+}
+
+// bootIsNamed is H05: A30 saw another name after a boot, and here there is the same one twice.
+func (h hour) bootIsNamed(ctx context.Context, n *corev1.Node, _ string) error {
+	if !h.shown["A30"] {
+		return cannot("A30, which boots the host, was not shown")
+	}
+	again, err := h.node(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	name, now := n.Annotations[contract.BootIDAnnotation], again.Annotations[contract.BootIDAnnotation]
+	if name == "" || name != now {
+		return wrongf("the boot has the name %q, and then %q, without a boot between", name, now)
+	}
+	return nil
+}
+
+// nodeComesBack is H21.
+func (h hour) nodeComesBack(ctx context.Context, n *corev1.Node, _ string) error {
+	if err := h.client.Delete(ctx, n, client.Preconditions{UID: &n.UID}); err != nil {
+		return err
+	}
+	return h.await(ctx, h.Timeout, "node "+n.Name+" coming back", func(ctx context.Context) (bool, string, error) {
+		now, err := h.node(ctx, n.Name)
+		return err == nil && now.UID != n.UID && isReady(now) && !uninitialised(now),
+			fmt.Sprintf("taints %v", now.Spec.Taints), err
+	})
+}
+
+// brief is text for a reason: the whole is in the evidence.
+func brief(answer string) string {
+	const most = 200
+	text := strings.Join(strings.Fields(answer), " ")
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}

@@ -1,0 +1,89 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+)
+
+// Evidence is an archive as `kubectl windows bundle` makes it, redacted and bounded, to which a trial adds
+// what it finds. It may be filled from several goroutines.
+type Evidence struct {
+	reader   *reader
+	archive  *archive
+	file     *os.File
+	options  bundleOptions
+	progress io.Writer
+	status   string
+}
+
+// NewEvidence creates the archive, which must not be there, readable by the caller alone. The flags say how
+// the API server is reached, operator in which namespace the operator is; progress is told what there is of
+// each node. Nothing is requested yet.
+func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
+	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator, now: time.Now}
+	r, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	return p.evidence(r, bundleOptions{file: file, logBytes: defaultLogBytes, limit: defaultLimit,
+		timeout: defaultTimeout})
+}
+
+func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
+	file, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
+	if err != nil {
+		return nil, fmt.Errorf("creating the archive: %w", err)
+	}
+	return &Evidence{reader: r, file: file, options: o, progress: p.ErrOut,
+		archive: newArchive(file, o.limit, newRedactor(r.credentials...), p.now())}, nil
+}
+
+// Name is the archive's path.
+func (e *Evidence) Name() string { return e.file.Name() }
+
+// Add adds a text under a name with slashes. What does not fit is named in the index.
+func (e *Evidence) Add(name string, text []byte) {
+	if err := e.archive.add(name, text); err != nil && !errors.Is(err, errFull) {
+		e.archive.lack(name, err)
+	}
+}
+
+// Collect adds what the bundle has: objects, logs and reports of now. It is called once at most.
+func (e *Evidence) Collect(ctx context.Context) {
+	snapshot, err := e.reader.snapshot(ctx, true)
+	e.archive.lack("summary", err)
+	e.fill(ctx, snapshot)
+}
+
+// fill adds everything, within the time that a bundle has.
+func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
+	defer cancel()
+	c := collector{reader: e.reader, bundleOptions: e.options, archive: e.archive, progress: e.progress,
+		snapshot: snapshot}
+	e.status = c.summary()
+	c.objects(ctx)
+	c.operatorLogs(ctx)
+	c.nodeLogs(ctx)
+	for _, problem := range snapshot.Unread {
+		e.archive.lack("summary", errors.New(problem))
+	}
+	e.archive.lack("collecting ended early", ctx.Err())
+}
+
+// Close writes the index, and says how many parts are missing.
+func (e *Evidence) Close() (missing int, err error) {
+	if err = errors.Join(e.archive.close(e.status), e.file.Close()); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
+	}
+	return len(e.archive.problems), nil
+}
