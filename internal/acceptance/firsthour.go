@@ -62,18 +62,19 @@ func questions() map[string]question {
 			return c[0] + "; Start-Sleep 90; @(" + c[1] + ").Count"
 		}, judge: ofText(oneIsThere)},
 		"H11": {stage: stageNodes, script: first, judge: hour.noPodHasIt},
-		"H12": {stage: stageDisrupt, about: onServer2025, judge: shownBy("A39")},
+		"H12": {stage: stageDisrupt, about: hour.onServer2025, judge: shownBy("A39")},
 		"H13": {why: byHand},
 		"H14": {why: asItGoes},
 		"H15": {why: asItGoes},
 		"H16": {why: asItGoes},
 		"H17": {why: asItGoes},
 		"H18": {why: byHand},
-		"H19": {stage: stageNodes, about: onAzure, judge: shownBy("A40")},
-		"H20": {stage: stageNodes, about: onAzure, script: first, judge: ofText(metadataAnswers)},
-		"H21": {stage: stageDisrupt, about: onAzure, judge: hour.nodeComesBack},
+		"H19": {stage: stageNodes, about: hour.onAzure, judge: shownBy("A40")},
+		"H20": {stage: stageNodes, about: hour.onAzure, script: first, judge: ofText(metadataAnswers)},
+		"H21": {stage: stageDisrupt, about: hour.onAzure, judge: hour.nodeComesBack},
 		"H22": {stage: stageNodes, about: hour.withFlannel, script: first, judge: ofText(flannelsNetwork)},
-		"H23": {stage: stageDisrupt, about: hour.withFlannel, script: another("flanneld"), judge: ofText(anotherProcess)},
+		"H23": {stage: stageDisrupt, about: hour.withFlannel, script: another("flanneld"),
+			judge: ofText(anotherProcess)},
 		"H24": {stage: stageDisrupt, about: hour.withFlannel, judge: shownBy("A39")},
 		"H25": {why: byHand},
 	}
@@ -159,7 +160,8 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 		h.Evidence.Add("trials/"+number+"-"+name+".txt", []byte("PS> "+script+"\n"+answer))
 	}
 	if q.judge == nil {
-		return cannot("what is right depends on the host: compare its answer, trials/%s-%s.txt, with the page", number, name)
+		return cannot("what is right depends on the host: compare its answer, trials/%s-%s.txt, with the page",
+			number, name)
 	}
 	return q.judge(h, ctx, n, answer)
 }
@@ -190,14 +192,14 @@ func shownBy(row string) func(hour, context.Context, *corev1.Node, string) error
 	}
 }
 
-func onServer2025(_ hour, _ context.Context, n *corev1.Node) error {
+func (hour) onServer2025(_ context.Context, n *corev1.Node) error {
 	if is := n.Labels[contract.BuildLabel]; !strings.HasSuffix(is, "26100") {
 		return cannot("it is about Windows Server 2025, and the node has build %s", is)
 	}
 	return nil
 }
 
-func onAzure(_ hour, _ context.Context, n *corev1.Node) error {
+func (hour) onAzure(_ context.Context, n *corev1.Node) error {
 	if !strings.HasPrefix(n.Spec.ProviderID, "azure://") {
 		return cannot("the node is not on Azure")
 	}

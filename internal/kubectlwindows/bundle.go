@@ -76,7 +76,8 @@ Ctrl-C ends collecting; the archive has what was collected by then.`,
 	command.Flags().StringVar(&o.file, "file", "", "archive to make; by default it has the time in its name")
 	command.Flags().StringSliceVar(&o.nodes, "nodes", nil, "nodes whose logs are collected; all by default")
 	command.Flags().Int64Var(&o.logBytes, "log-bytes", defaultLogBytes, "how much of the end of each log is collected")
-	command.Flags().Int64Var(&o.limit, "max-bytes", defaultLimit, "how much is collected altogether, before compression")
+	command.Flags().Int64Var(&o.limit, "max-bytes", defaultLimit,
+		"how much is collected altogether, before compression")
 	command.Flags().DurationVar(&o.timeout, "timeout", defaultTimeout, "how long it may take")
 	return command
 }

@@ -29,7 +29,8 @@ type Evidence struct {
 // the API server is reached, operator in which namespace the operator is; progress is told what there is of
 // each node. Nothing is requested yet.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
-	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator, now: time.Now}
+	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
+		now: time.Now}
 	r, err := p.connect()
 	if err != nil {
 		return nil, err
