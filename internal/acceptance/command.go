@@ -220,6 +220,7 @@ func (c *command) complete() error {
 		}
 	}
 	c.options.Progress = c.ErrOut
+	c.options = c.options.defaulted()
 	if c.options.Config, err = c.flags.ToRESTConfig(); err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
@@ -280,21 +281,14 @@ func (c *command) evidence() (*kubectlwindows.Evidence, error) {
 	return evidence, err
 }
 
-// attach ends the archive with the results in it.
+// attach ends the archive. One of a run that could not begin goes.
 func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error {
 	switch {
 	case evidence == nil:
 		return nil
-	case len(report.Results) == 0: // it could not begin
+	case len(report.Results) == 0:
 		_, _ = evidence.Close()
 		return os.Remove(evidence.Name())
-	}
-	for name, write := range report.files() {
-		var text bytes.Buffer
-		if err := write(&text); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
-		}
-		evidence.Add("results/"+name, text.Bytes())
 	}
 	missing, err := evidence.Close()
 	if err == nil {
@@ -314,19 +308,21 @@ func (c *command) makeResults() error {
 	return nil
 }
 
-// write writes the results.
+// write writes the results, and adds them to the evidence.
 func (c *command) write(report Report) error {
 	if err := c.makeResults(); err != nil {
 		return err
 	}
-	for name, write := range report.files() {
-		file, err := os.Create(filepath.Join(c.results, name))
-		if err != nil {
-			return fmt.Errorf("writing results: %w", err)
-		}
-		if err = errors.Join(write(file), file.Close()); err != nil {
+	for name, render := range report.files() {
+		var text bytes.Buffer
+		if err := render(&text); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
+		path := filepath.Join(c.results, name)
+		if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil { //nolint:gosec // for continuous integration to read
+			return fmt.Errorf("writing results: %w", err)
+		}
+		c.options.Evidence.Add("results/"+name, text.Bytes())
 	}
 	return nil
 }

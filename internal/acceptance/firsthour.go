@@ -82,30 +82,18 @@ func questions() map[string]question {
 
 // firstHour are the lines of docs/first-run.md as rows, with how they are tried.
 func firstHour() ([]Row, error) {
-	all := questions()
-	var rows []Row
-	for line := range strings.Lines(docs.FirstRun) {
-		match := lineOfPage.FindStringSubmatch(line)
-		if match == nil {
-			continue
-		}
-		q, known := all[match[1]]
-		if !known {
-			return nil, fmt.Errorf("line %s of the page of the first run is not known here", match[1])
-		}
-		delete(all, match[1])
-		var commands []string
-		for _, code := range codeOfPage.FindAllStringSubmatch(line, -1) {
-			commands = append(commands, strings.ReplaceAll(code[1], `\|`, "|"))
-		}
-		title := strings.NewReplacer("`", "", `\|`, "|").Replace(match[2])
-		rows = append(rows, Row{Number: match[1], Section: firstHourSection, Title: title,
-			trial: q.trial(match[1], commands)})
+	rows, err := rowsOf("the page of the first run", docs.FirstRun, lineOfPage, questions(),
+		func(number, line string, q question) trial {
+			var commands []string
+			for _, code := range codeOfPage.FindAllStringSubmatch(line, -1) {
+				commands = append(commands, strings.ReplaceAll(code[1], `\|`, "|"))
+			}
+			return q.trial(number, commands)
+		})
+	for i := range rows {
+		rows[i].Section = firstHourSection
 	}
-	for number := range all {
-		return nil, fmt.Errorf("the page of the first run has no line %s", number)
-	}
-	return rows, nil
+	return rows, err
 }
 
 // trial has a question tried on the nodes of the run.
@@ -154,10 +142,13 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 	}
 	answer := ""
 	if script != "" {
-		if answer, err = h.onHost(ctx, n, number, script); err != nil {
+		answer, err = h.onHost(ctx, n, number, script)
+		if answer != "" {
+			h.Evidence.Add("trials/"+number+"-"+name+".txt", []byte("PS> "+script+"\n"+answer))
+		}
+		if err != nil {
 			return err
 		}
-		h.Evidence.Add("trials/"+number+"-"+name+".txt", []byte("PS> "+script+"\n"+answer))
 	}
 	if q.judge == nil {
 		return cannot("what is right depends on the host: compare its answer, trials/%s-%s.txt, with the page",
@@ -344,7 +335,7 @@ func brief(answer string) string {
 	const most = 200
 	text := strings.Join(strings.Fields(answer), " ")
 	if len(text) > most {
-		text = text[:most] + "…"
+		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return text
 }

@@ -113,6 +113,34 @@ func TestA76_AScriptRunsOnTheHostAndNothingIsLeft(t *testing.T) {
 	}
 }
 
+// A script that fails has printed what is wrong.
+func TestA76_WhatAFailedScriptPrintedIsEvidence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, kept := at(t, "one"), added{}
+		r.Evidence, r.Timeout, r.Pace = kept, time.Minute, time.Second
+		putOn(t, r, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodRunning })
+		err := hour{r}.put(t.Context(), question{judge: ofText(oneRoute)}, "H99", "win-1", "hang")
+		if verdict, why := judge(err); verdict != Failed || !strings.Contains(why, "took longer") {
+			t.Errorf("%s: %s", verdict, why)
+		}
+		if text := kept["trials/H99-win-1.txt"]; !strings.Contains(text, "fake logs") {
+			t.Errorf("the evidence has %q", text)
+		}
+	})
+}
+
+func TestWhatAHostPrintsDoesNotRuleTheTerminal(t *testing.T) {
+	t.Parallel()
+	var progress strings.Builder
+	r := at(t, "one")
+	r.Progress = &progress
+	r.say("H03 failed: %s", "\x1b]0;owned\a")
+	if text := progress.String(); strings.ContainsAny(text, "\x1b\a") || !strings.Contains(text, "owned") {
+		t.Errorf("%q", text)
+	}
+}
+
 func TestA76_WhereNoPodLooksIntoHostsOnlyTheFirstIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,6 +159,11 @@ func TestA76_WhereNoPodLooksIntoHostsOnlyTheFirstIsWaitedFor(t *testing.T) {
 		}
 		if len(pods) != 1 {
 			t.Errorf("%d pods", len(pods))
+		}
+		// Another node may be well.
+		_, _ = hour{r}.onHost(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-2"}}, "H98", "hostname")
+		if len(pods) != 2 {
+			t.Errorf("the other node was asked by %d pods", len(pods)-1)
 		}
 	})
 }

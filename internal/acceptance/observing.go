@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -69,7 +70,12 @@ func loopback(n *corev1.Node) string {
 // nodeLog reads the beginning of a log through the API server.
 func (r *run) nodeLog(ctx context.Context, node, path string) ([]byte, error) {
 	uri := "/api/v1/nodes/" + node + "/proxy" + path
-	answer, err := r.clients.CoreV1().RESTClient().Get().RequestURI(uri).Stream(ctx)
+	return beginning(ctx, r.clients.CoreV1().RESTClient().Get().RequestURI(uri))
+}
+
+// beginning reads at most maxLog of an answer.
+func beginning(ctx context.Context, request *rest.Request) ([]byte, error) {
+	answer, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -18,11 +17,11 @@ import (
 const DefaultHostImage = "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0"
 
 // onHost runs a script of PowerShell on a host, in a HostProcess container, and returns what it printed. The
-// pod is bound to the node: it needs no scheduler. Once no such pod started, none is tried any more: each
+// pod is bound to the node: it needs no scheduler. Where one did not start, none is tried any more: each
 // would be waited for.
 func (h hour) onHost(ctx context.Context, n *corev1.Node, number, script string) (string, error) {
-	if h.hostless != "" {
-		return "", cannot("no HostProcess pod starts: %s", h.hostless)
+	if why := h.hostless[n.Name]; why != "" {
+		return "", cannot("no HostProcess pod starts: %s", why)
 	}
 	namespace, err := h.namespace(ctx, strings.ToLower(number), map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged"})
@@ -49,11 +48,12 @@ func (h hour) answer(ctx context.Context, namespace, node, script string) (strin
 		return ended, string(now.Status.Phase) + " " + waits(now) + now.Status.Message, nil
 	})
 	if err != nil && !started && ctx.Err() == nil {
-		h.hostless = err.Error()
+		h.hostless[node] = err.Error()
 		return "", cannot("no HostProcess pod starts: %v", err)
 	}
-	text, logErr := h.podLog(ctx, namespace, pod.Name)
-	return text, errors.Join(err, logErr)
+	text, logErr := beginning(ctx, h.clients.CoreV1().Pods(namespace).GetLogs(pod.Name,
+		&corev1.PodLogOptions{LimitBytes: new(int64(maxLog))}))
+	return string(text), errors.Join(err, tell("reading what the script printed", logErr))
 }
 
 // hostPod runs a script with the rights of the system on a node.
@@ -71,16 +71,4 @@ func hostPod(namespace, node, image, script string, timeout time.Duration) *core
 			"-NonInteractive", "-Command", whole}}},
 	}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "script"}, Spec: spec}
-}
-
-// podLog reads the beginning of what a pod printed.
-func (r *run) podLog(ctx context.Context, namespace, name string) (string, error) {
-	log, err := r.clients.CoreV1().Pods(namespace).GetLogs(name,
-		&corev1.PodLogOptions{LimitBytes: new(int64(maxLog))}).Stream(ctx)
-	if err != nil {
-		return "", fmt.Errorf("reading what the script printed: %w", err)
-	}
-	defer func() { _ = log.Close() }()
-	text, err := io.ReadAll(io.LimitReader(log, maxLog))
-	return string(text), err
 }

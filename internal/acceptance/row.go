@@ -73,28 +73,36 @@ var (
 
 // Rows are all rows of the page, with how they are tried.
 func Rows() ([]Row, error) {
-	trials := trials()
+	return rowsOf("the acceptance list", docs.Acceptance, rowOfPage, trials(),
+		func(_, _ string, t trial) trial { return t })
+}
+
+// rowsOf reads the rows of a page whose lines match, by number and title, each with the trial that is made of
+// the number, the line and what is known of the number. Each row must be known, and each known one be there.
+func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
+	made func(number, line string, of T) trial) ([]Row, error) {
 	var rows []Row
 	section := ""
-	for line := range strings.Lines(docs.Acceptance) {
+	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
-		if match := sectionOfPage.FindStringSubmatch(line); match != nil {
-			section = match[1]
+		if found := sectionOfPage.FindStringSubmatch(line); found != nil {
+			section = found[1]
 		}
-		match := rowOfPage.FindStringSubmatch(line)
-		if match == nil {
+		found := match.FindStringSubmatch(line)
+		if found == nil {
 			continue
 		}
-		t, ok := trials[match[1]]
+		number := found[1]
+		of, ok := known[number]
 		if !ok {
-			return nil, fmt.Errorf("row %s of the acceptance list is not known here", match[1])
+			return nil, fmt.Errorf("row %s of %s is not known here", number, what)
 		}
-		delete(trials, match[1])
-		title := strings.ReplaceAll(linkOfPage.ReplaceAllString(match[2], "$1"), "`", "")
-		rows = append(rows, Row{Number: match[1], Section: section, Title: title, trial: t})
+		delete(known, number)
+		title := strings.NewReplacer("`", "", `\|`, "|").Replace(linkOfPage.ReplaceAllString(found[2], "$1"))
+		rows = append(rows, Row{Number: number, Section: section, Title: title, trial: made(number, line, of)})
 	}
-	for number := range trials {
-		return nil, fmt.Errorf("the acceptance list has no row %s", number)
+	for number := range known {
+		return nil, fmt.Errorf("%s has no row %s", what, number)
 	}
 	return rows, nil
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
 // cleanupTimeout bounds the clean-up that follows an interruption, in addition to LeaveTimeout.
@@ -33,8 +35,8 @@ type run struct {
 	unsafe string
 	// shown are the rows that were shown so far.
 	shown map[string]bool
-	// hostless says why no HostProcess pod starts on hosts. Empty as long as none failed to.
-	hostless string
+	// hostless says, by name, why no HostProcess pod starts on a node.
+	hostless map[string]string
 	// notes are what the row that is being tried found.
 	notes []string
 	mu    sync.Mutex
@@ -78,7 +80,7 @@ func (r Report) Count(v Verdict) (count int) {
 }
 
 func newRun(options Options) (*run, error) {
-	r := &run{Options: options.defaulted(), shown: map[string]bool{}}
+	r := &run{Options: options.defaulted(), shown: map[string]bool{}, hostless: map[string]string{}}
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // it never fails
 	r.id = hex.EncodeToString(random)
@@ -217,11 +219,12 @@ func judge(err error) (Verdict, string) {
 	return Failed, err.Error()
 }
 
-// say reports progress.
+// say reports progress, in which hosts and users may have words.
 func (r *run) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintf(r.Progress, time.Now().UTC().Format(time.TimeOnly)+" "+format+"\n", args...)
+	text := diagnosis.Visible(fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(r.Progress, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), text)
 }
 
 // note is something that a row found, for the report.

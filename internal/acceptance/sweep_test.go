@@ -29,7 +29,7 @@ func at(t *testing.T, id string, objects ...client.Object) *run {
 		t.Fatal(err)
 	}
 	o := Options{Pace: time.Millisecond, Alive: 20 * time.Millisecond, LeaveTimeout: time.Second, Timeout: time.Second}
-	return &run{Options: o.defaulted(), id: id, shown: map[string]bool{},
+	return &run{Options: o.defaulted(), id: id, shown: map[string]bool{}, hostless: map[string]string{},
 		client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 }
 
