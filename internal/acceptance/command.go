@@ -319,7 +319,8 @@ func (c *command) write(report Report) error {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 		path := filepath.Join(c.results, name)
-		if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil { //nolint:gosec // for continuous integration to read
+		// Others read the results, such as the steps that continuous integration takes next.
+		if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil { //nolint:gosec // see above
 			return fmt.Errorf("writing results: %w", err)
 		}
 		c.options.Evidence.Add("results/"+name, text.Bytes())

@@ -146,7 +146,9 @@ func TestA76_WhereNoPodLooksIntoHostsOnlyTheFirstIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := at(t, "one")
 		r.Timeout, r.Pace = time.Minute, time.Second
-		pods := putOn(t, r, func(pod *corev1.Pod) {
+		pods := 0
+		putOn(t, r, func(pod *corev1.Pod) {
+			pods++
 			pod.Status.Phase = corev1.PodPending
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such host"}}}}
@@ -157,13 +159,13 @@ func TestA76_WhereNoPodLooksIntoHostsOnlyTheFirstIsWaitedFor(t *testing.T) {
 				t.Errorf("%s: %s", verdict, why)
 			}
 		}
-		if len(pods) != 1 {
-			t.Errorf("%d pods", len(pods))
+		if pods != 1 {
+			t.Errorf("%d pods", pods)
 		}
 		// Another node may be well.
 		_, _ = hour{r}.onHost(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-2"}}, "H98", "hostname")
-		if len(pods) != 2 {
-			t.Errorf("the other node was asked by %d pods", len(pods)-1)
+		if pods != 2 {
+			t.Errorf("the other node was asked by %d pods", pods-1)
 		}
 	})
 }
