@@ -232,7 +232,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 		c.life.session.End()
 		c.parts.Slots.Release(c.instance.UID) // others may have its slot, too
 		c.suspendJoin()
-		c.report(ctx, c.waiting(ctx, verdict))
+		c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
 		return c.result(ctx, budgetRetry)
 	}
 	phases := c.journeys.join.Phases()
@@ -268,9 +268,10 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, outcome.After)
 }
 
-// waiting is how a host is that may not be joined again yet.
-func (c *reconciliation) waiting(ctx context.Context, verdict policy.Verdict) journey.Outcome {
-	if _, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance); err == nil && unresponsive != nil {
+// joinHeldBack is how a host is that may not be joined again yet.
+func joinHeldBack(ctx context.Context, nodes *health.Health, instance *v1alpha1.WindowsInstance,
+	verdict policy.Verdict) journey.Outcome {
+	if _, unresponsive, err := nodes.Unresponsive(ctx, instance); err == nil && unresponsive != nil {
 		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
 			unresponsive.Detail, verdict.Why)
 	}

@@ -42,9 +42,21 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return f
 }
 
-// mayTry says whether a revision did not fail, or is due to be tried again.
-func (f *failures) mayTry(version string) bool {
-	return f.last == nil || f.last.version != version || !f.clock.Now().Before(f.last.until)
+// mayTry says whether there is a candidate that did not fail, or is due to be tried again.
+func (f *failures) mayTry(c *candidate) bool {
+	return c != nil && (f.last == nil || f.last.version != c.Version || !f.clock.Now().Before(f.last.until))
+}
+
+// untilNextTry shortens a pause to the time at which a revision other than the present one may be
+// tried again. If that time is over, it was tried in this pass, or it is not known now.
+func (f *failures) untilNextTry(pause time.Duration, present string) time.Duration {
+	if f.last == nil || f.last.version == present {
+		return pause
+	}
+	if left := f.last.until.Sub(f.clock.Now()); left > 0 {
+		return min(pause, left)
+	}
+	return pause
 }
 
 // note remembers that a revision could not be had, in the state file too: who tries it again may be

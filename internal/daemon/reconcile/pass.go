@@ -80,7 +80,7 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 		}
 	}
 	var lacking *contract.Problem
-	if r.mayTry(p.candidate) {
+	if r.failures.mayTry(p.candidate) {
 		if lacking = r.supply.lacks(p.candidate); lacking == nil && r.accept(ctx, p.candidate) {
 			return apply.Report{}, accepted
 		}
@@ -103,9 +103,6 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 	}
 	return report, e
 }
-
-// mayTry says whether there is a candidate that is to be tried now.
-func (r *Reconciler) mayTry(c *candidate) bool { return c != nil && r.failures.mayTry(c.Version) }
 
 // accept makes a candidate the host's revision, on trial. If that can't be, nothing has changed.
 func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {

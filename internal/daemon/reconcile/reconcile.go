@@ -255,7 +255,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	now := r.inputs(ctx, node, c, problem)
 	changed := !now.equal(r.seen) || r.supplied(c)
 	switch {
-	case changed, r.machine.phase == Applying, r.machine.phase == RollingBack, r.mayTry(c),
+	case changed, r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
 		due && (!r.pauses.resting() || r.status.unwritten > 0), due && !r.trial.proofDue.IsZero(),
 		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.Glance(ctx):
 	case due:
@@ -352,20 +352,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)
 	}
-	return r.untilNextTry(pause)
-}
-
-// untilNextTry shortens a pause to the time at which a revision that failed may be tried again. If
-// that time is over, it was tried in this pass, or it is not known now.
-func (r *Reconciler) untilNextTry(pause time.Duration) time.Duration {
-	last := r.failures.last
-	if last == nil || last.version == r.State.Version {
-		return pause
-	}
-	if left := last.until.Sub(r.Clock.Now()); left > 0 {
-		return min(pause, left)
-	}
-	return pause
+	return r.failures.untilNextTry(pause, r.State.Version)
 }
 
 // publish writes on the Node what holds, and answers after which time it is to be called again, or
