@@ -26,7 +26,10 @@ func main() {
 func command() *cobra.Command {
 	o, vulnerabilities := options{}, false
 	c := &cobra.Command{
-		Use: "bump", Short: "Show newer versions of pinned modules, or take them", Args: cobra.NoArgs, SilenceUsage: true,
+		Use:          "bump",
+		Short:        "Show newer versions of pinned modules, or take them",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
 		Long: `Show newer versions of pinned modules, or take them.
 
 For each go.mod of the repository a line names the module, the version that is pinned, the newest patch of it, and

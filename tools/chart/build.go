@@ -112,7 +112,12 @@ func contents(root, version string) (map[string][]byte, error) {
 			if only != "" {
 				text = only + "\n" + text + "{{- end }}\n"
 			}
-			name := fmt.Sprintf("templates/%s/%02d-%s.yaml", part.directory, i, strings.ToLower(object["kind"].(string)))
+			name := fmt.Sprintf(
+				"templates/%s/%02d-%s.yaml",
+				part.directory,
+				i,
+				strings.ToLower(object["kind"].(string)),
+			)
 			all[name] = []byte(text)
 		}
 	}
@@ -308,7 +313,9 @@ func set(object map[string]any, path []any, what any) error {
 // set against.
 func describe(defaults map[string]any) (text, rules []byte, err error) {
 	lines := []string{"# Made from config/ by `make chart`. `helm show values` prints this file."}
-	properties := schema{"global": schema{"type": "object", "description": "Helm's, where the chart is part of another."}}
+	properties := schema{
+		"global": schema{"type": "object", "description": "Helm's, where the chart is part of another."},
+	}
 	group := ""
 	for _, v := range values {
 		value, ok := defaults[v.key]

@@ -61,8 +61,12 @@ var values = []value{
 		schema: schema{"type": "object", "additionalProperties": false, "properties": schema{
 			"requests": schema{"type": "object"}, "limits": schema{"type": "object"}}},
 		field: at(container, "resources")},
-	{key: "nodeSelector", about: "Labels of the nodes that the operator may run on. It needs a way to the hosts' SSH port.",
-		schema: schema{"type": "object", "additionalProperties": text}, field: at(pod, "nodeSelector")},
+	{
+		key:    "nodeSelector",
+		about:  "Labels of the nodes that the operator may run on. It needs a way to the hosts' SSH port.",
+		schema: schema{"type": "object", "additionalProperties": text},
+		field:  at(pod, "nodeSelector"),
+	},
 	{key: "tolerations", about: "Taints that the operator's pod tolerates.", schema: list(schema{"type": "object"}),
 		field: at(pod, "tolerations")},
 	{key: "priorityClassName", about: "Priority class of the operator's pod.", schema: text,
@@ -74,9 +78,14 @@ var values = []value{
 		schema: list(schema{"type": "object", "required": []any{"name"},
 			"properties": schema{"name": schema{"type": "string", "minLength": 1}}}),
 		otherwise: []any{}, field: at(container, "env"), appends: true},
-	{key: "cluster", about: "Whose rights and objects are installed: openshift, or kubernetes for every other cluster. " +
-		"auto: openshift where the Infrastructure cluster of config.openshift.io exists; set it where templates are " +
-		"made without a cluster, which counts as openshift.", schema: schema{"enum": []any{present, "openshift", "kubernetes"}}, otherwise: present},
+	{
+		key: "cluster",
+		about: "Whose rights and objects are installed: openshift, or kubernetes for every other cluster. " +
+			"auto: openshift where the Infrastructure cluster of config.openshift.io exists; set it where templates are " +
+			"made without a cluster, which counts as openshift.",
+		schema:    schema{"enum": []any{present, "openshift", "kubernetes"}},
+		otherwise: present,
+	},
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
 		", in which everything stands. The chart takes no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},
@@ -86,11 +95,20 @@ var values = []value{
 		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
 	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
 		"auto: where that namespace exists.", schema: choice, otherwise: present},
-	{key: "flannel.enabled", about: "Whether to give the operator, flanneld and kube-proxy on Windows nodes their rights on " +
-		"flannel's network. auto: where the namespace kube-flannel exists.", schema: choice, otherwise: present},
-	{key: "workloadGuard.enabled", about: "Whether to install the policies that complete pods for Windows, in namespaces that " +
-		"ask for it. auto: where the API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.", schema: choice,
-		otherwise: present},
+	{
+		key: "flannel.enabled",
+		about: "Whether to give the operator, flanneld and kube-proxy on Windows nodes their rights on " +
+			"flannel's network. auto: where the namespace kube-flannel exists.",
+		schema:    choice,
+		otherwise: present,
+	},
+	{
+		key: "workloadGuard.enabled",
+		about: "Whether to install the policies that complete pods for Windows, in namespaces that " +
+			"ask for it. auto: where the API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.",
+		schema:    choice,
+		otherwise: present,
+	},
 	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while hosts are joined, and names them.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 }
