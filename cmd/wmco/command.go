@@ -34,7 +34,7 @@ type options struct {
 	leaderElects     bool
 	olm              bool
 	retain           time.Duration
-	machinePatience  time.Duration
+	machineRefusal   time.Duration
 	silence          time.Duration
 }
 
@@ -87,7 +87,7 @@ WMCO_PAYLOAD_DIR.`,
 			"namespaces and those of daemons")
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace,
 		"how long a services manifest stays after the last node stopped using it")
-	flags.DurationVar(&o.machinePatience, "machine-patience", machine.DefaultPatience,
+	flags.DurationVar(&o.machineRefusal, "machine-refusal-timeout", machine.DefaultRefusalTimeout,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.silence, "daemon-silence", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")

@@ -25,10 +25,10 @@ func TestTheVersionIsPrintedAsScriptsReadIt(t *testing.T) {
 func TestA66_EachFlagHasAVariableWhichTheFlagOverrides(t *testing.T) {
 	t.Parallel()
 	environment := map[string]string{"WMCO_PAYLOAD_DIR": "/elsewhere", "WMCO_OLM": "true", "WMCO_DAEMON_SILENCE": "7m",
-		"WMCO_MACHINE_PATIENCE": "9m", "WMCO_DEBUGLOGGING": "",
+		"WMCO_MACHINE_REFUSAL_TIMEOUT": "9m", "WMCO_DEBUGLOGGING": "",
 		"WMCO_VERSION": "0.1.0"}
 	flags := newCommand().Flags()
-	if err := flags.Parse([]string{"--machine-patience", "1m"}); err != nil {
+	if err := flags.Parse([]string{"--machine-refusal-timeout", "1m"}); err != nil {
 		t.Fatal(err)
 	}
 	lookup := func(name string) (string, bool) { value, ok := environment[name]; return value, ok }
@@ -36,7 +36,7 @@ func TestA66_EachFlagHasAVariableWhichTheFlagOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{"payload-dir": "/elsewhere", "olm": "true", "daemon-silence": "7m0s",
-		"machine-patience": "1m0s", "debugLogging": "false"} {
+		"machine-refusal-timeout": "1m0s", "debugLogging": "false"} {
 		if got := flags.Lookup(flag).Value.String(); got != want {
 			t.Errorf("%s is %s, not %s", flag, got, want)
 		}

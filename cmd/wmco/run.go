@@ -306,7 +306,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
-			Patience: o.machinePatience, UserData: userData.Holds,
+			RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

@@ -121,7 +121,7 @@ type BootstrapRequest struct {
 	// Confidential, see ParseConfidential. It is empty when the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
 	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the
-	// default route. The daemon notes it in its ledger.
+	// default route. The daemon notes it in its state file.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host
 	// once kubelet has its own.

@@ -63,7 +63,7 @@ const (
 	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left
 	// without one can't say so: the daemon writes it as long as it can.
 	CertificateEndAnnotation = Prefix + "certificate-end"
-	// RebootRequestedAnnotation is a user's wish for one reboot of the node, whatever its value;
+	// RebootRequestedAnnotation is a user's request for one reboot of the node, whatever its value;
 	// the operator removes it when the reboot is proven.
 	RebootRequestedAnnotation = Prefix + "reboot"
 	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the

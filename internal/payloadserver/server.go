@@ -34,8 +34,8 @@ const (
 	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours:
 	// ten streams fill a 10 Gbit/s link.
 	defaultTransfers = 10
-	// patience is how long a request waits for its turn before it is told to come back.
-	patience = 20 * time.Second
+	// queueTimeout is how long a request waits for its turn before it is told to come back.
+	queueTimeout = 20 * time.Second
 	// stall is how long a daemon may take to accept the next piece.
 	stall = time.Minute
 	// comeBack is the shortest time after which a request that found no place is to come back; as
@@ -210,7 +210,7 @@ func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 func (d *PayloadServer) turn(ctx context.Context, own chan struct{}) (release func(), ok bool) {
 	d.meters.waiting.Inc()
 	defer d.meters.waiting.Dec()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(queueTimeout)
 	defer timer.Stop()
 	if !turn(ctx, own, timer.C) {
 		return nil, false

@@ -51,10 +51,10 @@ const (
 )
 
 // WhyReplace reads in the status of a Machine's instance whether the Machine should make room for
-// another one; empty means no. keyHash is that of the present key, and patience how long a host
+// another one; empty means no. keyHash is that of the present key, and refusalTimeout how long a host
 // that has never let us in may refuse it. after is when time alone makes it due.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
-	patience time.Duration) (cause ReplaceCause, after time.Duration) {
+	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
 	trial := status.KeyTrial
 	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash ||
@@ -70,7 +70,7 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 	if trial.Refusals < earlyRefusals {
 		return "", 0
 	}
-	if after = patience - now.Sub(trial.RefusedSince.Time); after > 0 {
+	if after = refusalTimeout - now.Sub(trial.RefusedSince.Time); after > 0 {
 		return "", after
 	}
 	return CauseKeyRefused, 0

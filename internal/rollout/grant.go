@@ -51,9 +51,9 @@ func (one Grant) at() string { return one.Since.UTC().Format(time.RFC3339) }
 // isInFleet says that a look at the fleet shows the place.
 func (one Grant) isInFleet() bool { return one.isUsed && one.Machine == "" }
 
-// ledger is the list of places that were given out, as it was read. It is one object, so of two
+// granted is the list of places that were given out, as it was read. It is one object, so of two
 // operators that decide at the same time only one can write what it decided.
-type ledger struct {
+type granted struct {
 	object *corev1.ConfigMap
 	grants []Grant
 }
@@ -63,11 +63,11 @@ const grantsKey = "grants"
 
 // read reads the list past the cache. An entry that can't be read counts for nothing: nobody could
 // say when it is void, and a place that is used shows in its instance, too.
-func (g *Gate) read(ctx context.Context) (ledger, error) {
-	l := ledger{object: &corev1.ConfigMap{}}
+func (g *Gate) read(ctx context.Context) (granted, error) {
+	l := granted{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: g.Namespace, Name: contract.PlacesConfigMap}
 	if err := g.Live.Get(ctx, key, l.object); client.IgnoreNotFound(err) != nil {
-		return ledger{}, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
+		return granted{}, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
 	}
 	var entries []json.RawMessage
 	if json.Unmarshal([]byte(l.object.Data[grantsKey]), &entries) != nil {
@@ -83,7 +83,7 @@ func (g *Gate) read(ctx context.Context) (ledger, error) {
 }
 
 // write replaces the list, unless somebody else wrote it since it was read.
-func (g *Gate) write(ctx context.Context, l ledger) error {
+func (g *Gate) write(ctx context.Context, l granted) error {
 	text, err := json.Marshal(l.grants)
 	if err != nil {
 		return fmt.Errorf("encoding places: %w", err)

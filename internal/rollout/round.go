@@ -113,17 +113,17 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 }
 
 // present reads the list of places and then the fleet. Of what the list has it leaves what counts.
-func (g *Gate) present(ctx context.Context) (ledger, Look, error) {
+func (g *Gate) present(ctx context.Context) (granted, Look, error) {
 	g.mu.Lock()
 	g.freed = time.Time{} // the look shows it
 	g.mu.Unlock()
 	list, err := g.read(ctx)
 	if err != nil {
-		return ledger{}, Look{}, err
+		return granted{}, Look{}, err
 	}
 	look, err := g.look(ctx, true)
 	if err != nil {
-		return ledger{}, Look{}, err
+		return granted{}, Look{}, err
 	}
 	list.grants = slices.DeleteFunc(settle(list.grants, look), func(one Grant) bool {
 		return one.isUnasked(look.Fleet.Now) && g.revoke(ctx, look.instance(one), one)

@@ -351,7 +351,7 @@ func readers() []string {
 }
 
 // secrets sees that texts stand nowhere but where only administrators look: not in what the cluster
-// shows, not in a command line, a log or the daemon's ledger, and not in any file of a host that
+// shows, not in a command line, a log or the daemon's state file, and not in any file of a host that
 // others may read.
 func (c *crew) secrets(t *testing.T, texts ...string) {
 	t.Helper()

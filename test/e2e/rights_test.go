@@ -55,7 +55,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			"the desired version":       annotated(contract.DesiredRevisionAnnotation, "0"),
 			"what it is to fetch":       annotated(contract.StageAnnotation, "0"),
 			"leave to reboot":           annotated(contract.RebootApprovedAnnotation, "0"),
-			"a wish for a reboot":       annotated(contract.RebootRequestedAnnotation, "0"),
+			"a reboot request":          annotated(contract.RebootRequestedAnnotation, "0"),
 			"the instance":              annotated(contract.InstanceAnnotation, "x/y"),
 			"the host key":              annotated(contract.HostKeyAnnotation, "x"),
 			"an annotation of its own":  annotated("example.com/x", "y"),

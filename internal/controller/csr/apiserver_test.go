@@ -175,11 +175,11 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 const (
 	storm   = 2_000
 	spoofed = 200
-	// patience is how long ours may wait meanwhile until they are approved; how long signing takes
+	// waitLimit is how long ours may wait meanwhile until they are approved; how long signing takes
 	// is the cluster's. On a machine that is busy with other things it may be some times what it
 	// takes in calm.
-	patience = 5 * time.Second
-	times    = 4
+	waitLimit = 5 * time.Second
+	times     = 4
 )
 
 // However many requests others have pending, those there before and those that keep coming, ours
@@ -223,7 +223,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	group.Wait()
 	t.Logf("the slowest of ours took %s in calm and %s in the storm", calm.Round(time.Millisecond),
 		stormy.Round(time.Millisecond))
-	if stormy > max(patience, times*calm) {
+	if stormy > max(waitLimit, times*calm) {
 		t.Errorf("ours waited %s", stormy)
 	}
 	counts := s.operatorAsked()

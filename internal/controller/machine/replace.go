@@ -161,7 +161,7 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 				return nil, 0, err
 			}
 		}
-		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
+		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.RefusalTimeout)
 		if cause != "" && !m.Deleting {
 			one.cause = cause
 			due = append(due, one)
@@ -343,7 +343,7 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 		return c
 	}
 	why := func(i *v1alpha1.WindowsInstance) policy.ReplaceCause {
-		cause, _ := policy.WhyReplace(i, hash, r.options.Now(), r.options.Patience)
+		cause, _ := policy.WhyReplace(i, hash, r.options.Now(), r.options.RefusalTimeout)
 		return cause
 	}
 	c.Cause, c.Stale = why(instance), policy.IsRefusalStale(instance, r.options.Now())

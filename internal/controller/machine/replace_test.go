@@ -121,7 +121,7 @@ func (y *yard) restart() {
 	y.replacer = &replacer{
 		missed: map[string]bool{},
 		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: &futility{client: y.api, live: y.api, namespace: namespace},
-		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience,
+		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
 			Now: func() time.Time { return y.clock }},
 	}
 }
@@ -354,11 +354,11 @@ func TestTimeAloneMakesAMachineDue(t *testing.T) {
 	y.machine("x", false)
 	y.refuses("x")
 	y.clock = y.clock.Add(-time.Hour + time.Minute) // it refuses for a minute
-	if result := y.reconcile(); result.RequeueAfter != DefaultPatience-time.Minute {
+	if result := y.reconcile(); result.RequeueAfter != DefaultRefusalTimeout-time.Minute {
 		t.Errorf("again after %s", result.RequeueAfter)
 	}
 	y.want("x")
-	y.clock = y.clock.Add(DefaultPatience - time.Minute)
+	y.clock = y.clock.Add(DefaultRefusalTimeout - time.Minute)
 	y.reconcile()
 	y.want()
 }

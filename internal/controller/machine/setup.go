@@ -13,10 +13,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// DefaultPatience is how long a host that has never let us in may refuse the key before its Machine
-// is replaced: the user data of a Windows host takes some minutes, and sshd may answer before it is
-// done.
-const DefaultPatience = 5 * time.Minute
+// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its
+// Machine is replaced: the user data of a Windows host takes some minutes, and sshd may answer
+// before it is done.
+const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controllers. All are required but those that say otherwise.
 type Options struct {
@@ -35,9 +35,9 @@ type Options struct {
 	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to
 	// do so.
 	UserData func(keyHash string) bool
-	// Patience is how long a host that has never let us in may refuse the key; DefaultPatience when
-	// 0.
-	Patience time.Duration
+	// RefusalTimeout is how long a host that never accepted a key may refuse it;
+	// DefaultRefusalTimeout when 0.
+	RefusalTimeout time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
@@ -47,8 +47,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.LiveKeys == nil {
 		return o, errors.New("setting up the machine controllers: an option is missing")
 	}
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
+	if o.RefusalTimeout == 0 {
+		o.RefusalTimeout = DefaultRefusalTimeout
 	}
 	if o.Now == nil {
 		o.Now = time.Now

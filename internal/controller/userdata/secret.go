@@ -20,8 +20,8 @@ import (
 // deletion.
 const settling = 2 * time.Second
 
-// standing is how the secret of one namespace is after a look at it.
-type standing struct {
+// secretState is how the secret of one namespace is after a look at it.
+type secretState struct {
 	// holds says that the secret is as it must be.
 	holds bool
 	// absent says that there is no such namespace.
@@ -84,10 +84,10 @@ func foreign(s *corev1.Secret) string {
 }
 
 // keep makes the secret of a namespace what it must be. A repeated call writes nothing.
-func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (standing, error) {
+func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (secretState, error) {
 	absent, err := r.absent(ctx, namespace)
 	if absent || err != nil {
-		return standing{absent: absent}, err
+		return secretState{absent: absent}, err
 	}
 	found := &corev1.Secret{}
 	err = r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
@@ -97,24 +97,24 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 	case apierrors.IsNotFound(err):
 		return r.create(ctx, namespace, want)
 	case err != nil:
-		return standing{}, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, namespace, err)
+		return secretState{}, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 	}
 	r.watcher.begin(ctx, namespace)
 	switch why := foreign(found); {
 	case !found.DeletionTimestamp.IsZero():
-		return standing{later: true}, nil
+		return secretState{later: true}, nil
 	case want.in(found):
-		return standing{holds: true}, nil
+		return secretState{holds: true}, nil
 	case why != "":
-		return standing{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
+		return secretState{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why)}, nil
 	}
 	if after, rewritten := r.rewrites.next(namespace, want.script, r.Now()); after > 0 {
-		return standing{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s is "+
+		return secretState{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s is "+
 			"rewritten by somebody else, %d times by now", namespace, contract.UserDataSecret, rewritten)}, nil
 	}
 	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
-		return standing{}, err
+		return secretState{}, err
 	}
 	want.into(found)
 	return wrote(ctx, namespace, r.client.Update(ctx, found))
@@ -130,28 +130,28 @@ func (r *reconciler) interrupted(ctx context.Context, namespace string, want wan
 	return r.mark(ctx, want.hostKey, false)
 }
 
-func (r *reconciler) create(ctx context.Context, namespace string, want wanted) (standing, error) {
+func (r *reconciler) create(ctx context.Context, namespace string, want wanted) (secretState, error) {
 	r.watcher.begin(ctx, namespace)
 	if err := r.interrupted(ctx, namespace, want, nil); err != nil {
-		return standing{}, err
+		return secretState{}, err
 	}
 	return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
 }
 
 // wrote says what became of a write.
-func wrote(ctx context.Context, namespace string, err error) (standing, error) {
+func wrote(ctx context.Context, namespace string, err error) (secretState, error) {
 	switch {
 	case err == nil:
 		logf.FromContext(ctx).Info("user data written", "namespace", namespace)
-		return standing{holds: true}, nil
+		return secretState{holds: true}, nil
 	case apierrors.IsForbidden(err):
 		return refused(namespace), nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return standing{later: true}, nil
+		return secretState{later: true}, nil
 	case apierrors.IsNotFound(err): // the namespace went, or the secret
-		return standing{later: true}, nil
+		return secretState{later: true}, nil
 	}
-	return standing{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
+	return secretState{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 }
 
 // absent says that a namespace is not there. In one that isn't nobody has rights, so that must be
@@ -171,8 +171,8 @@ func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error)
 	return false, fmt.Errorf("reading namespace %s: %w", namespace, err)
 }
 
-func refused(namespace string) standing {
-	return standing{problem: contract.NewProblem(contract.ReasonUserDataForbidden,
+func refused(namespace string) secretState {
+	return secretState{problem: contract.NewProblem(contract.ReasonUserDataForbidden,
 		"secret %s/%s may not be read and written", namespace, contract.UserDataSecret)}
 }
 

@@ -37,9 +37,9 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// patience is how long one request is waited for. kube-controller-manager forgets pending
+	// signTimeout is how long one request is waited for. kube-controller-manager forgets pending
 	// requests after a day and denied ones after an hour.
-	patience = time.Hour
+	signTimeout = time.Hour
 	// pause lies between attempts that failed, and restPause at least between renewals: a host
 	// whose clock is days ahead would renew without end.
 	pause     = 10 * time.Minute
@@ -196,7 +196,7 @@ func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name 
 
 // signed waits for the certificate, looking less and less often.
 func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
-	deadline := r.Clock.Now().Add(patience)
+	deadline := r.Clock.Now().Add(signTimeout)
 	for look := firstLook; ; look = min(2*look, slowestLook) {
 		object, err := r.requests().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -217,7 +217,7 @@ func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
 		}
 		if r.Clock.Now().After(deadline) {
 			return nil, contract.NewProblem(contract.ReasonCertificatePending,
-				"certificate request %s was not signed within %s", name, patience)
+				"certificate request %s was not signed within %s", name, signTimeout)
 		}
 		r.wait(ctx, look)
 		if ctx.Err() != nil {

@@ -23,9 +23,9 @@ func MetadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169
 // Limits. The service is on the same machine or its hypervisor and answers in milliseconds; a
 // host's name has at most 253 characters.
 const (
-	patience  = 3 * time.Second
-	maxAnswer = 1 << 10
-	maxLabel  = 63
+	metadataTimeout = 3 * time.Second
+	maxAnswer       = 1 << 10
+	maxLabel        = 63
 )
 
 // Metadata asks the metadata service of one machine.
@@ -35,7 +35,7 @@ type Metadata struct{ client *http.Client }
 func NewMetadata(network winos.Network) *Metadata {
 	port := netip.AddrPortFrom(MetadataAddress(), 80)
 	return &Metadata{client: &http.Client{
-		Timeout: patience,
+		Timeout: metadataTimeout,
 		Transport: &http.Transport{
 			// Nothing is sent to anywhere else, whatever a redirect says, and no proxy is asked:
 			// Proxy is nil.

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// holds begins to tend and waits until version 1 holds.
+// holds begins to reconcile and waits until version 1 holds.
 func holds(t *testing.T, r *rig) {
 	t.Helper()
 	r.publish(t, manifest())

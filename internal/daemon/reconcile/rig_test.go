@@ -183,7 +183,7 @@ func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// start begins to tend, with an API server or without one.
+// start begins to reconcile, with an API server or without one.
 func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -39,7 +39,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 			want{true, true}},
 		"empty, but anybody's":                  {winos.AccessInherit, nil, want{true, true}},
 		"with a file, and anybody's":            {winos.AccessInherit, []string{"x"}, want{false, false}},
-		"with a forged ledger":                  {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
+		"with a forged state file":              {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
 		"with a file, but only administrators'": {winos.AccessAdministrators, []string{"x"}, want{true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {

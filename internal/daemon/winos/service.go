@@ -63,9 +63,9 @@ func checkServiceConfig(config ServiceConfig) error {
 	return nil
 }
 
-// patience decides when to look again at a service that is starting or stopping, and when it has
+// pendingWait decides when to look again at a service that is starting or stopping, and when it has
 // stood still for too long.
-type patience struct {
+type pendingWait struct {
 	seen       bool
 	checkpoint uint32
 	since      time.Time // when the checkpoint last changed
@@ -73,7 +73,7 @@ type patience struct {
 
 // next takes what the service manager says now: the service's checkpoint and the time it asks for
 // until the next one.
-func (p *patience) next(now time.Time, checkpoint uint32, hint time.Duration) (wait time.Duration, stalled bool) {
+func (p *pendingWait) next(now time.Time, checkpoint uint32, hint time.Duration) (wait time.Duration, stalled bool) {
 	if !p.seen || checkpoint != p.checkpoint {
 		p.seen, p.checkpoint, p.since = true, checkpoint, now
 	}

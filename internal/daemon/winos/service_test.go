@@ -35,7 +35,7 @@ func TestDependantsStopBeforeWhatTheyNeed(t *testing.T) {
 	}
 }
 
-func TestPatienceEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.T) {
+func TestWaitEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type look struct {
@@ -56,7 +56,7 @@ func TestPatienceEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var p patience
+			var p pendingWait
 			for i, l := range looks {
 				if wait, stalled := p.next(start.Add(l.after), l.checkpoint, l.hint); wait != l.wait ||
 					stalled != l.stalled {

@@ -133,7 +133,7 @@ func (s services) start(ctx context.Context, name string, waiting []string) erro
 	}
 	defer h.close()
 	asked := false
-	var wait patience
+	var wait pendingWait
 	for {
 		status, err := h.status()
 		if err != nil {
@@ -231,7 +231,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	}
 	defer process.close()
 	asked := false
-	var wait patience
+	var wait pendingWait
 	for status.State != svc.Stopped {
 		if !asked && (status.State == svc.Running || status.State == svc.Paused) {
 			if asked, err = s.askToStop(ctx, h); err != nil && !process.ended() {

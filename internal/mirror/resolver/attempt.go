@@ -22,8 +22,8 @@ type question struct {
 	path       string
 	accept     []string
 	span       span
-	// patience is how long the first byte may take, stall how long any later one.
-	patience, stall time.Duration
+	// firstByte is how long the first byte may take, stall how long any later one.
+	firstByte, stall time.Duration
 	// forbidden is the authority that a redirect must not lead to; empty if there is none.
 	forbidden string
 }
@@ -47,7 +47,7 @@ const hops = 5
 // context's if that ended.
 func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(q.patience, func() { cancel(errSlow) })
+	timer := time.AfterFunc(q.firstByte, func() { cancel(errSlow) })
 	answer, err := s.send(limited, q)
 	if err == nil {
 		answer.body.guard(limited, timer, q.stall, cancel)

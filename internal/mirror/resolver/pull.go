@@ -134,7 +134,7 @@ func accepted(request *http.Request) []string {
 func (p *pull) next(ctx context.Context, method string, s span, check func(mirror.Pull, *reply) error) (*reply,
 	mirror.Pull, error) {
 	for {
-		at, patience, ok := p.turn(ctx)
+		at, firstByte, ok := p.turn(ctx)
 		if ctx.Err() != nil {
 			p.state.health.unknown(at.Host)
 			return nil, at, ctx.Err()
@@ -143,7 +143,7 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 			return nil, mirror.Pull{}, errNowhere
 		}
 		began := p.resolver.options.Now()
-		answer, err := p.state.ask(ctx, p.question(method, at, s, patience))
+		answer, err := p.state.ask(ctx, p.question(method, at, s, firstByte))
 		if err == nil {
 			if err = check(at, answer); err != nil {
 				answer.close()
@@ -160,7 +160,7 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 			p.state.health.well(at.Host)
 			return answer, at, nil
 		}
-		p.failed(at, faultOf(ctx, err), p.resolver.options.Now().Sub(began), patience)
+		p.failed(at, faultOf(ctx, err), p.resolver.options.Now().Sub(began), firstByte)
 	}
 }
 
@@ -169,17 +169,17 @@ var errNowhere = errors.New("no place has it")
 // question is what a place is asked. Mirrors are asked for the manifest of a tag even when only its
 // digest is wanted: nobody else can say whether they tell the truth. The source is believed; it may
 // count how often manifests are fetched.
-func (p *pull) question(method string, at mirror.Pull, s span, patience time.Duration) question {
+func (p *pull) question(method string, at mirror.Pull, s span, firstByte time.Duration) question {
 	if method == http.MethodHead && p.target.tag != "" && !at.Source {
 		method = http.MethodGet
 	}
 	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Repository),
-		accept: p.accept, span: s, patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
+		accept: p.accept, span: s, firstByte: firstByte, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }
 
 // turn is whose turn it is, and how long to wait for it. As long as there is somebody else to ask,
 // nobody is waited for long.
-func (p *pull) turn(ctx context.Context) (at mirror.Pull, patience time.Duration, ok bool) {
+func (p *pull) turn(ctx context.Context) (at mirror.Pull, firstByte time.Duration, ok bool) {
 	for len(p.line.now) > 0 {
 		at, p.line.now = p.line.now[0], p.line.now[1:]
 		switch p.resolver.mismatches.confidence(at, p.target.digest) {
@@ -199,7 +199,7 @@ func (p *pull) turn(ctx context.Context) (at mirror.Pull, patience time.Duration
 			continue
 		}
 		if len(p.line.now)+len(p.line.later)+len(p.line.busy)+len(p.line.last) == 0 {
-			return at, p.resolver.options.Patience, true
+			return at, p.resolver.options.LastFirstByte, true
 		}
 		return at, p.resolver.options.FirstByte, true
 	}
@@ -215,7 +215,7 @@ func (p *pull) turn(ctx context.Context) (at mirror.Pull, patience time.Duration
 	default:
 		return mirror.Pull{}, 0, false
 	}
-	return at, p.resolver.options.Patience, true
+	return at, p.resolver.options.LastFirstByte, true
 }
 
 // wait is over after a while, or when ctx ends.
@@ -229,13 +229,13 @@ func wait(ctx context.Context, after time.Duration) {
 }
 
 // failed notes why a place was passed over, and whether it is worth another try.
-func (p *pull) failed(at mirror.Pull, f *fault, took, patience time.Duration) {
+func (p *pull) failed(at mirror.Pull, f *fault, took, firstByte time.Duration) {
 	if f.isDeath() {
 		p.state.health.failed(at.Host, f.reason)
 	} else {
 		p.state.health.well(at.Host)
 	}
-	if f.reason == ReasonSlow && patience < p.resolver.options.Patience || f.reason == ReasonBrokenOff &&
+	if f.reason == ReasonSlow && firstByte < p.resolver.options.LastFirstByte || f.reason == ReasonBrokenOff &&
 		p.setbacks() == 0 {
 		p.line.later = append(p.line.later, at)
 	}

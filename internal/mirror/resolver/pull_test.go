@@ -284,7 +284,7 @@ func TestASlowMirrorIsWaitedForWhenNobodyElseHasTheImage(t *testing.T) {
 	m := newImage(1, 1000)
 	slow, empty := newUpstream(t, m), newUpstream(t)
 	slow.failing(func(_ http.ResponseWriter, r *http.Request) bool {
-		select { // longer than FirstByte, shorter than Patience
+		select { // longer than FirstByte, shorter than LastFirstByte
 		case <-time.After(900 * time.Millisecond):
 			return false
 		case <-r.Context().Done():

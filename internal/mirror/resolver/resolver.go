@@ -29,9 +29,9 @@ type Options struct {
 	// FirstByte is how long a place may take for its first byte (authentication and redirects
 	// included) as long as there is another one to ask. Default 15 s.
 	FirstByte time.Duration
-	// Patience is how long if there is no other, which is time for a mirror that must first fetch a
-	// large layer itself. Default 2 min. Containerd gives up after five minutes without a byte.
-	Patience time.Duration
+	// LastFirstByte is how long if there is no other, which is time for a mirror that must first
+	// fetch a large layer itself. Default 2 min. Containerd gives up after five minutes without a byte.
+	LastFirstByte time.Duration
 	// Stall is how long any later 64 KiB may take. Default 30 s.
 	Stall time.Duration
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
@@ -55,7 +55,7 @@ func (o Options) defaults() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.Patience, 2 * time.Minute},
+		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.LastFirstByte, 2 * time.Minute},
 		{&o.Stall, 30 * time.Second}, {&o.Pause, time.Second},
 	} {
 		if *d.field <= 0 {

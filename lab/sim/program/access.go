@@ -152,8 +152,8 @@ func (a *access) close() {
 }
 
 // waitForServer returns when the API server answers anything at all.
-func waitForServer(ctx context.Context, client kubernetes.Interface, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func waitForServer(ctx context.Context, client kubernetes.Interface, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		err := client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error()

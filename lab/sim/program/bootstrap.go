@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	// serverPatience and approvalPatience are how long kubelet waits for the API server, and for
+	// serverTimeout and approvalTimeout are how long kubelet waits for the API server, and for
 	// its certificate, before it gives up and leaves it to the service manager to start it again.
-	serverPatience   = time.Minute
-	approvalPatience = time.Hour
+	serverTimeout   = time.Minute
+	approvalTimeout = time.Hour
 	// pendingKey keeps the key of a request that is under way, so that a kubelet that starts again
 	// goes on with the same request.
 	pendingKey = `\kubelet-client.key.tmp`
@@ -58,7 +58,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	defer server.close()
-	if err := waitForServer(ctx, server.client, serverPatience); err != nil {
+	if err := waitForServer(ctx, server.client, serverTimeout); err != nil {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	if err := k.Host.Files.MkdirAll(k.flags.certDir, winos.AccessAdministrators); err != nil {
@@ -80,7 +80,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("requesting a client certificate: %w", err)
 	}
 	k.log.Info("waiting for client certificate to be issued", "csr", name)
-	waiting, cancel := context.WithTimeout(ctx, approvalPatience)
+	waiting, cancel := context.WithTimeout(ctx, approvalTimeout)
 	defer cancel()
 	chain, err := csr.WaitForCertificate(waiting, server.client, name, uid)
 	if err != nil {

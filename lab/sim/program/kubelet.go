@@ -94,7 +94,7 @@ func (k *kubelet) run(ctx context.Context) error {
 	}
 	defer k.server.close()
 	k.identity.replaced = k.server.reconnect
-	serving := k.servingWish()
+	serving := k.servingCertificate()
 	stop, err := k.serve(ctx, serving.store)
 	if err != nil {
 		return err
@@ -104,14 +104,14 @@ func (k *kubelet) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.tend(ctx, registered, serving)
+	return k.keepAlive(ctx, registered, serving)
 }
 
-// tend keeps the Node alive until ctx ends.
-func (k *kubelet) tend(ctx context.Context, registered registration, serving wish) error {
+// keepAlive keeps the Node alive until ctx ends.
+func (k *kubelet) keepAlive(ctx context.Context, registered registration, serving managedCertificate) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if k.config.RotateCertificates {
-		group.Go(func() error { return k.keepCertificate(ctx, k.clientWish()) })
+		group.Go(func() error { return k.keepCertificate(ctx, k.clientCertificate()) })
 	}
 	if k.config.ServerTLSBootstrap {
 		group.Go(func() error { return k.keepCertificate(ctx, serving) })
@@ -120,16 +120,16 @@ func (k *kubelet) tend(ctx context.Context, registered registration, serving wis
 	group.Go(func() error { return k.renewLease(ctx, registered.uid) })
 	group.Go(func() error { return k.reportStatus(ctx, registered, pods) })
 	group.Go(func() error { return pods.run(ctx) })
-	group.Go(func() error { return k.heedExpiry(ctx) })
+	group.Go(func() error { return k.endAtExpiry(ctx) })
 	return group.Wait()
 }
 
-// expiryPatience is how long kubelet goes on after its client certificate expired.
-const expiryPatience = 5 * time.Minute
+// expiryLimit is how long kubelet goes on after its client certificate expired.
+const expiryLimit = 5 * time.Minute
 
-// heedExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
+// endAtExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
 // it still can.
-func (k *kubelet) heedExpiry(ctx context.Context) error {
+func (k *kubelet) endAtExpiry(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
 	for {
@@ -139,7 +139,7 @@ func (k *kubelet) heedExpiry(ctx context.Context) error {
 			return nil
 		}
 		current := k.identity.get()
-		if current == nil || k.Host.System.Now().After(current.Leaf.NotAfter.Add(expiryPatience)) {
+		if current == nil || k.Host.System.Now().After(current.Leaf.NotAfter.Add(expiryLimit)) {
 			return errors.New("the client certificate has expired")
 		}
 	}

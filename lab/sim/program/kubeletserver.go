@@ -53,7 +53,7 @@ const metricsPath = "/metrics"
 func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	gauge := family(w, "gauge")
-	for name, of := range map[string]*pair{"client": k.identity, "server": k.servingWish().store} {
+	for name, of := range map[string]*pair{"client": k.identity, "server": k.servingCertificate().store} {
 		left := math.Inf(1)
 		if c := of.get(); c != nil {
 			left = c.Leaf.NotAfter.Sub(k.Host.System.Now()).Seconds()

@@ -54,7 +54,7 @@ func (o *overlay) request(ctx context.Context, current *pair) error {
 		return fmt.Errorf("requesting a certificate: %w", err)
 	}
 	o.log.Info("waiting for the certificate to be issued", "csr", name)
-	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	chain, err := csr.WaitForCertificate(ctx, o.server.client, name, uid)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// wish is a certificate that a kubelet keeps valid.
-type wish struct {
+// managedCertificate is a certificate that a kubelet keeps valid.
+type managedCertificate struct {
 	store   *pair
 	signer  string
 	purpose certificatesv1.KeyUsage
@@ -25,15 +25,15 @@ type wish struct {
 	addresses []net.IP
 }
 
-// clientWish is the identity of kubelet.
-func (k *kubelet) clientWish() wish {
-	return wish{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+// clientCertificate is the identity of kubelet.
+func (k *kubelet) clientCertificate() managedCertificate {
+	return managedCertificate{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		purpose: certificatesv1.UsageClientAuth}
 }
 
-// servingWish is what kubelet would serve its API with.
-func (k *kubelet) servingWish() wish {
-	return wish{
+// servingCertificate is what kubelet would serve its API with.
+func (k *kubelet) servingCertificate() managedCertificate {
+	return managedCertificate{
 		store: &pair{files: k.Host.Files, path: k.flags.certDir + serverPair,
 			replaced: func() { k.log.Info("got serving certificate") }},
 		signer: certificatesv1.KubeletServingSignerName, purpose: certificatesv1.UsageServerAuth,
@@ -46,14 +46,14 @@ const (
 	// those of many nodes don't fall together.
 	earliestRotation, latestRotation = 0.7, 0.9
 	// One request is given up after a while, and the next one follows.
-	requestPatience             = 15 * time.Minute
+	requestTimeout              = 15 * time.Minute
 	firstRotation, lastRotation = 2 * time.Second, 32 * time.Second
 	rotationBackoff             = 2
 )
 
 // keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager
 // does the same, but does not end with its context.)
-func (k *kubelet) keepCertificate(ctx context.Context, w wish) error {
+func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) error {
 	retry := firstRotation
 	for {
 		pause := k.untilRotation(w)
@@ -76,7 +76,7 @@ func (k *kubelet) keepCertificate(ctx context.Context, w wish) error {
 
 // untilRotation is how long the present certificate is left alone; 0 if there is none, or if it
 // lacks a name.
-func (k *kubelet) untilRotation(w wish) time.Duration {
+func (k *kubelet) untilRotation(w managedCertificate) time.Duration {
 	current := w.store.get()
 	if current == nil || !w.covered(current.Leaf) {
 		return 0
@@ -86,7 +86,7 @@ func (k *kubelet) untilRotation(w wish) time.Duration {
 	return current.Leaf.NotBefore.Add(time.Duration(float64(lifetime) * part)).Sub(k.Host.System.Now())
 }
 
-func (w wish) covered(leaf *x509.Certificate) bool {
+func (w managedCertificate) covered(leaf *x509.Certificate) bool {
 	for _, name := range w.names {
 		if !slices.Contains(leaf.DNSNames, name) {
 			return false
@@ -101,8 +101,8 @@ func (w wish) covered(leaf *x509.Certificate) bool {
 }
 
 // replaceCertificate asks for a certificate with a new key and waits for it.
-func (k *kubelet) replaceCertificate(ctx context.Context, w wish) error {
-	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+func (k *kubelet) replaceCertificate(ctx context.Context, w managedCertificate) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {

@@ -117,7 +117,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 		}
 		k.identity = &pair{files: m.Host().Files, path: `C:\pki` + clientPair, replaced: func() { replaced.Add(1) }}
 		done := make(chan error, 1)
-		go func() { done <- k.keepCertificate(ctx, k.clientWish()) }()
+		go func() { done <- k.keepCertificate(ctx, k.clientCertificate()) }()
 		seen := map[string]bool{}
 		ticker := time.NewTicker(10 * time.Second)
 		defer ticker.Stop()
@@ -184,7 +184,7 @@ func TestACertificateThatLacksANameIsReplacedAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			k := &kubelet{Process: &sim.Process{Host: m.Host()}}
-			w := wish{store: &pair{current: parsed}, names: []string{"node"},
+			w := managedCertificate{store: &pair{current: parsed}, names: []string{"node"},
 				addresses: []net.IP{netip.MustParseAddr("10.0.0.1").AsSlice()}}
 			if got := k.untilRotation(w) <= 0; got != test.replaced {
 				t.Errorf("replaced: %v, want %v", got, test.replaced)

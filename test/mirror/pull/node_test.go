@@ -60,7 +60,7 @@ type node struct {
 func newNode(t *testing.T, n *network) *node {
 	t.Helper()
 	return newNodeWith(t, n, resolver.Options{FirstByte: 2 * time.Second, Stall: 2 * time.Second,
-		Patience: 20 * time.Second})
+		LastFirstByte: 20 * time.Second})
 }
 
 func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {

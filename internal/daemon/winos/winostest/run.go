@@ -87,13 +87,13 @@ func (m machine) runCase(t *testing.T, c testCase) {
 	})
 }
 
-// patience is how long the suite waits for something that the machine does by itself.
-const patience = 30 * time.Second
+// waitLimit is how long the suite waits for something that the machine does by itself.
+const waitLimit = 30 * time.Second
 
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
