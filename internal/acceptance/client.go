@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 const (
@@ -60,7 +61,7 @@ type patient struct {
 func (p *patient) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // RoundTrip is http.RoundTripper.
-func (p *patient) RoundTrip(request *http.Request) (response *http.Response, err error) {
+func (p *patient) RoundTrip(request *http.Request) (answer *http.Response, err error) {
 	told := false
 	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, p.limit, true,
 		func(context.Context) (bool, error) {
@@ -68,7 +69,7 @@ func (p *patient) RoundTrip(request *http.Request) (response *http.Response, err
 			if failed != nil {
 				return false, failed
 			}
-			response, err = p.once(again) //nolint:bodyclose // the caller's
+			answer, err = p.once(again) //nolint:bodyclose // the caller's
 			if err == nil || !retriable(request, err) {
 				return true, nil
 			}
@@ -78,22 +79,22 @@ func (p *patient) RoundTrip(request *http.Request) (response *http.Response, err
 			}
 			return false, nil
 		})
-	if err == nil && response == nil {
+	if err == nil && answer == nil {
 		err = wrongs
 	}
-	return response, err
+	return answer, err
 }
 
 // once makes a request, with a bound in time up to the end of its answer, and one in bytes.
 func (p *patient) once(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
-	response, err := p.next.RoundTrip(request.WithContext(ctx))
+	answer, err := p.next.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	response.Body = &body{ReadCloser: http.MaxBytesReader(nil, response.Body, maxAnswer), end: cancel}
-	return response, nil
+	answer.Body = &body{ReadCloser: response.Body(answer.Body, maxAnswer), end: cancel}
+	return answer, nil
 }
 
 // body is an answer that ends its context when it is closed.

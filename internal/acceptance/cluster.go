@@ -52,7 +52,7 @@ func needed(namespace string) []authorizationv1.ResourceAttributes {
 }
 
 // look checks that a run is possible, and says on what.
-func (r *run) look(ctx context.Context) (Cluster, error) {
+func look(ctx context.Context, r *run) (Cluster, error) {
 	found := Cluster{Kind: "Kubernetes"}
 	version, err := r.clients.Discovery().ServerVersion()
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *run) look(ctx context.Context) (Cluster, error) {
 	if !has(v1alpha1.GroupVersion().Group) {
 		return found, errors.New("the operator is not installed: the cluster has no WindowsInstances")
 	}
-	if err = r.mayRun(ctx); err != nil {
+	if err = mayRun(ctx, r); err != nil {
 		return found, err
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
@@ -81,7 +81,7 @@ func (r *run) look(ctx context.Context) (Cluster, error) {
 		return found, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
 	found.Available = available(config)
-	return found, r.countNodes(ctx, &found)
+	return found, countNodes(ctx, r, &found)
 }
 
 // available says whether the operator is.
@@ -96,7 +96,7 @@ func available(config *v1alpha1.WindowsMachineConfig) string {
 	return condition.Reason + ": " + condition.Message
 }
 
-func (r *run) countNodes(ctx context.Context, found *Cluster) error {
+func countNodes(ctx context.Context, r *run, found *Cluster) error {
 	list := &corev1.NodeList{}
 	if err := r.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
@@ -116,7 +116,7 @@ func (r *run) countNodes(ctx context.Context, found *Cluster) error {
 }
 
 // mayRun says which rights are lacking.
-func (r *run) mayRun(ctx context.Context) error {
+func mayRun(ctx context.Context, r *run) error {
 	var lacking []string
 	for _, attributes := range needed(r.Namespace) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

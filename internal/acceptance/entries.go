@@ -14,9 +14,9 @@ import (
 // entriesOfTrouble are the rows about entries that are wrong.
 func entriesOfTrouble() map[string]trial {
 	return map[string]trial{
-		"A08": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: (*run).unreachableHosts,
+		"A08": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: unreachableHosts,
 			shows: "an address where nothing answers, and a name that does not resolve"},
-		"A10": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: (*run).malformedEntries,
+		"A10": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: malformedEntries,
 			shows: "entries without =, without a user, and with a key that is no address"},
 	}
 }
@@ -30,10 +30,10 @@ const (
 )
 
 // unreachableHosts is A08.
-func (r *run) unreachableHosts(ctx context.Context) error {
+func unreachableHosts(ctx context.Context, r *run) error {
 	want := map[string]contract.Reason{unreachable: contract.ReasonUnreachable,
 		unresolvable: contract.ReasonAddressUnresolvable}
-	if err := r.list(ctx, map[string]string{unreachable: someone, unresolvable: someone}); err != nil {
+	if err := listEntries(ctx, r, map[string]string{unreachable: someone, unresolvable: someone}); err != nil {
 		return err
 	}
 	var problems []error
@@ -51,15 +51,15 @@ func (r *run) unreachableHosts(ctx context.Context) error {
 				return ok, state(i), nil
 			}))
 	}
-	problems = append(problems, r.ownStayReady(ctx), r.remove(ctx, unreachable, unresolvable))
+	problems = append(problems, ownStayReady(ctx, r), remove(ctx, r, unreachable, unresolvable))
 	return errors.Join(problems...)
 }
 
 // malformedEntries is A10.
-func (r *run) malformedEntries(ctx context.Context) error {
+func malformedEntries(ctx context.Context, r *run) error {
 	bad := map[string]string{"wmco-e2e-without-equals.invalid": "Administrator",
 		"wmco-e2e-without-user.invalid": "username=", "wmco_e2e_is_no_address": someone}
-	if err := r.list(ctx, bad); err != nil {
+	if err := listEntries(ctx, r, bad); err != nil {
 		return err
 	}
 	err := r.await(ctx, r.Timeout, "the entries being reported", func(ctx context.Context) (bool, string, error) {
@@ -75,23 +75,23 @@ func (r *run) malformedEntries(ctx context.Context) error {
 		}
 		return len(r.notes) == len(bad), fmt.Sprintf("%d of %d are", len(r.notes), len(bad)), nil
 	})
-	return errors.Join(err, r.ownStayReady(ctx), r.remove(ctx, slices.Sorted(maps.Keys(bad))...))
+	return errors.Join(err, ownStayReady(ctx, r), remove(ctx, r, slices.Sorted(maps.Keys(bad))...))
 }
 
 // ownStayReady checks that nodes of this run are Ready.
-func (r *run) ownStayReady(ctx context.Context) error {
+func ownStayReady(ctx context.Context, r *run) error {
 	var problems []error
 	for _, n := range r.nodes {
-		problems = append(problems, r.ready(ctx, n.Host))
+		problems = append(problems, ready(ctx, r, n.Host))
 	}
 	return errors.Join(problems...)
 }
 
 // remove removes entries of this run, and waits until their hosts are gone.
-func (r *run) remove(ctx context.Context, keys ...string) error {
-	removed, err := r.unlist(ctx, func(key string, m mark) bool { return m.Run == r.id && slices.Contains(keys, key) })
+func remove(ctx context.Context, r *run, keys ...string) error {
+	removed, err := unlist(ctx, r, func(key string, m mark) bool { return m.Run == r.id && slices.Contains(keys, key) })
 	if err != nil {
 		return err
 	}
-	return r.gone(ctx, removed)
+	return gone(ctx, r, removed)
 }

@@ -51,11 +51,11 @@ func setMarks(list *corev1.ConfigMap, marks map[string]mark) error {
 
 // list adds entries of our own to windows-instances. An entry of somebody else stays as it is, and is
 // an error.
-func (r *run) list(ctx context.Context, entries map[string]string) error {
-	return r.edit(ctx, true, func(list *corev1.ConfigMap) error {
+func listEntries(ctx context.Context, r *run, entries map[string]string) error {
+	return editEntries(ctx, r, true, func(list *corev1.ConfigMap) error {
 		marks := marksOf(list)
 		for key, settings := range entries {
-			if taken := r.taken(list, marks, key); taken != nil {
+			if taken := taken(r, list, marks, key); taken != nil {
 				return taken
 			}
 			if list.Data == nil {
@@ -68,7 +68,7 @@ func (r *run) list(ctx context.Context, entries map[string]string) error {
 }
 
 // taken says whether an entry is somebody else's.
-func (r *run) taken(list *corev1.ConfigMap, marks map[string]mark, key string) error {
+func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) error {
 	for other, settings := range list.Data {
 		mine := other == key && marks[key] == mark{Run: r.id, Settings: settings}
 		if strings.EqualFold(other, key) && !mine {
@@ -80,8 +80,8 @@ func (r *run) taken(list *corev1.ConfigMap, marks map[string]mark, key string) e
 
 // unlist removes those of our entries that which selects, and gives their keys. What somebody changed
 // since stays.
-func (r *run) unlist(ctx context.Context, which func(key string, m mark) bool) (removed []string, err error) {
-	err = r.edit(ctx, false, func(list *corev1.ConfigMap) error {
+func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (removed []string, err error) {
+	err = editEntries(ctx, r, false, func(list *corev1.ConfigMap) error {
 		removed = nil
 		marks := marksOf(list)
 		for key, m := range maps.Clone(marks) {
@@ -101,7 +101,7 @@ func (r *run) unlist(ctx context.Context, which func(key string, m mark) bool) (
 }
 
 // edit changes windows-instances, looking again when somebody else did so in between.
-func (r *run) edit(ctx context.Context, create bool, change func(list *corev1.ConfigMap) error) error {
+func editEntries(ctx context.Context, r *run, create bool, change func(list *corev1.ConfigMap) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace,
 			Name: contract.InstancesConfigMap}}
@@ -136,7 +136,7 @@ func (r *run) edit(ctx context.Context, create bool, change func(list *corev1.Co
 
 // dropList deletes a windows-instances that a run created, once it is empty and no host of it is left: the
 // operator waits when a list is absent that had hosts, since that may be an accident.
-func (r *run) dropList(ctx context.Context) error {
+func dropList(ctx context.Context, r *run) error {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	if err != nil || len(list.Data) > 0 || list.Labels[contract.ManagedByLabel] != managedBy {
@@ -175,7 +175,7 @@ func state(i *v1alpha1.WindowsInstance) string {
 
 // gone waits until hosts whose entries were removed are no nodes any more. A host that never was one
 // need not be cleaned over SSH: it may not even answer.
-func (r *run) gone(ctx context.Context, keys []string) error {
+func gone(ctx context.Context, r *run, keys []string) error {
 	var failed []error
 	for _, key := range keys {
 		nodeName, forced := "", false

@@ -105,7 +105,7 @@ func (q question) trial(number string, commands []string) trial {
 	if q.script != nil {
 		t.needs = []Need{NeedContainers}
 	}
-	t.try = func(r *run, ctx context.Context) error {
+	t.try = func(ctx context.Context, r *run) error {
 		h, script := hour{r}, ""
 		if q.script != nil {
 			script = q.script(commands)

@@ -39,7 +39,7 @@ func TestA76_TheFirstHourIsThePageLineByLine(t *testing.T) {
 		r.nodes = []node{{Name: "win-1"}}
 		if row.try != nil {
 			putOn(t, r, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded })
-			_ = row.try(r, t.Context()) // what "fake logs" means is not the question
+			_ = row.try(t.Context(), r) // what "fake logs" means is not the question
 		}
 	}
 	for number, want := range map[string]string{

@@ -23,20 +23,20 @@ import (
 // joining are the rows about hosts that become nodes.
 func joining() map[string]trial {
 	return map[string]trial{
-		"A01": {stage: stageLook, try: (*run).saysWhatIsMissing,
+		"A01": {stage: stageLook, try: saysWhatIsMissing,
 			shows: "that a missing key is named, as long as there is none"},
-		"A02": {stage: stageJoin, try: (*run).join, readiness: []string{extendWorker},
+		"A02": {stage: stageJoin, try: join, readiness: []string{extendWorker},
 			shows: "that the hosts it was given become nodes"},
-		"A04": {stage: stageNodes, try: (*run).nodesAreWhole, readiness: []string{extendWorker, coreScheduling}},
-		"A05": {stage: stageNodes, try: (*run).annotationsAreRight},
-		"A07": {stage: stageNodes, try: (*run).requestsWereApproved,
+		"A04": {stage: stageNodes, try: nodesAreWhole, readiness: []string{extendWorker, coreScheduling}},
+		"A05": {stage: stageNodes, try: annotationsAreRight},
+		"A07": {stage: stageNodes, try: requestsWereApproved,
 			shows: "that requests of the hosts that joined were approved by the operator's rules"},
-		"A20": {stage: stageNodes, try: (*run).upgradeableAfterwards},
+		"A20": {stage: stageNodes, try: upgradeableAfterwards},
 	}
 }
 
 // saysWhatIsMissing is A01.
-func (r *run) saysWhatIsMissing(ctx context.Context) error {
+func saysWhatIsMissing(ctx context.Context, r *run) error {
 	var c *metav1.Condition
 	if err := r.await(ctx, r.Timeout, "the operator saying whether it is available",
 		func(ctx context.Context) (bool, string, error) {
@@ -70,13 +70,13 @@ func (r *run) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error
 }
 
 // join is A02: it lists the hosts, and waits for each.
-func (r *run) join(ctx context.Context) error {
+func join(ctx context.Context, r *run) error {
 	if len(r.Hosts) == 0 {
 		return cannot("no host was given: --host lists one")
 	}
 	entries := map[string]string{}
 	for _, h := range r.Hosts {
-		taken, err := r.standing(ctx, h.Address)
+		taken, err := standing(ctx, r, h.Address)
 		if err != nil {
 			return err
 		}
@@ -85,18 +85,18 @@ func (r *run) join(ctx context.Context) error {
 		}
 		entries[h.Address] = h.Settings
 	}
-	if err := r.list(ctx, entries); err != nil {
+	if err := listEntries(ctx, r, entries); err != nil {
 		return err
 	}
 	var failed []error
 	for _, h := range r.Hosts {
-		failed = append(failed, r.ready(ctx, h))
+		failed = append(failed, ready(ctx, r, h))
 	}
 	return errors.Join(failed...)
 }
 
 // standing is the WindowsInstance that an address has already, or nothing.
-func (r *run) standing(ctx context.Context, address string) (name string, err error) {
+func standing(ctx context.Context, r *run, address string) (name string, err error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	err = r.client.List(ctx, list, client.InNamespace(r.Namespace))
 	for _, i := range list.Items {
@@ -108,10 +108,10 @@ func (r *run) standing(ctx context.Context, address string) (name string, err er
 }
 
 // ready waits until a host that was listed is a node.
-func (r *run) ready(ctx context.Context, h Host) error {
+func ready(ctx context.Context, r *run, h Host) error {
 	err := r.await(ctx, r.JoinTimeout, "host "+h.Address+" becoming a node",
 		func(ctx context.Context) (bool, string, error) {
-			r.watchUpgradeable(ctx)
+			watchUpgradeable(ctx, r)
 			i, err := r.instance(ctx, h.Address)
 			if err != nil || i == nil {
 				return false, state(i), err
@@ -141,7 +141,7 @@ func phases(i *v1alpha1.WindowsInstance) string {
 }
 
 // watchUpgradeable remembers that the operator said no to an upgrade.
-func (r *run) watchUpgradeable(ctx context.Context) {
+func watchUpgradeable(ctx context.Context, r *run) {
 	config, err := r.config(ctx)
 	if err != nil {
 		return
@@ -153,7 +153,7 @@ func (r *run) watchUpgradeable(ctx context.Context) {
 }
 
 // upgradeableAfterwards is A20, whose first half join saw.
-func (r *run) upgradeableAfterwards(ctx context.Context) error {
+func upgradeableAfterwards(ctx context.Context, r *run) error {
 	switch {
 	case len(r.nodes) == 0:
 		return cannot("no host joined meanwhile")
@@ -161,7 +161,7 @@ func (r *run) upgradeableAfterwards(ctx context.Context) error {
 		return errors.New("Upgradeable was never False while hosts joined")
 	}
 	r.note("while hosts joined: %s", r.unsafe)
-	busy, err := r.othersInProgress(ctx)
+	busy, err := othersInProgress(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (r *run) upgradeableAfterwards(ctx context.Context) error {
 }
 
 // othersInProgress names a host that is not Ready and not this run's.
-func (r *run) othersInProgress(ctx context.Context) (string, error) {
+func othersInProgress(ctx context.Context, r *run) (string, error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 		return "", err
@@ -225,7 +225,7 @@ func isReady(n *corev1.Node) bool {
 }
 
 // nodesAreWhole is A04.
-func (r *run) nodesAreWhole(ctx context.Context) error {
+func nodesAreWhole(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
@@ -291,14 +291,14 @@ func unmarkedLinux(n *corev1.Node) error {
 }
 
 // annotationsAreRight is A05.
-func (r *run) annotationsAreRight(ctx context.Context) error {
+func annotationsAreRight(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
 	}
 	var problems []error
 	for _, n := range nodes {
-		i, err := r.instanceOf(ctx, &n)
+		i, err := instanceOf(ctx, r, &n)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (r *run) annotationsAreRight(ctx context.Context) error {
 }
 
 // instanceOf is the WindowsInstance that a Node names.
-func (r *run) instanceOf(ctx context.Context, n *corev1.Node) (*v1alpha1.WindowsInstance, error) {
+func instanceOf(ctx context.Context, r *run, n *corev1.Node) (*v1alpha1.WindowsInstance, error) {
 	namespace, name, _ := strings.Cut(n.Annotations[contract.InstanceAnnotation], "/")
 	i := &v1alpha1.WindowsInstance{}
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
@@ -335,7 +335,7 @@ func approvals() map[string]string {
 }
 
 // requestsWereApproved is A07.
-func (r *run) requestsWereApproved(ctx context.Context) error {
+func requestsWereApproved(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
 		return cannot("no host joined, and requests of those that joined before are deleted after an hour")
 	}

@@ -14,13 +14,13 @@ import (
 // manifests are the rows about the services manifest.
 func manifests() map[string]trial {
 	return map[string]trial{
-		"A12": {stage: stageNodes, try: (*run).manifestIsWhole,
+		"A12": {stage: stageNodes, try: manifestIsWhole,
 			shows: "that it is there, parses and is immutable; and, with --disrupt=rollout, that it is restored"},
 	}
 }
 
 // manifestIsWhole is A12.
-func (r *run) manifestIsWhole(ctx context.Context) error {
+func manifestIsWhole(ctx context.Context, r *run) error {
 	config, err := r.config(ctx)
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (r *run) manifestIsWhole(ctx context.Context) error {
 	if config.Status.DesiredRevision == "" {
 		return errors.New("the WindowsMachineConfig names no revision")
 	}
-	published, err := r.manifest(ctx, config.Status.DesiredRevision)
+	published, err := publishedManifest(ctx, r, config.Status.DesiredRevision)
 	if err != nil {
 		return err
 	}
@@ -39,13 +39,13 @@ func (r *run) manifestIsWhole(ctx context.Context) error {
 		return fmt.Errorf("deleting the manifest: %w", err)
 	}
 	return r.await(ctx, r.Timeout, "restoring the manifest", func(ctx context.Context) (bool, string, error) {
-		restored, err := r.manifest(ctx, config.Status.DesiredRevision)
+		restored, err := publishedManifest(ctx, r, config.Status.DesiredRevision)
 		return err == nil && restored.UID != published.UID, "", err
 	})
 }
 
 // manifest reads what is published of a revision, and checks it.
-func (r *run) manifest(ctx context.Context, revision string) (*corev1.ConfigMap, error) {
+func publishedManifest(ctx context.Context, r *run, revision string) (*corev1.ConfigMap, error) {
 	published := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: contract.ServicesConfigMapPrefix + revision}
 	if err := r.client.Get(ctx, key, published); err != nil {

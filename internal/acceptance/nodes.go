@@ -20,14 +20,14 @@ import (
 // nodesOfOurs are rows about nodes that are there.
 func nodesOfOurs() map[string]trial {
 	return map[string]trial{
-		"A03": {stage: stageLook, try: (*run).machinesAreNodes, readiness: []string{extendWorker},
+		"A03": {stage: stageLook, try: machinesAreNodes, readiness: []string{extendWorker},
 			shows: "that Machines which are there are Ready nodes"},
-		"A15": {stage: stageDisrupt, try: (*run).versionComesBack,
+		"A15": {stage: stageDisrupt, try: versionComesBack,
 			shows: "that a version that is removed comes back"},
-		"A30": {stage: stageDisrupt, try: (*run).reboots,
+		"A30": {stage: stageDisrupt, try: reboots,
 			shows: "a reboot on request by annotation, of a host of its own"},
-		"A40": {stage: stageNodes, try: (*run).initialisedOnAzure},
-		"A61": {stage: stageNodes, try: (*run).kubeletFits,
+		"A40": {stage: stageNodes, try: initialisedOnAzure},
+		"A61": {stage: stageNodes, try: kubeletFits,
 			shows: "the minor version that the API server has"},
 	}
 }
@@ -39,7 +39,7 @@ func (r *run) node(ctx context.Context, name string) (*corev1.Node, error) {
 }
 
 // annotate writes an annotation of a node of this run; nil removes it.
-func (r *run) annotate(ctx context.Context, n *corev1.Node, name string, value *string) error {
+func annotate(ctx context.Context, r *run, n *corev1.Node, name string, value *string) error {
 	text := "null"
 	if value != nil {
 		text = fmt.Sprintf("%q", *value)
@@ -49,7 +49,7 @@ func (r *run) annotate(ctx context.Context, n *corev1.Node, name string, value *
 }
 
 // machinesAreNodes is A03.
-func (r *run) machinesAreNodes(ctx context.Context) error {
+func machinesAreNodes(ctx context.Context, r *run) error {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (r *run) machinesAreNodes(ctx context.Context) error {
 }
 
 // versionComesBack is A15.
-func (r *run) versionComesBack(ctx context.Context) error {
+func versionComesBack(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
 		return cannot("no host joined, and nodes of others are not touched")
 	}
@@ -81,11 +81,11 @@ func (r *run) versionComesBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := r.daemonPods(ctx, before.Name)
+	pods, err := daemonPods(ctx, r, before.Name)
 	if err != nil {
 		return err
 	}
-	if err = r.annotate(ctx, before, contract.RevisionAnnotation, nil); err != nil {
+	if err = annotate(ctx, r, before, contract.RevisionAnnotation, nil); err != nil {
 		return err
 	}
 	want := before.Annotations[contract.RevisionAnnotation]
@@ -96,7 +96,7 @@ func (r *run) versionComesBack(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	after, err := r.daemonPods(ctx, before.Name)
+	after, err := daemonPods(ctx, r, before.Name)
 	if err != nil {
 		return err
 	}
@@ -106,11 +106,11 @@ func (r *run) versionComesBack(ctx context.Context) error {
 		}
 	}
 	r.note("%d pods of DaemonSets are on the node", len(pods))
-	return r.ready(ctx, r.nodes[0].Host)
+	return ready(ctx, r, r.nodes[0].Host)
 }
 
 // daemonPods are the pods of DaemonSets on a node, with their UIDs.
-func (r *run) daemonPods(ctx context.Context, name string) (map[string]string, error) {
+func daemonPods(ctx context.Context, r *run, name string) (map[string]string, error) {
 	all, err := podsOn(ctx, r.clients, name)
 	pods := map[string]string{}
 	for _, pod := range all {
@@ -131,7 +131,7 @@ func podsOn(ctx context.Context, clients kubernetes.Interface, node string) ([]c
 }
 
 // reboots is A30.
-func (r *run) reboots(ctx context.Context) error {
+func reboots(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
 		return cannot("no host joined, and nodes of others are not rebooted")
 	}
@@ -144,7 +144,7 @@ func (r *run) reboots(ctx context.Context) error {
 		return wrongf("node %s does not say which boot it runs in", before.Name)
 	}
 	requested := "wmco-e2e"
-	if err = r.annotate(ctx, before, contract.RebootRequestedAnnotation, &requested); err != nil {
+	if err = annotate(ctx, r, before, contract.RebootRequestedAnnotation, &requested); err != nil {
 		return err
 	}
 	cordoned := false
@@ -170,11 +170,11 @@ func (r *run) reboots(ctx context.Context) error {
 		r.note("the cordon was shorter than the run looks")
 	}
 	r.note("boot %s, and now another", boot)
-	return r.ready(ctx, r.nodes[0].Host)
+	return ready(ctx, r, r.nodes[0].Host)
 }
 
 // initialisedOnAzure is A40.
-func (r *run) initialisedOnAzure(ctx context.Context) error {
+func initialisedOnAzure(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func uninitialised(n *corev1.Node) bool {
 }
 
 // kubeletFits is A61: a kubelet may not be newer than the API server.
-func (r *run) kubeletFits(ctx context.Context) error {
+func kubeletFits(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err

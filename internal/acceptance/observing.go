@@ -16,7 +16,7 @@ import (
 // observing are the rows about logs and metrics.
 func observing() map[string]trial {
 	return map[string]trial{
-		"A38": {stage: stageNodes, try: (*run).logsAreReadable, readiness: []string{extendWorker}},
+		"A38": {stage: stageNodes, try: logsAreReadable, readiness: []string{extendWorker}},
 	}
 }
 
@@ -24,7 +24,7 @@ func observing() map[string]trial {
 const maxLog = 64 << 10
 
 // logsAreReadable is A38.
-func (r *run) logsAreReadable(ctx context.Context) error {
+func logsAreReadable(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (r *run) logsAreReadable(ctx context.Context) error {
 		tried++
 		for _, path := range []string{"kubelet/kubelet.log", "containerd/containerd.log",
 			"wicd/" + contract.ServiceDaemon + ".exe.INFO"} {
-			text, err := r.nodeLog(ctx, n.Name, "/logs/"+path)
+			text, err := nodeLog(ctx, r, n.Name, "/logs/"+path)
 			if err == nil && len(text) == 0 {
 				err = errors.New("it is empty")
 			}
@@ -47,7 +47,7 @@ func (r *run) logsAreReadable(ctx context.Context) error {
 				problems = append(problems, fmt.Errorf("reading log %s of node %s: %w", path, n.Name, err))
 			}
 		}
-		if _, err = r.nodeLog(ctx, n.Name, "/logs/?query=kubelet"); err != nil {
+		if _, err = nodeLog(ctx, r, n.Name, "/logs/?query=kubelet"); err != nil {
 			problems = append(problems, fmt.Errorf("querying the log of kubelet on node %s: %w", n.Name, err))
 		}
 	}
@@ -68,7 +68,7 @@ func loopback(n *corev1.Node) string {
 }
 
 // nodeLog reads the beginning of a log through the API server.
-func (r *run) nodeLog(ctx context.Context, node, path string) ([]byte, error) {
+func nodeLog(ctx context.Context, r *run, node, path string) ([]byte, error) {
 	uri := "/api/v1/nodes/" + node + "/proxy" + path
 	return beginning(ctx, r.clients.CoreV1().RESTClient().Get().RequestURI(uri))
 }

@@ -23,7 +23,7 @@ func (h hour) onHost(ctx context.Context, n *corev1.Node, number, script string)
 	if why := h.hostless[n.Name]; why != "" {
 		return "", cannot("no HostProcess pod starts: %s", why)
 	}
-	namespace, err := h.namespace(ctx, strings.ToLower(number), map[string]string{
+	namespace, err := h.makeNamespace(ctx, strings.ToLower(number), map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged"})
 	if err != nil {
 		return "", err

@@ -16,38 +16,38 @@ import (
 // removing are the rows about hosts that leave, and those that are met when hosts came and went.
 func removing() map[string]trial {
 	return map[string]trial{
-		"A32": {stage: stageLeave, try: (*run).leaveAndJoinAgain,
+		"A32": {stage: stageLeave, try: leaveAndJoinAgain,
 			shows: "that Node and WindowsInstance go, that other entries stay, and that the host can join again"},
-		"A60": {stage: stageLeave, try: (*run).plainCluster, shows: "the one network that the cluster has"},
-		"A63": {stage: stageLeave, try: (*run).anyNamespace},
-		"A76": {stage: stageLeave, try: (*run).runsHere, shows: "that it runs here"},
+		"A60": {stage: stageLeave, try: plainCluster, shows: "the one network that the cluster has"},
+		"A63": {stage: stageLeave, try: anyNamespace},
+		"A76": {stage: stageLeave, try: runsHere, shows: "that it runs here"},
 	}
 }
 
 // leaveAndJoinAgain is A32. The host leaves once more when the run cleans up.
-func (r *run) leaveAndJoinAgain(ctx context.Context) error {
+func leaveAndJoinAgain(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
 		return cannot("no host joined")
 	}
 	h, nodeName := r.nodes[0].Host, r.nodes[0].Name
-	before, err := r.othersEntries(ctx)
+	before, err := othersEntries(ctx, r)
 	if err != nil {
 		return err
 	}
-	removed, err := r.unlist(ctx, func(key string, m mark) bool { return key == h.Address && m.Run == r.id })
+	removed, err := unlist(ctx, r, func(key string, m mark) bool { return key == h.Address && m.Run == r.id })
 	if err != nil {
 		return err
 	}
 	if len(removed) == 0 {
 		return cannot("somebody changed the entry of %s since", h.Address)
 	}
-	if err = r.gone(ctx, removed); err != nil {
+	if err = gone(ctx, r, removed); err != nil {
 		return err
 	}
 	if err = r.client.Get(ctx, client.ObjectKey{Name: nodeName}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 		return wrongf("node %s is there after its host left: %v", nodeName, err)
 	}
-	after, err := r.othersEntries(ctx)
+	after, err := othersEntries(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -57,14 +57,14 @@ func (r *run) leaveAndJoinAgain(ctx context.Context) error {
 	}
 	r.note("%s left, and joins again", h.Address)
 	r.nodes = r.nodes[1:]
-	if err = r.list(ctx, map[string]string{h.Address: h.Settings}); err != nil {
+	if err = listEntries(ctx, r, map[string]string{h.Address: h.Settings}); err != nil {
 		return err
 	}
-	return r.ready(ctx, h)
+	return ready(ctx, r, h)
 }
 
 // othersEntries are the entries of windows-instances that are not this run's.
-func (r *run) othersEntries(ctx context.Context) (map[string]string, error) {
+func othersEntries(ctx context.Context, r *run) (map[string]string, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	others := map[string]string{}
@@ -78,7 +78,7 @@ func (r *run) othersEntries(ctx context.Context) (map[string]string, error) {
 }
 
 // plainCluster is A60.
-func (r *run) plainCluster(ctx context.Context) error {
+func plainCluster(ctx context.Context, r *run) error {
 	if r.cluster.Kind != "Kubernetes" {
 		return cannot("this is a cluster of %s", r.cluster.Kind)
 	}
@@ -98,7 +98,7 @@ func (r *run) plainCluster(ctx context.Context) error {
 }
 
 // anyNamespace is A63.
-func (r *run) anyNamespace(context.Context) error {
+func anyNamespace(_ context.Context, r *run) error {
 	switch {
 	case r.Namespace == contract.OperatorNamespace:
 		return cannot("the operator is in the namespace that it has by default")
@@ -109,4 +109,4 @@ func (r *run) anyNamespace(context.Context) error {
 }
 
 // runsHere is A76: whoever reads it sees it.
-func (r *run) runsHere(context.Context) error { return nil }
+func runsHere(context.Context, *run) error { return nil }

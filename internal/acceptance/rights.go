@@ -21,17 +21,17 @@ import (
 // rights are the rows about who may what.
 func rights() map[string]trial {
 	return map[string]trial{
-		"A34": {stage: stageNodes, try: (*run).daemonIsKeptToItsNode,
+		"A34": {stage: stageNodes, try: daemonIsKeptToItsNode,
 			shows: "what a daemon may, by impersonation and as dry runs"},
-		"A35": {stage: stageLeave, try: (*run).noSecretIsToldByObjects,
+		"A35": {stage: stageLeave, try: noSecretIsToldByObjects,
 			shows: "that no private key is in statuses, annotations and events"},
-		"A36": {stage: stageLook, try: (*run).operatorIsConfined,
+		"A36": {stage: stageLook, try: operatorIsConfined,
 			shows: "that the operator's pod is non-root with a read-only root file system"},
 	}
 }
 
 // daemonIsKeptToItsNode is A34.
-func (r *run) daemonIsKeptToItsNode(ctx context.Context) error {
+func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *run) daemonIsKeptToItsNode(ctx context.Context) error {
 				errors.Join(err, errors.New("it must be forbidden"))))
 		}
 	}
-	if other, err := r.otherNode(ctx, own.Name); err != nil {
+	if other, err := otherNode(ctx, r, own.Name); err != nil {
 		return err
 	} else if other != "" {
 		refused("writing node "+other, patchNode(ctx, daemon, other, annotated(contract.RevisionAnnotation, "x")))
@@ -105,7 +105,7 @@ func annotated(name, value string) string {
 }
 
 // otherNode names a Node that is not the given one, if there is one.
-func (r *run) otherNode(ctx context.Context, own string) (string, error) {
+func otherNode(ctx context.Context, r *run, own string) (string, error) {
 	list := &corev1.NodeList{}
 	err := r.client.List(ctx, list)
 	for _, n := range list.Items {
@@ -117,7 +117,7 @@ func (r *run) otherNode(ctx context.Context, own string) (string, error) {
 }
 
 // noSecretIsToldByObjects is A35.
-func (r *run) noSecretIsToldByObjects(ctx context.Context) error {
+func noSecretIsToldByObjects(ctx context.Context, r *run) error {
 	instances, events, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.EventList{}, &corev1.NodeList{}
 	if err := errors.Join(r.client.List(ctx, instances, client.InNamespace(r.Namespace)),
 		r.client.List(ctx, events, client.InNamespace(r.Namespace)), r.client.List(ctx, nodes)); err != nil {
@@ -144,7 +144,7 @@ func (r *run) noSecretIsToldByObjects(ctx context.Context) error {
 }
 
 // operatorIsConfined is A36.
-func (r *run) operatorIsConfined(ctx context.Context) error {
+func operatorIsConfined(ctx context.Context, r *run) error {
 	list := &appsv1.DeploymentList{}
 	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace),
 		client.MatchingLabels{"app.kubernetes.io/name": contract.OperatorServiceAccount}); err != nil {

@@ -54,7 +54,7 @@ type trial struct {
 	readiness []string
 	// unrun says that the row was written, and has never been run where it could be shown.
 	unrun bool
-	try   func(r *run, ctx context.Context) error
+	try   func(ctx context.Context, r *run) error
 	// why says why no run can show the row; try is nil then.
 	why string
 }

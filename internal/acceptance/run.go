@@ -101,15 +101,15 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 		return report, err
 	}
 	report.Began = time.Now()
-	if report.Cluster, err = r.look(ctx); err != nil {
+	if report.Cluster, err = look(ctx, r); err != nil {
 		return report, err
 	}
 	r.cluster = report.Cluster
 	r.say("%s", report.Cluster)
-	if report.Cleaned, err = r.sweep(ctx, false); err != nil {
+	if report.Cleaned, err = sweep(ctx, r, false); err != nil {
 		return report, fmt.Errorf("removing what an earlier run left: %w", err)
 	}
-	stop, err := r.begin(ctx)
+	stop, err := begin(ctx, r)
 	if err != nil {
 		return report, err
 	}
@@ -118,7 +118,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	// What was interrupted is cleaned up all the same.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
 	defer cancel()
-	cleaned, err := r.sweep(end, true)
+	cleaned, err := sweep(end, r, true)
 	if err != nil {
 		report.Leftover = err.Error()
 		r.say("left behind: %v", err)
@@ -134,7 +134,7 @@ func Cleanup(ctx context.Context, options Options) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.sweep(ctx, false)
+	return sweep(ctx, r, false)
 }
 
 // try tries rows in the order of their stages, and gives results in the order of the page.
@@ -187,7 +187,7 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 			return cannot("it was not allowed: --disrupt=%s allows it", d)
 		}
 	}
-	err := row.try(r, ctx)
+	err := row.try(ctx, r)
 	if ctx.Err() != nil {
 		return cannot("the run was interrupted meanwhile")
 	}

@@ -30,11 +30,11 @@ import (
 func settings() map[string]trial {
 	allowed := []Disruption{DisruptSettings}
 	return map[string]trial{
-		"A22": {stage: stageDisrupt, disrupts: allowed, try: (*run).mirrorReaches,
+		"A22": {stage: stageDisrupt, disrupts: allowed, try: mirrorReaches,
 			shows: "that nodes report a mirror as applied, and then its removal"},
-		"A25": {stage: stageDisrupt, disrupts: allowed, try: (*run).trustReaches,
+		"A25": {stage: stageDisrupt, disrupts: allowed, try: trustReaches,
 			shows: "that nodes report a CA certificate as applied, and then its removal"},
-		"A62": {stage: stageLeave, try: (*run).settingsWithoutOpenShift, shows: "mirrors and trust"},
+		"A62": {stage: stageLeave, try: settingsWithoutOpenShift, shows: "mirrors and trust"},
 	}
 }
 
@@ -48,13 +48,13 @@ type changed struct {
 }
 
 // mirrorReaches is A22.
-func (r *run) mirrorReaches(ctx context.Context) error {
-	return r.settingReaches(ctx, changed{Field: "mirrors", Set: map[string]any{"imageDigestMirrors": []any{
+func mirrorReaches(ctx context.Context, r *run) error {
+	return settingReaches(ctx, r, changed{Field: "mirrors", Set: map[string]any{"imageDigestMirrors": []any{
 		map[string]any{"source": "wmco-e2e.invalid/nothing", "mirrors": []any{"mirror.wmco-e2e.invalid/nothing"}}}}})
 }
 
 // trustReaches is A25.
-func (r *run) trustReaches(ctx context.Context) error {
+func trustReaches(ctx context.Context, r *run) error {
 	certificate, err := authority()
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *run) trustReaches(ctx context.Context) error {
 	if err = r.client.Create(ctx, bundle); err != nil {
 		return err
 	}
-	return r.settingReaches(ctx, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
+	return settingReaches(ctx, r, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
 }
 
 // authority makes the certificate of a CA whose key nobody has.
@@ -83,7 +83,7 @@ func authority() (string, error) {
 }
 
 // settingReaches changes a field, waits until nodes follow, and restores it.
-func (r *run) settingReaches(ctx context.Context, c changed) error {
+func settingReaches(ctx context.Context, r *run, c changed) error {
 	if r.cluster.Kind != "Kubernetes" {
 		return cannot("on %s settings are the cluster's own objects, which a run does not change", r.cluster.Kind)
 	}
@@ -94,23 +94,25 @@ func (r *run) settingReaches(ctx context.Context, c changed) error {
 	if err != nil {
 		return err
 	}
-	if err = r.set(ctx, c); err != nil {
+	if err = setField(ctx, r, c); err != nil {
 		return err
 	}
-	followed := r.follow(ctx, before.Status.DesiredRevision)
-	if _, err = r.restore(ctx, r.record()); err != nil {
+	followed := follow(ctx, r, before.Status.DesiredRevision)
+	if _, err = restore(ctx, r, r.record()); err != nil {
 		return errors.Join(followed, err)
 	}
 	if followed != nil {
 		return followed
 	}
 	return r.await(ctx, r.JoinTimeout, "nodes following the restored setting",
-		func(ctx context.Context) (bool, string, error) { return r.at(ctx, before.Status.DesiredRevision) })
+		func(ctx context.Context) (bool, string, error) {
+			return atRevision(ctx, r, before.Status.DesiredRevision)
+		})
 }
 
 // set writes to the record what a field was, then the field.
-func (r *run) set(ctx context.Context, c changed) error {
-	return r.editSettings(ctx, func(spec map[string]any) error {
+func setField(ctx context.Context, r *run, c changed) error {
+	return editSettings(ctx, r, func(spec map[string]any) error {
 		c.Before = spec[c.Field]
 		if given, _ := c.Before.(map[string]any); len(given) > 0 {
 			return cannot("spec.%s of the WindowsMachineConfig is set already, and is not replaced", c.Field)
@@ -133,7 +135,7 @@ func (r *run) set(ctx context.Context, c changed) error {
 
 // restore gives a field the value that it had, as a run's record says. What somebody changed since
 // stays.
-func (r *run) restore(ctx context.Context, record *corev1.ConfigMap) (what string, err error) {
+func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string, err error) {
 	if err = r.client.Get(ctx, client.ObjectKeyFromObject(record), record); err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
@@ -145,7 +147,7 @@ func (r *run) restore(ctx context.Context, record *corev1.ConfigMap) (what strin
 	if err = json.Unmarshal([]byte(text), &c); err != nil {
 		return "", fmt.Errorf("reading the record %s: %w", record.Name, err)
 	}
-	err = r.editSettings(ctx, func(spec map[string]any) error {
+	err = editSettings(ctx, r, func(spec map[string]any) error {
 		if !stillSet(spec[c.Field], c.Set) {
 			return nil
 		}
@@ -192,7 +194,7 @@ func covers(now, set any) bool {
 
 // editSettings changes the spec of the WindowsMachineConfig, looking again when somebody else did so
 // in between. It reads the object as it is, so that fields which this program does not know stay.
-func (r *run) editSettings(ctx context.Context, change func(spec map[string]any) error) error {
+func editSettings(ctx context.Context, r *run, change func(spec map[string]any) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("WindowsMachineConfig"))
@@ -217,7 +219,7 @@ func (r *run) editSettings(ctx context.Context, change func(spec map[string]any)
 }
 
 // follow waits until the operator publishes another revision than before, and nodes have it.
-func (r *run) follow(ctx context.Context, before string) error {
+func follow(ctx context.Context, r *run, before string) error {
 	return r.await(ctx, r.JoinTimeout, "nodes following the setting",
 		func(ctx context.Context) (bool, string, error) {
 			config, err := r.config(ctx)
@@ -227,12 +229,12 @@ func (r *run) follow(ctx context.Context, before string) error {
 			for _, rejected := range config.Status.RejectedSettings {
 				return false, "", wrongf("the operator rejects the setting: %s %s", rejected.Code, rejected.Message)
 			}
-			return r.at(ctx, config.Status.DesiredRevision)
+			return atRevision(ctx, r, config.Status.DesiredRevision)
 		})
 }
 
 // at says whether nodes of this run have a revision.
-func (r *run) at(ctx context.Context, revision string) (bool, string, error) {
+func atRevision(ctx context.Context, r *run, revision string) (bool, string, error) {
 	for _, mine := range r.nodes {
 		n, err := r.node(ctx, mine.Name)
 		if err != nil {
@@ -247,7 +249,7 @@ func (r *run) at(ctx context.Context, revision string) (bool, string, error) {
 }
 
 // settingsWithoutOpenShift is A62.
-func (r *run) settingsWithoutOpenShift(context.Context) error {
+func settingsWithoutOpenShift(_ context.Context, r *run) error {
 	switch {
 	case r.cluster.Kind != "Kubernetes":
 		return cannot("this is a cluster of %s", r.cluster.Kind)

@@ -42,7 +42,7 @@ func (r *run) record() *corev1.ConfigMap {
 }
 
 // begin writes the record of this run, and gives signs of life until it is told to stop.
-func (r *run) begin(ctx context.Context) (stop func(), err error) {
+func begin(ctx context.Context, r *run) (stop func(), err error) {
 	if err = r.client.Create(ctx, r.record()); err != nil {
 		return nil, fmt.Errorf("creating the record of this run: %w", err)
 	}
@@ -72,14 +72,14 @@ func (r *run) begin(ctx context.Context) (stop func(), err error) {
 
 // sweep removes what this run made, or what runs made that have ended, and says what that was. It
 // touches only what has the label or the mark.
-func (r *run) sweep(ctx context.Context, own bool) (cleaned []string, err error) {
+func sweep(ctx context.Context, r *run, own bool) (cleaned []string, err error) {
 	selected := client.MatchingLabels{contract.ManagedByLabel: managedBy}
 	if own {
 		selected[runLabel] = r.id
-	} else if err = r.othersEnded(ctx); err != nil {
+	} else if err = othersEnded(ctx, r); err != nil {
 		return nil, err
 	}
-	keys, err := r.unlist(ctx, func(_ string, m mark) bool { return !own || m.Run == r.id })
+	keys, err := unlist(ctx, r, func(_ string, m mark) bool { return !own || m.Run == r.id })
 	if err != nil {
 		return nil, fmt.Errorf("removing entries: %w", err)
 	}
@@ -87,27 +87,27 @@ func (r *run) sweep(ctx context.Context, own bool) (cleaned []string, err error)
 		r.say("removed the entry %s, waiting until its host is clean", key)
 		cleaned = append(cleaned, "entry "+key+" of windows-instances")
 	}
-	left := r.gone(ctx, keys)
+	left := gone(ctx, r, keys)
 	records := &corev1.ConfigMapList{}
 	if err = r.client.List(ctx, records, selected, client.InNamespace(r.Namespace)); err != nil {
 		return cleaned, fmt.Errorf("listing records: %w", err)
 	}
 	for i := range records.Items {
-		restored, err := r.restore(ctx, &records.Items[i])
+		restored, err := restore(ctx, r, &records.Items[i])
 		if left = errors.Join(left, err); restored != "" {
 			cleaned = append(cleaned, restored)
 		}
 	}
 	for _, objects := range []client.ObjectList{&certificatesv1.CertificateSigningRequestList{},
 		&corev1.NamespaceList{}} {
-		removed, err := r.removeAll(ctx, objects, selected)
+		removed, err := removeAll(ctx, r, objects, selected)
 		cleaned = append(cleaned, removed...)
 		left = errors.Join(left, err)
 	}
-	if left = errors.Join(left, r.dropList(ctx)); left != nil {
+	if left = errors.Join(left, dropList(ctx, r)); left != nil {
 		return cleaned, left // the record stays, and with it the knowledge that something is left
 	}
-	removed, err := r.removeAll(ctx, &corev1.ConfigMapList{}, selected, client.InNamespace(r.Namespace))
+	removed, err := removeAll(ctx, r, &corev1.ConfigMapList{}, selected, client.InNamespace(r.Namespace))
 	if !own {
 		cleaned = append(cleaned, removed...)
 	}
@@ -116,7 +116,7 @@ func (r *run) sweep(ctx context.Context, own bool) (cleaned []string, err error)
 
 // removeAll deletes objects of a kind that have our label. windows-instances is no such object, even
 // where we created it: it may have entries of others.
-func (r *run) removeAll(ctx context.Context, list client.ObjectList, options ...client.ListOption) ([]string, error) {
+func removeAll(ctx context.Context, r *run, list client.ObjectList, options ...client.ListOption) ([]string, error) {
 	if err := r.client.List(ctx, list, options...); err != nil {
 		return nil, fmt.Errorf("listing what runs made: %w", err)
 	}
@@ -157,7 +157,7 @@ func pointers[T any, P interface {
 
 // othersEnded waits until no other run has given a sign of life for a while. Clocks of two computers
 // differ, so that it goes by whether the sign changes.
-func (r *run) othersEnded(ctx context.Context) error {
+func othersEnded(ctx context.Context, r *run) error {
 	first, begun := map[string]string{}, time.Now()
 	return r.await(ctx, 2*r.Alive+r.Pace, "waiting for other runs to end",
 		func(ctx context.Context) (bool, string, error) {

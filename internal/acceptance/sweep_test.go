@@ -56,10 +56,10 @@ func now[T client.Object](t *testing.T, r *run, object T) (T, bool) {
 func TestA76_OnlyEntriesWithAMarkAreRemovedAndOnlyAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	r := at(t, "one", listOf(map[string]string{"10.0.0.1": "username=user"}))
-	if err := r.list(t.Context(), map[string]string{"10.0.0.2": someone, "10.0.0.3": someone}); err != nil {
+	if err := listEntries(t.Context(), r, map[string]string{"10.0.0.2": someone, "10.0.0.3": someone}); err != nil {
 		t.Fatal(err)
 	}
-	if verdict, _ := judge(r.list(t.Context(), map[string]string{"10.0.0.1": someone})); verdict != Unshown {
+	if verdict, _ := judge(listEntries(t.Context(), r, map[string]string{"10.0.0.1": someone})); verdict != Unshown {
 		t.Errorf("an entry of the user's was taken: %s", verdict)
 	}
 	list, _ := now(t, r, listOf(nil))
@@ -68,7 +68,7 @@ func TestA76_OnlyEntriesWithAMarkAreRemovedAndOnlyAsTheyWereWritten(t *testing.T
 		t.Fatal(err)
 	}
 	two := later(r) // finds what the first left
-	if _, err := two.sweep(t.Context(), false); err != nil {
+	if _, err := sweep(t.Context(), two, false); err != nil {
 		t.Fatal(err)
 	}
 	list, _ = now(t, r, listOf(nil))
@@ -85,7 +85,7 @@ func TestA76_AListThatARunCreatedGoesUnlessSomebodyUsesIt(t *testing.T) {
 	t.Parallel()
 	for _, used := range []bool{false, true} {
 		r := at(t, "one")
-		if err := r.list(t.Context(), map[string]string{"10.0.0.2": someone}); err != nil {
+		if err := listEntries(t.Context(), r, map[string]string{"10.0.0.2": someone}); err != nil {
 			t.Fatal(err)
 		}
 		if list, _ := now(t, r, listOf(nil)); used {
@@ -94,7 +94,7 @@ func TestA76_AListThatARunCreatedGoesUnlessSomebodyUsesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := r.sweep(t.Context(), true); err != nil {
+		if _, err := sweep(t.Context(), r, true); err != nil {
 			t.Fatal(err)
 		}
 		list, there := now(t, r, listOf(nil))
@@ -117,7 +117,7 @@ func TestA76_ASettingIsRestoredByALaterRunUnlessSomebodyChangedIt(t *testing.T) 
 		if err := r.client.Create(t.Context(), record); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.set(t.Context(), mirrors); err != nil {
+		if err := setField(t.Context(), r, mirrors); err != nil {
 			t.Fatal(err)
 		}
 		settings, _ = now(t, r, settings)
@@ -133,7 +133,7 @@ func TestA76_ASettingIsRestoredByALaterRunUnlessSomebodyChangedIt(t *testing.T) 
 			}
 		}
 		two := later(r)
-		if _, err := two.sweep(t.Context(), false); err != nil {
+		if _, err := sweep(t.Context(), two, false); err != nil {
 			t.Fatal(err)
 		}
 		if settings, _ = now(t, r, settings); len(settings.Spec.Mirrors.ImageDigestMirrors) != want ||
@@ -152,7 +152,7 @@ func TestA76_ASettingOfTheUsersIsNotReplaced(t *testing.T) {
 	settings.Spec.Trust.AdditionalCA = "theirs"
 	r := at(t, "one", settings)
 	ours := changed{Field: "trust", Set: map[string]any{"additionalCA": "ours"}}
-	if verdict, why := judge(r.set(t.Context(), ours)); verdict != Unshown {
+	if verdict, why := judge(setField(t.Context(), r, ours)); verdict != Unshown {
 		t.Errorf("%s %s", verdict, why)
 	}
 	if settings, _ = now(t, r, settings); settings.Spec.Trust.AdditionalCA != "theirs" {
@@ -165,16 +165,16 @@ func TestA76_ARunThatIsAtWorkIsNotCleanedUpBehindItsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := at(t, "one")
 		r.Alive, r.Pace = time.Minute, time.Second
-		stop, err := r.begin(t.Context())
+		stop, err := begin(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		two := later(r)
-		if _, err = two.sweep(t.Context(), false); err == nil {
+		if _, err = sweep(t.Context(), two, false); err == nil {
 			t.Error("what a living run made was removed")
 		}
 		stop()
-		if _, err = two.sweep(t.Context(), false); err != nil {
+		if _, err = sweep(t.Context(), two, false); err != nil {
 			t.Errorf("a run that ended is in the way: %v", err)
 		}
 	})
@@ -184,7 +184,7 @@ func TestTheManifestsOfRowsAreRead(t *testing.T) {
 	t.Parallel()
 	r := at(t, "one")
 	for _, file := range []string{"workload.yaml", "balancer.yaml", "storage.yaml", "storage-read.yaml", "scale.yaml"} {
-		if err := r.apply(t.Context(), "anywhere", file); err != nil {
+		if err := apply(t.Context(), r, "anywhere", file); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

@@ -5,12 +5,10 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,16 +34,16 @@ const guardLabel = contract.Prefix + "workload-guard"
 // workloads are the rows about pods.
 func workloads() map[string]trial {
 	return map[string]trial{
-		"A39": {stage: stageNodes, needs: []Need{NeedContainers, NeedScheduler}, unrun: true, try: (*run).workloadsWork,
+		"A39": {stage: stageNodes, needs: []Need{NeedContainers, NeedScheduler}, unrun: true, try: workloadsWork,
 			readiness: []string{coreNetwork, coreStorage, coreConcurrent, extendNetwork}},
-		"A72": {stage: stageNodes, needs: []Need{NeedScheduler}, try: (*run).podsArePlaced,
+		"A72": {stage: stageNodes, needs: []Need{NeedScheduler}, try: podsArePlaced,
 			readiness: []string{coreScheduling}},
-		"A73": {stage: stageNodes, try: (*run).guardCompletesPods, readiness: []string{coreScheduling}},
+		"A73": {stage: stageNodes, try: guardCompletesPods, readiness: []string{coreScheduling}},
 	}
 }
 
 // namespace makes a namespace of this run's own.
-func (r *run) namespace(ctx context.Context, suffix string, labels map[string]string) (string, error) {
+func (r *run) makeNamespace(ctx context.Context, suffix string, labels map[string]string) (string, error) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managedBy + "-" + r.id + "-" + suffix,
 		Labels: r.labels()}}
 	for key, value := range labels {
@@ -58,7 +56,7 @@ func (r *run) namespace(ctx context.Context, suffix string, labels map[string]st
 }
 
 // apply creates the objects of a file in a namespace.
-func (r *run) apply(ctx context.Context, namespace, file string) error {
+func apply(ctx context.Context, r *run, namespace, file string) error {
 	text, err := manifestFiles.ReadFile("manifests/" + file)
 	if err != nil {
 		return err
@@ -88,7 +86,7 @@ func classOf(build string) string {
 }
 
 // podsArePlaced is A72.
-func (r *run) podsArePlaced(ctx context.Context) error {
+func podsArePlaced(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
 		return err
@@ -109,22 +107,22 @@ func (r *run) podsArePlaced(ctx context.Context) error {
 		class.Scheduling.NodeSelector[contract.BuildLabel] != build {
 		return wrongf("RuntimeClass %s has the handler %s and selects %v", name, class.Handler, class.Scheduling)
 	}
-	namespace, err := r.namespace(ctx, "place", nil)
+	namespace, err := r.makeNamespace(ctx, "place", nil)
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(r.deploy(ctx, namespace, "windows", &name),
-		r.deploy(ctx, namespace, "linux", nil)); err != nil {
+	if err = errors.Join(deploy(ctx, r, namespace, "windows", &name),
+		deploy(ctx, r, namespace, "linux", nil)); err != nil {
 		return err
 	}
 	placed := r.await(ctx, r.Timeout, "placing the pods", func(ctx context.Context) (bool, string, error) {
-		return r.placement(ctx, namespace, build)
+		return placement(ctx, r, namespace, build)
 	})
 	return errors.Join(placed, r.drop(ctx, namespace))
 }
 
 // deploy makes a Deployment of two pods.
-func (r *run) deploy(ctx context.Context, namespace, name string, class *string) error {
+func deploy(ctx context.Context, r *run, namespace, name string, class *string) error {
 	labels := map[string]string{"wmco-e2e": name}
 	replicas := int32(2)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -141,7 +139,7 @@ func (r *run) deploy(ctx context.Context, namespace, name string, class *string)
 
 // placement says whether pods for Windows are on nodes of their build, and those for Linux on none of
 // Windows.
-func (r *run) placement(ctx context.Context, namespace, build string) (bool, string, error) {
+func placement(ctx context.Context, r *run, namespace, build string) (bool, string, error) {
 	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
 	if err := errors.Join(r.client.List(ctx, pods, client.InNamespace(namespace)),
 		r.client.List(ctx, nodes)); err != nil {
@@ -195,14 +193,14 @@ func (r *run) drop(ctx context.Context, namespace string) error {
 }
 
 // guardCompletesPods is A73. Its pods are dry runs.
-func (r *run) guardCompletesPods(ctx context.Context) error {
+func guardCompletesPods(ctx context.Context, r *run) error {
 	policy := &unstructured.Unstructured{}
 	policy.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
 		Kind: "MutatingAdmissionPolicy"})
 	if err := r.client.Get(ctx, client.ObjectKey{Name: "windows-workload-pod"}, policy); err != nil {
 		return cannot("the policies are not installed, or the API server is older than 1.36: %v", err)
 	}
-	namespace, err := r.namespace(ctx, "guard", map[string]string{guardLabel: "enabled"})
+	namespace, err := r.makeNamespace(ctx, "guard", map[string]string{guardLabel: "enabled"})
 	if err != nil {
 		return err
 	}
@@ -229,188 +227,4 @@ func (r *run) guardCompletesPods(ctx context.Context) error {
 			errors.Join(err, errors.New("it must be"))))
 	}
 	return errors.Join(completed, r.drop(ctx, namespace))
-}
-
-// workloadsWork is A39.
-func (r *run) workloadsWork(ctx context.Context) error {
-	if _, err := r.targets(ctx); err != nil {
-		return err
-	}
-	namespace, err := r.namespace(ctx, "work", nil)
-	if err != nil {
-		return err
-	}
-	if err = r.apply(ctx, namespace, "workload.yaml"); err != nil {
-		return err
-	}
-	pods := map[string]*corev1.Pod{}
-	for _, name := range []string{"windows", "linux"} {
-		if pods[name], err = r.serving(ctx, namespace, name); err != nil {
-			return errors.Join(err, r.drop(ctx, namespace))
-		}
-	}
-	problems := r.connects(ctx, namespace, pods)
-	for _, extra := range []struct {
-		need Need
-		try  func(context.Context, string, map[string]*corev1.Pod) error
-	}{{NeedLoadBalancer, r.balances}, {NeedStorage, r.stores}, {NeedMetrics, r.scales}} {
-		if why, lacks := r.Lacks[extra.need]; lacks {
-			r.note("%s was not tried: %s", extra.need, why)
-			continue
-		}
-		problems = errors.Join(problems, extra.try(ctx, namespace, pods))
-	}
-	return errors.Join(problems, r.drop(ctx, namespace))
-}
-
-// serving waits until a pod answers. Its image has gigabytes, so that it may take as long as a join.
-func (r *run) serving(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	var found *corev1.Pod
-	err := r.await(ctx, r.JoinTimeout, "the pod "+name+" being ready", func(ctx context.Context) (bool, string, error) {
-		pods := &corev1.PodList{}
-		if err := r.client.List(ctx, pods, client.InNamespace(namespace),
-			client.MatchingLabels{"wmco-e2e": name}); err != nil || len(pods.Items) == 0 {
-			return false, "there is no pod", err
-		}
-		found = &pods.Items[0]
-		for _, c := range found.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return found.Status.PodIP != "", "", nil
-			}
-		}
-		return false, fmt.Sprintf("%s: %s %s", found.Status.Phase, unschedulable(found), waits(found)), nil
-	})
-	return found, err
-}
-
-// waits says why containers of a pod do not run.
-func waits(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil {
-			return w.Reason + " " + w.Message
-		}
-	}
-	return ""
-}
-
-// connects tries every way between pods.
-func (r *run) connects(ctx context.Context, namespace string, pods map[string]*corev1.Pod) error {
-	services := map[string]*corev1.Service{"windows": {}, "linux": {}}
-	var problems []error
-	for name, service := range services {
-		if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, service); err != nil {
-			return err
-		}
-		_, err := r.ask(ctx, pods[name], "/hostname", nil)
-		problems = append(problems, tell("from the API server to the pod "+name, err))
-	}
-	for from, to := range map[string]string{"windows": "linux", "linux": "windows"} {
-		for what, host := range map[string]string{
-			"by its address":          pods[to].Status.PodIP + ":8080",
-			"by its Service":          services[to].Spec.ClusterIP + ":80",
-			"by the Service's name":   to + ":80",
-			"by the name with domain": to + "." + namespace + ".svc:80",
-		} {
-			problems = append(problems, tell(fmt.Sprintf("from the pod %s to %s %s", from, to, what),
-				r.dial(ctx, pods[from], host)))
-		}
-	}
-	port := services["windows"].Spec.Ports[0].NodePort
-	problems = append(problems, tell("from the pod linux to the NodePort of windows",
-		r.dial(ctx, pods["linux"], fmt.Sprintf("%s:%d", pods["windows"].Status.HostIP, port))))
-	err := errors.Join(problems...)
-	if err == nil {
-		r.note("API server to both pods; each to the other by address, Service, name; NodePort")
-	}
-	return err
-}
-
-// tell says which way failed.
-func tell(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
-// ask makes a request to a pod, through the API server.
-func (r *run) ask(ctx context.Context, pod *corev1.Pod, path string, query url.Values) ([]byte, error) {
-	request := r.clients.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
-		Name(pod.Name + ":8080").SubResource("proxy").Suffix(path)
-	for key, values := range query {
-		request = request.Param(key, values[0])
-	}
-	return request.DoRaw(ctx)
-}
-
-// dial has a pod connect to another: agnhost answers {"responses":[…]} or {"errors":[…]}.
-func (r *run) dial(ctx context.Context, from *corev1.Pod, target string) error {
-	host, port, _ := strings.Cut(target, ":")
-	return r.await(ctx, r.Timeout, "connecting to "+target, func(ctx context.Context) (bool, string, error) {
-		answer, err := r.ask(ctx, from, "/dial", url.Values{"host": {host}, "port": {port}, "protocol": {"http"},
-			"request": {"hostname"}, "tries": {"1"}})
-		return err == nil && strings.Contains(string(answer), `"responses"`), string(answer), err
-	})
-}
-
-// balances waits for a load balancer, and connects through it.
-func (r *run) balances(ctx context.Context, namespace string, pods map[string]*corev1.Pod) error {
-	if err := r.apply(ctx, namespace, "balancer.yaml"); err != nil {
-		return err
-	}
-	address := ""
-	err := r.await(ctx, 2*r.Timeout, "the load balancer's address", func(ctx context.Context) (bool, string, error) {
-		s := &corev1.Service{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "balanced"}, s)
-		for _, i := range s.Status.LoadBalancer.Ingress {
-			address = i.IP + i.Hostname
-		}
-		return address != "", "", err
-	})
-	if err != nil {
-		return err
-	}
-	return tell("through the load balancer "+address, r.dial(ctx, pods["linux"], address+":80"))
-}
-
-// stores writes to a volume, and reads it in another pod.
-func (r *run) stores(ctx context.Context, namespace string, _ map[string]*corev1.Pod) error {
-	for _, name := range []string{"writes", "reads"} {
-		file := map[string]string{"writes": "storage.yaml", "reads": "storage-read.yaml"}[name]
-		if err := r.apply(ctx, namespace, file); err != nil {
-			return err
-		}
-		err := r.await(ctx, r.JoinTimeout, "the pod "+name+" ending", func(ctx context.Context) (bool, string, error) {
-			pod := &corev1.Pod{}
-			if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
-				return false, "", err
-			}
-			if pod.Status.Phase == corev1.PodFailed {
-				return false, "", wrongf("the pod %s failed: %s", name, pod.Status.Message)
-			}
-			return pod.Status.Phase == corev1.PodSucceeded, unschedulable(pod) + " " + waits(pod), nil
-		})
-		if err != nil {
-			return tell("storage", err)
-		}
-	}
-	return nil
-}
-
-// scales waits until an autoscaler reads the load of pods on Windows.
-func (r *run) scales(ctx context.Context, namespace string, _ map[string]*corev1.Pod) error {
-	if err := r.apply(ctx, namespace, "scale.yaml"); err != nil {
-		return err
-	}
-	return r.await(ctx, 2*r.Timeout, "the autoscaler reading metrics", func(ctx context.Context) (bool, string, error) {
-		h := &autoscalingv2.HorizontalPodAutoscaler{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "windows"}, h)
-		last := ""
-		for _, c := range h.Status.Conditions {
-			if last = c.Message; c.Type == autoscalingv2.ScalingActive && c.Status == corev1.ConditionTrue {
-				return true, "", nil
-			}
-		}
-		return false, last, err
-	})
 }
