@@ -66,6 +66,8 @@ type joinFigures struct {
 	AilingSeconds float64 `json:"ailingSeconds"`
 	ManyToOne     float64 `json:"manyToOne"`
 	AilingToMany  float64 `json:"ailingToMany"`
+	// OperatorMegabytes is the most memory that the operator has had resident when all had joined.
+	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
 	// PerHost is what one host's SSH server counted, at most of all hosts.
 	PerHost sshd.Counters `json:"perHostAtMost"`
 	// RestartConnections are SSH connections that a restart of the operator caused with all hosts
@@ -92,6 +94,9 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 		f.PerHost = atMost(s.Fleet.Hosts)
+		if f.OperatorMegabytes, err = peakOf(s.Operator.PID()); err != nil {
+			return err
+		}
 		if f.RestartConnections, err = restart(ctx, s); err != nil {
 			return err
 		}
@@ -136,13 +141,16 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	return measure(s)
 }
 
+// joinTimeout is for a thousand hosts on a machine that is busy otherwise.
+const joinTimeout = 30 * time.Minute
+
 // join lists all hosts of the scene and waits until the given ones are Ready.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
 	if err := s.List(ctx, s.Fleet.Hosts...); err != nil {
 		return 0, err
 	}
-	if err := s.WaitReady(ctx, 10*time.Minute, wanted...); err != nil {
+	if err := s.WaitReady(ctx, joinTimeout, wanted...); err != nil {
 		return 0, err
 	}
 	took := time.Since(began).Seconds()

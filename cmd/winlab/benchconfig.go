@@ -69,9 +69,11 @@ type configFigures struct {
 type configRun struct {
 	Hosts int `json:"hosts"`
 	// JoinSeconds is how long it took to make all of them nodes.
-	JoinSeconds float64         `json:"joinSeconds"`
-	Quiet       quietFigures    `json:"quiet"`
-	Changes     []changeFigures `json:"changes"`
+	JoinSeconds float64      `json:"joinSeconds"`
+	Quiet       quietFigures `json:"quiet"`
+	// OperatorMegabytes is the most memory that the operator has had resident, after all changes.
+	OperatorMegabytes float64         `json:"operatorPeakMegabytes,omitempty"`
+	Changes           []changeFigures `json:"changes"`
 }
 
 func (b *benchConfig) run(ctx context.Context) error {
@@ -113,7 +115,7 @@ func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, er
 	if err = s.List(ctx, s.Fleet.Hosts...); err != nil {
 		return run, err
 	}
-	if err = s.WaitReady(ctx, 30*time.Minute, s.Fleet.Hosts...); err != nil {
+	if err = s.WaitReady(ctx, joinTimeout, s.Fleet.Hosts...); err != nil {
 		return run, err
 	}
 	run = configRun{Hosts: hosts, JoinSeconds: time.Since(began).Seconds()}
@@ -141,5 +143,6 @@ func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, er
 		}
 		run.Changes = append(run.Changes, figures)
 	}
-	return run, nil
+	run.OperatorMegabytes, err = peakOf(s.Operator.PID())
+	return run, err
 }

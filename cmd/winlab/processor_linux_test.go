@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -28,6 +29,21 @@ func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
 	}
 	if used := own(t) - before; used < 20*time.Millisecond || used > 10*time.Second {
 		t.Errorf("it used %v", used)
+	}
+}
+
+func TestThePeakOfMemoryIsWhatTheProcessHasHad(t *testing.T) {
+	t.Parallel()
+	held := make([]byte, 64<<20)
+	for i := range held {
+		held[i] = 1
+	}
+	if peak, err := peakOf(os.Getpid()); err != nil || peak < 64 || peak > 10_000 {
+		t.Errorf("%v MB, %v", peak, err)
+	}
+	runtime.KeepAlive(held)
+	if peak, err := peakOf(-1); err == nil {
+		t.Errorf("a process that is none has had %v MB", peak)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -53,6 +54,7 @@ import (
 
 // run is the operator: it wires everything together and works until ctx ends.
 func run(ctx context.Context, o options) error {
+	boundHeap(o.environment)
 	verbosity := 0
 	if o.debug {
 		verbosity = 4
@@ -197,6 +199,7 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	byObject := map[client.Object]cache.ByObject{
 		&v1alpha1.WindowsInstance{}:                 {Namespaces: map[string]cache.Config{o.namespace: {}}},
 		&certificatesv1.CertificateSigningRequest{}: {Transform: csr.Trim},
+		&corev1.Node{}:                              {Transform: journey.TrimNode},
 		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name",
 			contract.MachineConfigObject)},
 	}

@@ -16,6 +16,9 @@ func Trim(o any) (any, error) {
 		return o, nil
 	}
 	csr.ManagedFields = nil
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		csr.Status.Certificate = nil // only those of daemons are handed over
+	}
 	size := len(csr.Spec.Request) + len(csr.Status.Certificate)
 	for _, texts := range []map[string]string{csr.Annotations, csr.Labels} {
 		for key, value := range texts {

@@ -125,7 +125,7 @@ func ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 // all instances may be concerned: by the key, or by another desired revision.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, list); err != nil {
+	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // a cached list fails only when the manager stops
 	}
 	requests := make([]reconcile.Request, len(list.Items))

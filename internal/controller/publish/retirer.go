@@ -81,7 +81,7 @@ func sooner(a, b time.Duration) time.Duration {
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}
-	if err := r.client.List(ctx, nodes); err != nil {
+	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
@@ -90,7 +90,8 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 		}
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace)); err != nil {
+	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing instances: %w", err)
 	}
 	for i := range instances.Items {

@@ -237,7 +237,8 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace)); err != nil {
+	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return facts, fmt.Errorf("listing instances: %w", err)
 	}
 	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
