@@ -6,8 +6,8 @@ SHELL := /bin/bash
 OUT     := $(CURDIR)/out
 BIN     := $(OUT)/bin
 VERSION ?= 0.1.0
-# IMAGE is the name under which the operator's image is published; the payload's ends in -payload. KEY is a private key to sign
-# both with (cosign's, or any of PEM). PUSH is the repository to push to, when they are to be pushed.
+# IMAGE is the name under which the operator's image is published; the payload's ends in -payload, that of wmco-e2e in -e2e. KEY is a private key to sign
+# them with (cosign's, or any of PEM). PUSH is the repository to push to, when they are to be pushed.
 IMAGE   ?= quay.io/windows-nodes/wmco
 KEY     ?=
 PUSH    ?=
@@ -161,7 +161,7 @@ fuzz: ## Fuzz everything that parses, 20 s each
 ##@ Install
 
 .PHONY: image
-image: payload ## Make the images of operator and payload in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir, INCOMPLETE=1)
+image: payload ## Make the images of operator, payload and wmco-e2e in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir, INCOMPLETE=1)
 	go run -C tools/image . build --root $(CURDIR) --payload $(OUT)/payload --out $(OUT)/image --version $(VERSION) \
 	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(REPOSITORY) $(if $(KEY),--key $(abspath $(KEY))) $(if $(INCOMPLETE),--incomplete)
 	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
@@ -189,7 +189,7 @@ release: ## Collect what is published of VERSION in out/release: images, chart, 
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
-	  --plugin $(OUT)/plugin --changes $(OUT)/changes.txt --out $(OUT)/release
+	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/config/sonobuoy/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt --out $(OUT)/release
 
 .PHONY: bump
 bump: ## Show newer patches of everything that is pinned, with their licences and known vulnerabilities (WRITE=1 takes them, MINOR=1 goes further)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,19 +24,59 @@ import (
 const (
 	// maxAnswer bounds one answer of the API server.
 	maxAnswer = 128 << 20
-	// outage is how long the API server may be away before a request fails: a control plane that is
-	// upgraded takes minutes.
-	outage = 5 * time.Minute
 	// requestTimeout bounds one request.
 	requestTimeout = time.Minute
 )
 
+// patience is what all requests of a run know of the API server. They wait for one that answered before,
+// but not each in its turn for one that a request waited for in vain.
+type patience struct {
+	say func(format string, args ...any)
+	// limit is how long a request waits.
+	limit time.Duration
+
+	mu sync.Mutex
+	// hopes says that waiting is worth it, away that the last request got no answer.
+	hopes, away bool
+}
+
+// heard notes whether the API server answered.
+func (p *patience) heard(answer bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hopes, p.away = p.hopes || answer, !answer
+}
+
+// hope says whether requests wait from now on.
+func (p *patience) hope(does bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hopes = does
+}
+
+// isAway reports whether the last request got no answer.
+func (p *patience) isAway() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.away
+}
+
+// left is how long a request may wait.
+func (p *patience) left() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.hopes {
+		return 0
+	}
+	return p.limit
+}
+
 // connect makes clients whose requests wait for an API server that is away.
-func connect(config *rest.Config, say func(format string, args ...any)) (client.Client, *kubernetes.Clientset, error) {
+func connect(config *rest.Config, p *patience) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Timeout = -1, 0 // requests have time-outs of their own, in patient
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &patient{next: next, say: say, limit: outage} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &patient{next: next, patience: p} })
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, nil, err
@@ -52,9 +93,8 @@ func connect(config *rest.Config, say func(format string, args ...any)) (client.
 // server, so that nothing happens twice. Requests that only read are tried again, too, when the
 // connection breaks.
 type patient struct {
-	next  http.RoundTripper
-	say   func(format string, args ...any)
-	limit time.Duration
+	*patience
+	next http.RoundTripper
 }
 
 // WrappedRoundTripper lets a request that is late be cancelled.
@@ -62,23 +102,29 @@ func (p *patient) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // RoundTrip is http.RoundTripper.
 func (p *patient) RoundTrip(request *http.Request) (answer *http.Response, err error) {
-	told := false
-	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, p.limit, true,
+	told, limit := false, p.left()
+	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, max(limit, time.Nanosecond), true,
 		func(context.Context) (bool, error) {
 			again, failed := replay(request)
 			if failed != nil {
 				return false, failed
 			}
 			answer, err = p.once(again) //nolint:bodyclose // the caller's
+			if request.Context().Err() == nil {
+				p.heard(err == nil)
+			}
 			if err == nil || !retriable(request, err) {
 				return true, nil
 			}
-			if !told {
+			if !told && limit > 0 {
 				told = true
 				p.say("the API server does not answer, waiting for it: %v", err)
 			}
 			return false, nil
 		})
+	if wait.Interrupted(wrongs) && request.Context().Err() == nil {
+		p.hope(false)
+	}
 	if err == nil && answer == nil {
 		err = wrongs
 	}

@@ -27,11 +27,13 @@ const (
 	exitError    = 1
 	exitFailed   = 2
 	exitLeftover = 3
+	exitEarly    = 4
 )
 
 var (
 	errFailed   = errors.New("rows failed")
 	errLeftover = errors.New("something is left behind")
+	errEarly    = errors.New("the run was interrupted")
 )
 
 // command is what the flags say.
@@ -43,26 +45,36 @@ type command struct {
 	lacks             map[string]string
 	results           string
 	cleanup, listRows bool
+	// sonobuoy hands the results to Sonobuoy, whose plugin the program is then.
+	sonobuoy bool
 }
 
 // Main does what the arguments say, and returns the exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newCommand(streams) //nolint:contextcheck // it gets it from ExecuteContext
 	root.SetArgs(args[1:])
-	switch err := root.ExecuteContext(ctx); {
-	case errors.Is(err, errFailed):
-		return exitFailed
-	case errors.Is(err, errLeftover):
-		return exitLeftover
-	case err != nil:
+	err := root.ExecuteContext(ctx)
+	code := exitOf(err)
+	if code == exitError {
 		_, _ = fmt.Fprintln(streams.ErrOut, "error:", diagnosis.Visible(err.Error()))
-		return exitError
 	}
-	return exitShown
+	return code
+}
+
+// exitOf is the exit code of an outcome.
+func exitOf(err error) int {
+	for code, of := range map[int]error{exitShown: nil, exitFailed: errFailed, exitLeftover: errLeftover,
+		exitEarly: errEarly} {
+		if err == of { //nolint:errorlint // one that comes with another error is an error
+			return code
+		}
+	}
+	return exitError
 }
 
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	c := &command{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	c := &command{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true),
+		options: Options{Evidence: none{}}}
 	root := &cobra.Command{
 		Use:   "wmco-e2e",
 		Short: "Try the operator's acceptance list on a cluster of yours",
@@ -77,7 +89,8 @@ of others stay as they are, unless --disrupt allows more:
 If it is killed, the next run, or --cleanup, removes what is left. Two runs at once are refused.
 
 Exit codes: 0 nothing failed, 1 it could not begin: no cluster, no operator, a right is lacking;
-2 rows failed, 3 nothing failed, but something is left behind.`,
+2 rows failed, 3 nothing failed, but something is left behind, 4 nothing failed until it was interrupted.
+The first Ctrl-C has it clean up; the second ends it at once.`,
 		Example: `  # What there is to see without hosts, on nodes that are there
   wmco-e2e
 
@@ -119,6 +132,8 @@ Exit codes: 0 nothing failed, 1 it could not begin: no cluster, no operator, a r
 			"what was found is put into an archive beside the results, without secrets")
 	flags.StringVar(&c.options.HostImage, "host-image", DefaultHostImage,
 		"base image of HostProcess containers, in which --first-hour looks into hosts")
+	flags.BoolVar(&c.sonobuoy, "sonobuoy", false,
+		"hand the results to Sonobuoy, as one of its plugins does; --results has no meaning then")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "only remove what earlier runs left")
 	flags.BoolVar(&c.listRows, "list", false, "only list the rows, and what a run can show of each")
 	flags.DurationVar(&c.options.JoinTimeout, "join-timeout", 45*time.Minute,
@@ -160,6 +175,19 @@ func (c *command) run(ctx context.Context) error {
 	if c.listRows {
 		return c.list()
 	}
+	if !c.sonobuoy {
+		return c.try(ctx)
+	}
+	c.results = filepath.Join(sonobuoyDirectory(), "results")
+	err := c.try(ctx)
+	if _, missing := os.Stat(filepath.Join(c.results, junitFile)); missing != nil && err != nil {
+		err = errors.Join(err, c.write(notBegun(err)))
+	}
+	return errors.Join(err, handOver(c.results, sonobuoyDirectory()))
+}
+
+// try tries the rows, and writes the results.
+func (c *command) try(ctx context.Context) error {
 	if err := c.complete(); err != nil {
 		return err
 	}
@@ -183,6 +211,8 @@ func (c *command) run(ctx context.Context) error {
 		return errFailed
 	case report.Leftover != "":
 		return errLeftover
+	case report.Interrupted:
+		return errEarly
 	}
 	return nil
 }

@@ -123,6 +123,9 @@ type Options struct {
 	Timeout time.Duration
 	// Pace is how often is looked; 2 seconds if zero.
 	Pace time.Duration
+	// Outage is how long the API server may be away before a request fails; 5 minutes if zero, since a
+	// control plane that is upgraded takes minutes.
+	Outage time.Duration
 	// Alive is how long a run counts as alive without a sign of it; a minute if zero.
 	Alive time.Duration
 }
@@ -141,6 +144,7 @@ func (o Options) defaulted() Options {
 	o.LeaveTimeout = cmp.Or(o.LeaveTimeout, 20*time.Minute)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Minute)
 	o.Pace = cmp.Or(o.Pace, 2*time.Second)
+	o.Outage = cmp.Or(o.Outage, 5*time.Minute)
 	o.Alive = cmp.Or(o.Alive, time.Minute)
 	return o
 }

@@ -97,9 +97,12 @@ func (r Report) HTML(to io.Writer) error {
 	return parsed.Execute(to, r)
 }
 
+// junitFile is where continuous integration finds the results.
+const junitFile = "junit.xml"
+
 // files are what the report is written to, by name.
 func (r Report) files() map[string]func(to io.Writer) error {
-	return map[string]func(to io.Writer) error{"junit.xml": r.JUnit, "index.html": r.HTML}
+	return map[string]func(to io.Writer) error{junitFile: r.JUnit, "index.html": r.HTML}
 }
 
 // Part is what of the row a run can show, if not all of it.

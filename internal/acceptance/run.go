@@ -28,7 +28,9 @@ type run struct {
 	id      string
 	client  client.Client
 	clients kubernetes.Interface
-	cluster Cluster
+	// patience is what requests know of the API server.
+	patience *patience
+	cluster  Cluster
 	// nodes are hosts that this run listed and that became nodes.
 	nodes []node
 	// unsafe is what the operator said of an upgrade while hosts joined.
@@ -67,6 +69,8 @@ type Report struct {
 	Results  []Result
 	Cleaned  []string
 	Leftover string
+	// Interrupted says that rows were left out for it.
+	Interrupted bool
 }
 
 // Count is how many rows have a verdict.
@@ -84,8 +88,9 @@ func newRun(options Options) (*run, error) {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // it never fails
 	r.id = hex.EncodeToString(random)
+	r.patience = &patience{say: r.say, limit: r.Outage}
 	var err error
-	r.client, r.clients, err = connect(r.Config, r.say)
+	r.client, r.clients, err = connect(r.Config, r.patience)
 	return r, err
 }
 
@@ -115,6 +120,8 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	}
 	report.Results = r.try(ctx, rows)
 	stop()
+	report.Interrupted = ctx.Err() != nil
+	r.patience.hope(true)
 	// What was interrupted is cleaned up all the same.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
 	defer cancel()
@@ -187,11 +194,26 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 			return cannot("it was not allowed: --disrupt=%s allows it", d)
 		}
 	}
+	if err := r.answers(ctx); err != nil {
+		return cannot("the API server does not answer: %v", err)
+	}
 	err := row.try(ctx, r)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return cannot("the run was interrupted meanwhile")
+	case err != nil && r.patience.isAway():
+		return cannot("the API server went away meanwhile: %v", err)
 	}
 	return err
+}
+
+// answers asks an API server that did not answer once more: rows that it can't say anything of are not to
+// wait for it one after the other.
+func (r *run) answers(ctx context.Context) error {
+	if !r.patience.isAway() {
+		return nil
+	}
+	return r.clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 }
 
 func (r *run) allows(d Disruption) bool {

@@ -26,7 +26,7 @@ type buildOptions struct {
 	incomplete                                             bool
 }
 
-// build makes both images and writes the layout.
+// build makes the images and writes the layout.
 func build(ctx context.Context, out io.Writer, o buildOptions) error {
 	var key signature.Signer
 	var err error
@@ -53,37 +53,60 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 	if err != nil {
 		return err
 	}
+	runs, err := o.programImages(ctx, out, scratch, program{image: "operator", name: operator, source: "./cmd/wmco",
+		labels: labels{"Windows Machine Config Operator",
+			"Turns Windows Server machines into nodes, and keeps them that way.", o.version, o.revision},
+		beside: layers, parts: parts}, key)
+	if err != nil {
+		return err
+	}
+	checks, err := o.programImages(ctx, out, scratch, program{image: "e2e", name: e2e, source: "./cmd/wmco-e2e",
+		labels: labels{"Windows Machine Config Operator: checks",
+			"Tries whether Windows hosts become nodes on a cluster, and leave clean.", o.version, o.revision}}, key)
+	if err != nil {
+		return err
+	}
+	if err := write(o.out, runs, carried, checks); err != nil {
+		return err
+	}
+	return say(out, o, runs, carried, checks)
+}
+
+// program is one that an image is made of.
+type program struct {
+	// image is its name in the layout, name that of the program, source the package that it is built of.
+	image, name, source string
+	labels              labels
+	// beside are layers with what lies beside it, and parts are those of them.
+	beside []v1.Layer
+	parts  []part
+}
+
+// programImages makes an image of a program for each platform, and joins them.
+func (o buildOptions) programImages(ctx context.Context, out io.Writer, scratch string, p program,
+	key signature.Signer) (made, error) {
 	images, order := map[string]v1.Image{}, make([]v1.Platform, 0, len(o.platforms))
 	for _, text := range o.platforms {
 		platform, err := v1.ParsePlatform(text)
 		if err != nil {
-			return err
+			return made{}, err
 		}
-		_, _ = fmt.Fprintf(out, "building the operator for %s\n", text)
-		binary := filepath.Join(scratch, strings.ReplaceAll(text, "/", "-"))
-		if err := o.compile(ctx, *platform, binary); err != nil {
-			return err
+		_, _ = fmt.Fprintf(out, "building %s for %s\n", p.name, text)
+		binary := filepath.Join(scratch, p.name+"-"+strings.ReplaceAll(text, "/", "-"))
+		if err = o.compile(ctx, *platform, p.source, binary); err != nil {
+			return made{}, err
 		}
-		parts = append(parts, part{"windows-machine-config-operator " + text, o.version, binary})
-		images[platform.String()], err = operatorImage(*platform, binary, labels{"Windows Machine Config Operator",
-			"Turns Windows Server machines into nodes, and keeps them that way.", o.version, o.revision}, layers)
-		if err != nil {
-			return err
+		p.parts = append(p.parts, part{p.name + " " + text, o.version, binary})
+		if images[platform.String()], err = programImage(*platform, p.name, binary, p.labels, p.beside); err != nil {
+			return made{}, err
 		}
 		order = append(order, *platform)
 	}
-	repository, err := name.NewRepository(o.repository)
+	repository, err := name.NewRepository(o.repository + suffixes[p.image])
 	if err != nil {
-		return err
+		return made{}, err
 	}
-	operator, err := finish("operator", index(images, order), o.version, parts, repository, key)
-	if err != nil {
-		return err
-	}
-	if err := write(o.out, operator, carried); err != nil {
-		return err
-	}
-	return say(out, o, operator, carried)
+	return finish(p.image, index(images, order), o.version, p.parts, repository, key)
 }
 
 // complete refuses a payload without programs that somebody has to supply, unless that is meant.
@@ -116,16 +139,16 @@ func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signatur
 	return finish("payload", image, o.version, parts, repository, key)
 }
 
-// compile builds the operator so that the same source gives the same bytes.
-func (o buildOptions) compile(ctx context.Context, platform v1.Platform, to string) error {
+// compile builds a program so that the same source gives the same bytes.
+func (o buildOptions) compile(ctx context.Context, platform v1.Platform, source, to string) error {
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
-		"-o", to, "./cmd/wmco")
+		"-o", to, source)
 	command.Dir = o.root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture,
 		"GOFLAGS=", "GOWORK=off")
 	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the operator for %s: %w\n%s", platform, err, output)
+		return fmt.Errorf("building %s for %s: %w\n%s", source, platform, err, output)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (s source) build(t *testing.T, out string, key signature.Signer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		images[text], err = operatorImage(*platform, s.binary, labels{title: "t", version: "0.1.0"}, layers)
+		images[text], err = programImage(*platform, operator, s.binary, labels{title: "t", version: "0.1.0"}, layers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,11 +92,24 @@ func (s source) build(t *testing.T, out string, key signature.Signer) {
 		t.Fatal(err)
 	}
 	parts = append(parts, part{"windows-machine-config-operator", "0.1.0", s.binary})
-	operator, err := finish("operator", index(images, order), "0.1.0", parts, repository, key)
+	runs, err := finish("operator", index(images, order), "0.1.0", parts, repository, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := write(out, operator, carried); err != nil {
+	alone, err := programImage(v1.Platform{OS: "linux", Architecture: "amd64"}, e2e, s.binary,
+		labels{title: "t", version: "0.1.0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := name.NewRepository(o.repository + suffixes["e2e"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := finish("e2e", alone, "0.1.0", []part{{e2e, "0.1.0", s.binary}}, own, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(out, runs, carried, checks); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -191,7 +204,7 @@ func TestA64_TheSameSourceGivesTheSameDigestsAgain(t *testing.T) {
 	}
 	s.build(t, filepath.Join(dir, "two"), nil)
 	one, two := digests(t, filepath.Join(dir, "one")), digests(t, filepath.Join(dir, "two"))
-	if len(one) != 4 || one["operator"] == "" || one["payload"] == "" {
+	if len(one) != 6 || one["operator"] == "" || one["payload"] == "" || one["e2e"] == "" {
 		t.Fatalf("the layout has %v", one)
 	}
 	for what, digest := range one {
@@ -211,7 +224,7 @@ func TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature(t *testing.
 	if err := push(t.Context(), io.Discard, out, host+"/a/wmco", "v0.1.0", reach); err != nil {
 		t.Fatal(err)
 	}
-	for _, repository := range []string{"/a/wmco", "/a/wmco-payload"} {
+	for _, repository := range []string{"/a/wmco", "/a/wmco-payload", "/a/wmco-e2e"} {
 		image, err := name.NewTag(host + repository + ":v0.1.0")
 		if err != nil {
 			t.Fatal(err)
@@ -257,7 +270,7 @@ func readProgram(t *testing.T, image name.Tag, reach remote.Option) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != user || config.Architecture != "arm64" || config.Config.Entrypoint[0] != "/"+program {
+	if config.Config.User != user || config.Architecture != "arm64" || config.Config.Entrypoint[0] != "/"+programs+operator {
 		t.Errorf("the image's configuration is %+v", config.Config)
 	}
 	content := mutate.Extract(pulled)
@@ -273,13 +286,13 @@ func readProgram(t *testing.T, image name.Tag, reach remote.Option) []byte {
 			t.Fatal(err)
 		}
 		files[header.Name] = header.Mode
-		if header.Name == program {
+		if header.Name == programs+operator {
 			if found, err = io.ReadAll(reader); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if files[program] != 0o555 || files["payload/"+payload.ManifestName] != 0o444 {
+	if files[programs+operator] != 0o555 || files["payload/"+payload.ManifestName] != 0o444 {
 		t.Errorf("the image has %v", files)
 	}
 	return found

@@ -23,7 +23,7 @@ const (
 
 // made is one image with what is attached to it.
 type made struct {
-	// name is "operator" or "payload".
+	// name is "operator", "payload" or "e2e".
 	name      string
 	image     mutate.Appendable
 	referrers []v1.Image

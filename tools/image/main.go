@@ -46,7 +46,7 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco",
 		"`name` under which the operator's image is published, which its signature names; the payload's ends in "+
-			"-payload")
+			"-payload, that of wmco-e2e in -e2e")
 	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; "+passwordVariable+
 		" holds its password, if any; without a key nothing is signed")
 	f.BoolVar(&o.incomplete, "incomplete", false, "build although programs are missing that must be supplied")
@@ -98,8 +98,8 @@ func pushCommand() *cobra.Command {
 	var from, tag string
 	c := &cobra.Command{
 		Use: "push REPOSITORY", Short: "Push an OCI layout to REPOSITORY, REPOSITORY-payload and so on",
-		Long: "Push an OCI layout: the operator's image to REPOSITORY, the others to REPOSITORY-payload, REPOSITORY-bundle " +
-			"and REPOSITORY-catalog. Credentials are those of docker login or " +
+		Long: "Push an OCI layout: the operator's image to REPOSITORY, the others to REPOSITORY-payload, REPOSITORY-e2e, " +
+			"REPOSITORY-bundle and REPOSITORY-catalog. Credentials are those of docker login or " +
 			"podman login.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -149,6 +149,9 @@ func releaseCommand() *cobra.Command {
 	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")
 	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
 	f.StringVar(&o.plugin, "plugin", "out/plugin", "`directory` of the plugin of kubectl, which make plugin makes")
+	f.StringVar(&o.sonobuoy, "sonobuoy", "config/sonobuoy/wmco-e2e.yaml",
+		"`file` of the plugin for Sonobuoy, in which the image gets its digest")
+	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
 	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")
 	f.StringVar(&o.version, "version", "dev", "`version` of the release")
 	f.StringVar(&o.out, "out", "out/release", "`directory` to write to; what was in it goes")

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// program is where the operator's program lies in its image, which scripts of users rely on.
-	program = "usr/local/bin/windows-machine-config-operator"
+	// programs is where they lie in images, which scripts of users rely on.
+	programs = "usr/local/bin/"
+	operator = "windows-machine-config-operator"
+	e2e      = "wmco-e2e"
 	// user runs it. It is a number, so that runAsNonRoot can be checked without the image's files.
 	user = "65532:65532"
 )
@@ -80,9 +82,10 @@ func assemble(platform v1.Platform, config v1.Config, layers []v1.Layer) (v1.Ima
 	return mutate.ConfigFile(image, described)
 }
 
-// operatorImage makes the operator's image for one platform: the program, and the payload beside
-// it.
-func operatorImage(platform v1.Platform, binary string, l labels, payload []v1.Layer) (v1.Image, error) {
+// programImage makes an image of a static program for one platform, with what lies beside it: of the
+// operator, the payload.
+func programImage(platform v1.Platform, program, binary string, l labels, beside []v1.Layer) (v1.Image, error) {
+	program = programs + program
 	f, err := fromDisk(binary, program, 0o555)
 	if err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func operatorImage(platform v1.Platform, binary string, l labels, payload []v1.L
 	}
 	config := v1.Config{User: user, Entrypoint: []string{"/" + program}, Labels: l.all(),
 		Env: []string{"PATH=/usr/local/bin"}}
-	return assemble(platform, config, append(append([]v1.Layer{}, payload...), top))
+	return assemble(platform, config, append(append([]v1.Layer{}, beside...), top))
 }
 
 // index joins one image per platform.

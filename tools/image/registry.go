@@ -18,7 +18,7 @@ import (
 
 // suffixes of the repositories, by the image's name in the layout.
 var suffixes = map[string]string{ //nolint:gochecknoglobals // a table
-	"operator": "", "payload": "-payload", "bundle": "-bundle", "catalog": "-catalog",
+	"operator": "", "payload": "-payload", "bundle": "-bundle", "catalog": "-catalog", "e2e": "-e2e",
 }
 
 // open reads the index of a layout.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,12 +20,12 @@ import (
 // releaseOptions are where the parts of a release lie. changes is a file with a line for each change, or
 // empty.
 type releaseOptions struct {
-	images, bundle, catalog, chart, payload, plugin, changes, out, version string
+	images, bundle, catalog, chart, payload, plugin, sonobuoy, repository, changes, out, version string
 }
 
 // makeRelease collects everything that is published of a version in one directory: archives of the images,
-// the chart, the plugin of kubectl, lists of parts, notes, and the digests of all these files. It replaces the directory when
-// it is whole. The same parts give the same files.
+// the chart, the plugins of kubectl and Sonobuoy, lists of parts, notes, and the digests of all these files.
+// It replaces the directory when it is whole. The same parts give the same files.
 func makeRelease(out io.Writer, o releaseOptions) error {
 	scratch, err := os.MkdirTemp(parentOf(o.out), ".release-")
 	if err != nil {
@@ -44,6 +45,9 @@ func makeRelease(out io.Writer, o releaseOptions) error {
 	}
 	if err = collectPlugin(scratch, o.plugin, o.version); err != nil {
 		return fmt.Errorf("collecting the plugin of kubectl, which `make plugin` makes: %w", err)
+	}
+	if err = o.collectSonobuoy(scratch); err != nil {
+		return fmt.Errorf("making the plugin for Sonobuoy: %w", err)
 	}
 	notes, err := o.notes(published)
 	if err != nil {
@@ -112,6 +116,26 @@ func collect(to, from string) ([]string, error) {
 	return published, errors.Join(writeTar(archive, files), archive.Close())
 }
 
+// sonobuoyImage is where the plugin for Sonobuoy names its image.
+var sonobuoyImage = regexp.MustCompile(`(?m)^(  image: )\S+$`)
+
+// collectSonobuoy writes the plugin for Sonobuoy, with the image of this version by its digest.
+func (o releaseOptions) collectSonobuoy(to string) error {
+	named, err := nameByDigest(o.images, "e2e", o.version, o.repository)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(o.sonobuoy)
+	if err != nil {
+		return err
+	}
+	if found := len(sonobuoyImage.FindAll(text, -1)); found != 1 {
+		return fmt.Errorf("%s names %d images", o.sonobuoy, found)
+	}
+	text = sonobuoyImage.ReplaceAll(text, []byte("${1}"+named))
+	return os.WriteFile(filepath.Join(to, filepath.Base(o.sonobuoy)), text, 0o644) //nolint:gosec // published
+}
+
 // partsOf reads the list of parts in a referrer, which is nil if it is something else.
 func partsOf(all v1.ImageIndex, referrer v1.Descriptor) ([]byte, error) {
 	attached, err := all.Image(referrer.Digest)
@@ -148,6 +172,8 @@ func (o releaseOptions) notes(published []string) ([]byte, error) {
 	}
 	text.WriteString("\n## The plugin of kubectl\n\n    kubectl krew install --manifest=windows.yaml --archive=<archive of your platform>\n\n" +
 		"docs/plugin.md has the rest.\n")
+	text.WriteString("\n## A check with Sonobuoy\n\n    sonobuoy run --plugin wmco-e2e.yaml --wait\n\n" +
+		"docs/checking.md has the rest.\n")
 	text.WriteString("\n## Programs of nodes\n\n| Program | Version | Source |\n| --- | --- | --- |\n")
 	for _, f := range opened.Manifest().Files {
 		fmt.Fprintf(text, "| %s | %s | %s |\n", f.Name, f.Version, f.Source)

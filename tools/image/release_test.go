@@ -21,6 +21,7 @@ func parts(t *testing.T, chart []byte) releaseOptions {
 	o.bundle, _ = packBundle(t)
 	o.catalog, _ = packBundle(t)
 	o.plugin = newPlugin(t)
+	o.sonobuoy, o.repository = "../../config/sonobuoy/wmco-e2e.yaml", "registry.example/wmco"
 	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
 	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -58,11 +59,12 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 	if !maps.Equal(first, second) {
 		t.Error("two runs differ")
 	}
-	want := []string{"NOTES.md", "bundle.cdx.json", "image-bundle.oci.tar", "image-operator-payload.oci.tar",
+	want := []string{"NOTES.md", "bundle.cdx.json", "e2e.cdx.json", "image-bundle.oci.tar", "image-operator-payload-e2e.oci.tar",
 		"kubectl-windows_darwin_amd64.tar.gz", "kubectl-windows_darwin_arm64.tar.gz",
 		"kubectl-windows_linux_amd64.tar.gz", "kubectl-windows_linux_arm64.tar.gz",
 		"kubectl-windows_windows_amd64.zip", "kubectl-windows_windows_arm64.zip",
-		"operator.cdx.json", "payload.cdx.json", "plugin.cdx.json", "sha256sums.txt", "windows.yaml", "wmco-0.1.0.tgz"}
+		"operator.cdx.json", "payload.cdx.json", "plugin.cdx.json", "sha256sums.txt", "windows.yaml",
+		"wmco-0.1.0.tgz", "wmco-e2e.yaml"}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("the release has %v", got)
 	}
@@ -70,6 +72,10 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 		if !strings.Contains(first["NOTES.md"], text) {
 			t.Errorf("the notes lack %q:\n%s", text, first["NOTES.md"])
 		}
+	}
+	if text := first["wmco-e2e.yaml"]; !strings.Contains(text, "\n  image: registry.example/wmco-e2e@sha256:") ||
+		strings.Contains(text, ":dev") {
+		t.Errorf("the plugin for Sonobuoy is %s", text)
 	}
 	if lines := strings.Count(first["sha256sums.txt"], "\n"); lines != len(want)-1 {
 		t.Errorf("%d checksums of %d files", lines, len(want)-1)

@@ -1,0 +1,57 @@
+package acceptance
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// How Sonobuoy and a plugin of it agree (https://sonobuoy.io/docs/main/plugins/): results go into a
+// directory that a variable names, and a file there, done, names what of it is to be sent. Whoever waits
+// for done waits for hours when the plugin ends without it.
+const (
+	sonobuoyVariable = "SONOBUOY_RESULTS_DIR"
+	sonobuoyDefault  = "/tmp/sonobuoy/results"
+	sonobuoyDone     = "done"
+	// The sender takes what follows the first dot of the path for the kind of the file.
+	sonobuoyArchive = "wmco-e2e.tar.gz"
+)
+
+func sonobuoyDirectory() string { return cmp.Or(os.Getenv(sonobuoyVariable), sonobuoyDefault) }
+
+// notBegun is the report of a run that could not begin: in it that failed.
+func notBegun(err error) Report {
+	return Report{Results: []Result{{Row: Row{Number: "A76", Section: "wmco-e2e", Title: "the run begins"},
+		Verdict: Failed, Reason: err.Error()}}}
+}
+
+// handOver packs the files of a directory, and has Sonobuoy send them.
+func handOver(results, to string) (err error) {
+	name := filepath.Join(to, sonobuoyArchive)
+	if err = pack(results, name); err != nil {
+		return fmt.Errorf("packing results for Sonobuoy: %w", err)
+	}
+	// Done is there with its content or not at all: it is read as soon as it is there.
+	done := filepath.Join(to, sonobuoyDone)
+	if err = os.WriteFile(done+".tmp", []byte(name), 0o644); err == nil { //nolint:gosec // another container reads it
+		err = os.Rename(done+".tmp", done)
+	}
+	if err != nil {
+		return fmt.Errorf("telling Sonobuoy where results are: %w", err)
+	}
+	return nil
+}
+
+func pack(directory, name string) error {
+	file, err := os.Create(name) //nolint:gosec // Sonobuoy names the directory
+	if err != nil {
+		return err
+	}
+	compressed := gzip.NewWriter(file)
+	archive := tar.NewWriter(compressed)
+	return errors.Join(archive.AddFS(os.DirFS(directory)), archive.Close(), compressed.Close(), file.Close())
+}
