@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,29 @@ func TestA75_TheStatusOf500HostsFitsOnAScreen(t *testing.T) {
 		}
 		if status.Healthy() {
 			t.Error("hosts that fail are healthy")
+		}
+	}
+}
+
+// A terminal that breaks lines itself breaks words, and begins them where marks are.
+func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
+	t.Parallel()
+	s := fleet(500)
+	s.Instances[0].Status.Message += " " + strings.Repeat("x", 100) + " FORGED     by a host"
+	status, d := diagnosis.Summarize(s), diagnosis.OfHost(&s.Instances[0], nil, s, nil)
+	var whole, folded bytes.Buffer
+	wide, narrow := diagnosis.Style{Now: now()}, diagnosis.Style{Now: now(), Width: 80}
+	if err := errors.Join(status.Print(&whole, wide), d.Print(&whole, wide), status.Print(&folded, narrow),
+		d.Print(&folded, narrow)); err != nil {
+		t.Fatal(err)
+	}
+	if want, have := strings.Fields(whole.String()), strings.Fields(folded.String()); !slices.Equal(want, have) {
+		t.Errorf("words are lost:\n%s", folded.String())
+	}
+	for line := range strings.Lines(folded.String()) {
+		row := strings.HasPrefix(line, "10.") || strings.HasPrefix(line, "HOST")
+		if long := len([]rune(line)) > 81; long && !row && !strings.Contains(line, "xxx") || strings.HasPrefix(line, "FORGED") {
+			t.Errorf("a line is %q", line)
 		}
 	}
 }

@@ -23,7 +23,12 @@ type Style struct {
 	Wide bool
 	// Color is for terminals.
 	Color bool
+	// Width is how many columns a terminal has, or zero: nothing is folded then.
+	Width int
 }
+
+// hang is where the text of a mark begins, and where it goes on when it is folded.
+const hang = 11
 
 // Bounds of one screen.
 const (
@@ -68,7 +73,7 @@ func visible(args []any) []any {
 	shown := make([]any, 0, len(args))
 	for _, a := range args {
 		if v := reflect.ValueOf(a); v.Kind() == reflect.String {
-			a = strings.ReplaceAll(Visible(v.String()), "\n", "\n"+strings.Repeat(" ", 11))
+			a = strings.ReplaceAll(Visible(v.String()), "\n", "\n"+strings.Repeat(" ", hang))
 		}
 		shown = append(shown, a)
 	}
@@ -76,16 +81,41 @@ func visible(args []any) []any {
 }
 
 func (p *paper) line(format string, args ...any) {
-	p.WriteString(strings.TrimRight(fmt.Sprintf(format, visible(args)...), " ") + "\n")
+	p.WriteString(p.fold(strings.TrimRight(fmt.Sprintf(format, visible(args)...), " ")) + "\n")
+}
+
+// fold breaks lines that are wider than the terminal between words. A word that is wider stays whole.
+func (p *paper) fold(text string) string {
+	if p.Width <= 2*hang {
+		return text
+	}
+	var folded []string
+	for line := range strings.SplitSeq(text, "\n") {
+		rest := []rune(line)
+		for len(rest) > p.Width {
+			cut := p.Width
+			for cut > hang && rest[cut] != ' ' {
+				cut--
+			}
+			if cut == hang {
+				break
+			}
+			folded = append(folded, strings.TrimRight(string(rest[:cut]), " "))
+			rest = []rune(strings.Repeat(" ", hang) + strings.TrimLeft(string(rest[cut:]), " "))
+		}
+		folded = append(folded, string(rest))
+	}
+	return strings.Join(folded, "\n")
 }
 
 // mark prints a line that begins with a word in colour: red, or yellow.
 func (p *paper) mark(bad bool, word, format string, args ...any) {
 	shown := fmt.Sprintf("%-10s", word)
+	text := strings.TrimPrefix(p.fold(strings.TrimRight(shown+" "+fmt.Sprintf(format, visible(args)...), " ")), shown)
 	if p.Color {
 		shown = fmt.Sprintf("\x1b[%dm%s\x1b[0m", map[bool]int{true: 31, false: 33}[bad], shown)
 	}
-	p.WriteString(strings.TrimRight(shown+" "+fmt.Sprintf(format, visible(args)...), " ") + "\n")
+	p.WriteString(shown + text + "\n")
 }
 
 func (p *paper) age(t metav1.Time) string {

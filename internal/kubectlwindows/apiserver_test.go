@@ -191,6 +191,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { rightsOfThePage(t, at) })
 	t.Run("bundle", func(t *testing.T) { bundleCommand(t, at) })
 	t.Run("bundles that lack something", func(t *testing.T) { partialBundles(t, at) })
+	t.Run("names that exist twice", func(t *testing.T) { twice(t, at) })
 	t.Run("few rights", func(t *testing.T) { fewRights(t, at) })
 	t.Run("no operator", func(t *testing.T) { withoutAnOperator(t, at) })
 	t.Run("slow API server", func(t *testing.T) { slowly(t, at) })

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -34,6 +35,27 @@ func fewRights(t *testing.T, at *terminal) {
 	for _, args := range [][]string{{"status"}, {"pause", "10.0.0.2"}, {"add", "10.0.0.8", "--username", "x"},
 		{"remove", "10.0.0.2", "--yes"}, {"reboot", "win-1", "--yes"}, {"logs", "win-1"}, {"drain-status", "win-1"}} {
 		developer.expect(t, 1, []string{"is forbidden", "cannot"}, args...)
+	}
+}
+
+// twice has two hosts with one address: none of them is taken for the other.
+func twice(t *testing.T, at *terminal) {
+	t.Helper()
+	hosts := []client.Object{instance("host-a", nil, v1alpha1.WindowsInstanceStatus{}),
+		instance("host-b", nil, v1alpha1.WindowsInstanceStatus{})}
+	for _, host := range hosts {
+		host.(*v1alpha1.WindowsInstance).Spec.Address = "10.0.0.9"
+	}
+	at.create(t, hosts...)
+	for _, args := range [][]string{{"why", "10.0.0.9"}, {"remove", "10.0.0.9", "--yes"}, {"pause", "10.0.0.9"},
+		{"reboot", "10.0.0.9", "--yes"}} {
+		at.expect(t, 1, []string{"10.0.0.9 is the address of several hosts: say host-a or host-b"}, args...)
+	}
+	at.expect(t, 0, []string{"host host-a paused"}, "pause", "host-a")
+	for _, host := range hosts {
+		if err := at.Delete(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -158,18 +159,29 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 	return all
 }
 
-// findInstance finds an instance by its name, its address or its node.
-func findInstance(instances []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance {
-	for _, of := range []func(i *v1alpha1.WindowsInstance) string{
+// findInstance finds an instance by its name, its address or its node; nil if there is none. An address or a
+// node of several is refused: which of them is meant is not to be guessed by who removes one.
+func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
+	for what, of := range []func(i *v1alpha1.WindowsInstance) string{
 		func(i *v1alpha1.WindowsInstance) string { return i.Name },
 		func(i *v1alpha1.WindowsInstance) string { return i.Spec.Address },
 		func(i *v1alpha1.WindowsInstance) string { return i.Status.NodeName },
 	} {
+		var found *v1alpha1.WindowsInstance
+		var names []string
 		for i := range instances {
 			if of(&instances[i]) == name {
-				return &instances[i]
+				found = &instances[i]
+				names = append(names, found.Name)
 			}
 		}
+		if len(names) > 1 {
+			return nil, fmt.Errorf("%s is the %s of several hosts: say %s", name, [...]string{"name", "address",
+				"node"}[what], strings.Join(names, " or "))
+		}
+		if found != nil {
+			return found, nil
+		}
 	}
-	return nil
+	return nil, nil
 }

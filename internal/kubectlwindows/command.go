@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/kubectl/pkg/util/term"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
@@ -112,5 +113,9 @@ func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
 }
 
 func (p *plugin) style() diagnosis.Style {
-	return diagnosis.Style{Now: p.now(), Wide: p.output == "wide", Color: printers.AllowsColorOutput(p.Out)}
+	style := diagnosis.Style{Now: p.now(), Wide: p.output == "wide", Color: printers.AllowsColorOutput(p.Out)}
+	if size := (term.TTY{Out: p.Out}).GetSize(); size != nil {
+		style.Width = int(size.Width)
+	}
+	return style
 }

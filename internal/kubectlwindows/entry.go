@@ -172,7 +172,10 @@ the object is deleted. A host of a Machine is removed by deleting the Machine.`,
 }
 
 func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstance, name string, force bool) error {
-	instance := findInstance(instances, name)
+	instance, err := findInstance(instances, name)
+	if err != nil {
+		return err
+	}
 	if instance == nil { // an entry that is not understood, or not read yet
 		return e.unlist(ctx, name)
 	}
@@ -271,7 +274,11 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 				return errors.New("name hosts, or say --all")
 			}
 			return each(args, func(name string) error {
-				return e.pause(command.Context(), findInstance(instances, name), name, paused)
+				instance, err := findInstance(instances, name)
+				if err != nil {
+					return err
+				}
+				return e.pause(command.Context(), instance, name, paused)
 			})
 		},
 	}

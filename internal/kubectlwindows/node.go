@@ -81,7 +81,10 @@ func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) 
 		if err != nil {
 			return nil, err
 		}
-		instance := findInstance(instances, name)
+		instance, err := findInstance(instances, name)
+		if err != nil {
+			return nil, err
+		}
 		if instance == nil || instance.Status.NodeName == "" {
 			return nil, fmt.Errorf("no node is named %s, and no host of that name has one", name)
 		}
@@ -256,8 +259,8 @@ func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 	if err != nil {
 		instances = nil // what holds pods can be said without
 	}
-	var instance *v1alpha1.WindowsInstance
-	if instance = findInstance(instances, node.Name); instance == nil {
+	instance, err := findInstance(instances, node.Name)
+	if err != nil || instance == nil {
 		instance = &v1alpha1.WindowsInstance{}
 	}
 	return diagnosis.DrainOf(node, instance, pods.Pods(), budgets), nil

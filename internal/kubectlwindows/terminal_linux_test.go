@@ -3,10 +3,49 @@ package kubectlwindows_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
+
+// aloneVariable has a test of this program print into a pipe that nobody reads.
+const aloneVariable = "KUBECTL_WINDOWS_TEST_ALONE"
+
+// Who reads the first line only, as head -1 does, ends the program; it has nothing to complain of.
+func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(aloneVariable) != "" {
+		os.Exit(kubectlwindows.Run(t.Context(), []string{"kubectl-windows", "status", "--help"},
+			genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	program := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$")
+	program.Env, program.Stdout, program.Stderr = append(os.Environ(), aloneVariable+"=1"), write, &said
+	err = program.Run()
+	if ended, ok := program.ProcessState.Sys().(syscall.WaitStatus); !ok || ended.Signal() != syscall.SIGPIPE || said.Len() > 0 {
+		t.Errorf("it ends with %v and says %q", err, said.String())
+	}
+	if err = write.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // openTerminal returns a terminal, and the side of it that sees what is printed.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {

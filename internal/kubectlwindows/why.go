@@ -147,7 +147,11 @@ func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument strin
 }
 
 func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name string) (subject, error) {
-	found := subject{instance: findInstance(s.Instances, name)}
+	var found subject
+	var err error
+	if found.instance, err = findInstance(s.Instances, name); err != nil {
+		return found, err
+	}
 	nodeName := name
 	if found.instance != nil {
 		nodeName = found.instance.Status.NodeName
