@@ -56,6 +56,13 @@ bench-upgrade: build ## Measure an upgrade of many nodes, with a budget and with
 bench-config: build ## Measure how settings reach nodes: out/bench-config.json (NODES=n)
 	$(BIN)/winlab bench config --operator $(BIN)/wmco --hosts $(NODES) --json $(OUT)/bench-config.json
 
+# TIME is how long a soak goes on.
+TIME ?= 1h
+
+.PHONY: soak
+soak: build ## Disrupt nodes for an hour, then see that all have converged and nothing has leaked: out/soak.json (TIME=5m, NODES=n)
+	$(BIN)/winlab soak --operator $(BIN)/wmco --time $(TIME) --hosts $(if $(filter file default undefined,$(origin NODES)),50,$(NODES)) --json $(OUT)/soak.json
+
 ##@ Build
 
 .PHONY: build

@@ -44,9 +44,10 @@ and nothing is left behind when one ends.`,
   winlab demo --operator out/bin/wmco --fail auth  see what a host says whose key is refused
   winlab demo-upgrade --operator out/bin/wmco      watch ten nodes go to the next version
   winlab hosts --count 2 --key id_ed25519.pub      only hosts, for use with any cluster
-  winlab bench join --operator out/bin/wmco        measure`,
+  winlab bench join --operator out/bin/wmco        measure
+  winlab soak --operator out/bin/wmco              disrupt fifty nodes for an hour, and look for leaks`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDemo(), newDemoUpgrade(), newHosts(), newBench(), newPrepare(), newWine())
+	root.AddCommand(newDemo(), newDemoUpgrade(), newHosts(), newBench(), newSoak(), newPrepare(), newWine())
 	return root
 }

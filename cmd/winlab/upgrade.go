@@ -91,9 +91,11 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	if err = report.compare(from, next); err != nil {
 		return report, err
 	}
-	if report.From, _, err = rollout(ctx, s); err != nil {
+	config, err := rollout(ctx, s)
+	if err != nil {
 		return report, err
 	}
+	report.From = config.Status.DesiredRevision
 	observer, err := s.Observe(ctx)
 	if err != nil {
 		return report, err
@@ -107,8 +109,10 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	report.SSHConnections = connectionsSince(s, connections)
 	err = errors.Join(err, observer.Stop())
 	report.fill(observer)
-	var read error
-	report.To, _, read = rollout(context.WithoutCancel(ctx), s)
+	config, read := rollout(context.WithoutCancel(ctx), s)
+	if read == nil {
+		report.To = config.Status.DesiredRevision
+	}
 	return report, errors.Join(err, read)
 }
 
@@ -133,12 +137,12 @@ func (r *upgradeReport) compare(from, to string) error {
 }
 
 // rollout reads the version that is desired, and how far it has come.
-func rollout(ctx context.Context, s *scene.Scene) (desired string, status v1alpha1.RolloutStatus, err error) {
+func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
-	if err = s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
-		return "", status, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
-	return config.Status.DesiredRevision, config.Status.Rollout, nil
+	return config, nil
 }
 
 // await waits until every node is at another version than before and in service, and the operator
@@ -151,10 +155,11 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 				return false, "", fmt.Errorf("the operator ended by itself: %w; %s", err, u.scene.Operator.Tail(2000))
 			default:
 			}
-			desired, status, err := rollout(ctx, u.scene)
+			config, err := rollout(ctx, u.scene)
 			if err != nil {
 				return false, "", err
 			}
+			desired, status := config.Status.DesiredRevision, config.Status.Rollout
 			list := &v1alpha1.WindowsInstanceList{}
 			if err = u.scene.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
 				return false, "", fmt.Errorf("listing instances: %w", err)
@@ -171,7 +176,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 					behind = append(behind, n.Node)
 				}
 			}
-			done := len(behind) == 0 && status.Phase == v1alpha1.RolloutIdle && status.Revision == desired
+			done := len(behind) == 0 && scene.RolloutIdle(config, len(list.Items))
 			return done, fmt.Sprintf("%s %s: %s; behind: %s", status.Phase, desired, status.Message,
 				strings.Join(behind, ", ")), nil
 		})

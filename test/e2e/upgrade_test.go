@@ -202,7 +202,9 @@ func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 		hosts = v.hosts
 	}
 	v.until(t, "nodes to be at the next version", func(ctx context.Context) (bool, string, error) {
-		desired, status, err := v.rollout(ctx)
+		config := &v1alpha1.WindowsMachineConfig{}
+		err := v.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+		desired, status := config.Status.DesiredRevision, config.Status.Rollout
 		version = desired
 		where := fmt.Sprintf("%s %s: %s", status.Phase, desired, status.Message)
 		for _, n := range v.Nodes() {
@@ -211,9 +213,7 @@ func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 				return false, where + "; behind: " + n.Node, err
 			}
 		}
-		idle := status.Phase == v1alpha1.RolloutIdle && status.Revision == desired &&
-			int(status.Updated) == len(v.hosts)
-		return desired != v.from && (idle || !whole), where, err
+		return desired != v.from && (!whole || scene.RolloutIdle(config, len(v.hosts))), where, err
 	})
 	return version
 }

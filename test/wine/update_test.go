@@ -93,12 +93,7 @@ func (s *stage) idle(t *testing.T) {
 	s.await(t, "no rollout to be under way", func(ctx context.Context) (bool, string, error) {
 		config := &v1alpha1.WindowsMachineConfig{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-		now, seen := config.Status.Rollout, true
-		for _, c := range config.Status.Conditions {
-			seen = seen && c.ObservedGeneration == config.Generation
-		}
-		return seen && now.Phase == v1alpha1.RolloutIdle && now.Revision == config.Status.DesiredRevision &&
-			int(now.Updated) == len(s.Fleet.Hosts), fmt.Sprintf("%+v", config.Status), err
+		return scene.RolloutIdle(config, len(s.Fleet.Hosts)), fmt.Sprintf("%+v", config.Status), err
 	})
 }
 

@@ -1,0 +1,160 @@
+package scene
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// RolloutIdle says whether so many nodes have what the settings say, as far as the operator knows and
+// has seen the settings.
+func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
+	status := config.Status.Rollout
+	seen := !slices.ContainsFunc(config.Status.Conditions, func(c metav1.Condition) bool {
+		return c.ObservedGeneration != config.Generation
+	})
+	return seen && status.Phase == v1alpha1.RolloutIdle && status.Revision == config.Status.DesiredRevision &&
+		int(status.Updated) == nodes
+}
+
+// Unsettled looks whether so many listed hosts have converged, and names what has not: each is a Ready
+// node in service at the desired revision, whose instance neither fails nor holds a place in the rollout
+// budget; no rollout is under way; and no certificate request is pending.
+func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
+	now := state{config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, now.config); err != nil {
+		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	if err := s.Client.List(ctx, &now.instances, client.InNamespace(s.options.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing instances: %w", err)
+	}
+	if err := s.Client.List(ctx, &now.nodes, client.MatchingLabels{corev1.LabelOSStable: "windows"}); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	if err := s.Client.List(ctx, &now.requests); err != nil {
+		return nil, fmt.Errorf("listing certificate requests: %w", err)
+	}
+	key := client.ObjectKey{Namespace: s.options.Namespace, Name: contract.PlacesConfigMap}
+	if err := s.Client.Get(ctx, key, now.places); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the list of places: %w", err)
+	}
+	return now.unsettled(hosts), nil
+}
+
+// state is what is looked at.
+type state struct {
+	config    *v1alpha1.WindowsMachineConfig
+	instances v1alpha1.WindowsInstanceList
+	nodes     corev1.NodeList
+	requests  certificatesv1.CertificateSigningRequestList
+	// places is the list of places in the rollout budget that were given out.
+	places *corev1.ConfigMap
+}
+
+// unsettled names what keeps a state from being the last one.
+func (s state) unsettled(hosts int) (behind []string) {
+	if len(s.instances.Items) != hosts || len(s.nodes.Items) != hosts {
+		behind = append(behind, fmt.Sprintf("%d instances and %d nodes of %d hosts", len(s.instances.Items),
+			len(s.nodes.Items), hosts))
+	}
+	nodes := map[string]*corev1.Node{}
+	for i := range s.nodes.Items {
+		nodes[s.nodes.Items[i].Name] = &s.nodes.Items[i]
+	}
+	desired := s.config.Status.DesiredRevision
+	for i := range s.instances.Items {
+		one := &s.instances.Items[i]
+		for _, what := range append(unsettledInstance(one), unsettledNode(nodes[one.Status.NodeName], desired)...) {
+			behind = append(behind, one.Name+" "+what)
+		}
+	}
+	behind = append(behind, s.heldPlaces()...)
+	for _, r := range s.requests.Items {
+		if len(r.Status.Conditions) == 0 {
+			behind = append(behind, fmt.Sprintf("certificate request %s of %s is pending", r.Name, r.Spec.Username))
+		}
+	}
+	if !RolloutIdle(s.config, hosts) {
+		status := s.config.Status.Rollout
+		behind = append(behind, fmt.Sprintf("the rollout of %s is %s with %d of %d updated: %s", status.Revision,
+			status.Phase, status.Updated, status.Total, status.Message))
+	}
+	return behind
+}
+
+// unsettledInstance names what an instance still waits for, or why it fails.
+func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
+	status := i.Status
+	if status.Phase != v1alpha1.PhaseReady || status.Reason != string(contract.ReasonNodeReady) {
+		behind = append(behind, fmt.Sprintf("is %s %s %s: %s", status.Phase, status.Code, status.Reason,
+			status.Message))
+	}
+	if status.Failures != 0 || status.NextAttemptTime != nil {
+		behind = append(behind, fmt.Sprintf("has failed %d times", status.Failures))
+	}
+	if status.UpdateFailure != nil {
+		behind = append(behind, "failed at "+status.UpdateFailure.Revision)
+	}
+	if status.Disruption != nil {
+		behind = append(behind, "holds a place in the rollout budget")
+	}
+	return behind
+}
+
+// unsettledNode names what a node lacks to be in service at a revision. A node that is not there is
+// named, too.
+func unsettledNode(n *corev1.Node, desired string) (behind []string) {
+	if n == nil {
+		return []string{"has no node"}
+	}
+	if !isReady(n) {
+		behind = append(behind, "is not Ready")
+	}
+	if n.Spec.Unschedulable {
+		behind = append(behind, "is cordoned")
+	}
+	if at := n.Annotations[contract.RevisionAnnotation]; at != desired ||
+		n.Annotations[contract.DesiredRevisionAnnotation] != desired {
+		behind = append(behind, fmt.Sprintf("is at %s and is to be at %s", at, desired))
+	}
+	for _, asks := range []string{contract.CordonedAnnotation, contract.RebootRequestedAnnotation,
+		contract.RebootRequiredAnnotation, contract.RebootApprovedAnnotation} {
+		if _, there := n.Annotations[asks]; there {
+			behind = append(behind, "has the annotation "+asks)
+		}
+	}
+	if _, there := n.Labels[contract.UpgradingLabel]; there {
+		behind = append(behind, "has the label "+contract.UpgradingLabel)
+	}
+	return behind
+}
+
+// heldPlaces names places that were given out and may still be used: the instance is as it was then.
+// What else is in the list is void, and goes with the next place.
+func (s state) heldPlaces() (held []string) {
+	var given []struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	}
+	if text := s.places.Data["grants"]; text != "" && json.Unmarshal([]byte(text), &given) != nil {
+		return []string{"the list of places can't be read"}
+	}
+	for _, g := range given {
+		for i := range s.instances.Items {
+			one := &s.instances.Items[i]
+			if string(one.UID) == g.Name && one.ResourceVersion == g.Version {
+				held = append(held, one.Name+" was given a place in the rollout budget that it does not use")
+			}
+		}
+	}
+	return held
+}

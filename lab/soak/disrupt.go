@@ -1,0 +1,211 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+// pace is how often the lab looks.
+const pace = time.Second / 2
+
+// disrupt makes one disruption of round n, and returns when it has shown its effect.
+func (r *run) disrupt(ctx context.Context, d Disruption, n int) error {
+	if err := sleep(ctx, d.After); err != nil {
+		return err
+	}
+	switch d.Kind {
+	case KindSetting:
+		return r.setting(ctx, d.Setting, n)
+	case KindReboot:
+		return r.reboot(ctx, r.named(d.Hosts))
+	case KindVanish:
+		return r.vanish(ctx, r.named(d.Hosts), d.Away)
+	case KindReplace:
+		return r.replace(ctx, r.named(d.Hosts))
+	case KindKill:
+		return r.kill(ctx)
+	case KindOutage:
+		return r.outage(ctx, d.Away)
+	}
+	return fmt.Errorf("there is no disruption %q", d.Kind)
+}
+
+func (r *run) named(hosts []int) (all []*fleet.Host) {
+	for _, i := range hosts {
+		all = append(all, r.scene.Fleet.Hosts[i])
+	}
+	return all
+}
+
+// setting changes one, and waits until another revision is published: without that, what follows
+// would find everything converged at the old one.
+func (r *run) setting(ctx context.Context, setting Setting, n int) error {
+	var before string
+	if err := r.await(ctx, "reading the revision", func(ctx context.Context) error {
+		var err error
+		before, err = r.revision(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := r.await(ctx, "changing "+string(setting), func(ctx context.Context) error {
+		return r.change(ctx, setting, n)
+	}); err != nil {
+		return err
+	}
+	return r.await(ctx, "another revision after a change of "+string(setting), func(ctx context.Context) error {
+		now, err := r.revision(ctx)
+		if err == nil && now == before {
+			return fmt.Errorf("it is still %s", now)
+		}
+		return err
+	})
+}
+
+func (r *run) revision(ctx context.Context) (string, error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := r.scene.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	return config.Status.DesiredRevision, err
+}
+
+// reboot asks for it by the annotation, as a user does, and waits until each host runs another boot.
+func (r *run) reboot(ctx context.Context, hosts []*fleet.Host) error {
+	before := map[string]string{}
+	for _, h := range hosts {
+		before[h.Name] = r.boot(ctx, h)
+		patch := client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+contract.RebootRequestedAnnotation+`":""}}}`))
+		if err := r.await(ctx, "asking for a reboot of "+h.Name, func(ctx context.Context) error {
+			node := &corev1.Node{}
+			node.Name = h.Name
+			return r.scene.Client.Patch(ctx, node, patch)
+		}); err != nil {
+			return err
+		}
+	}
+	return r.await(ctx, "hosts to be rebooted", func(ctx context.Context) error {
+		for _, h := range hosts {
+			if now := r.boot(ctx, h); now == before[h.Name] {
+				return fmt.Errorf("%s is in the same boot", h.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// boot is the boot that a host is in, the last one while it is off.
+func (r *run) boot(ctx context.Context, h *fleet.Host) string {
+	boot, err := h.Machine.WaitBoot(ctx)
+	if err != nil {
+		return ""
+	}
+	return boot.ID
+}
+
+// vanish has hosts lose their power without a word, and gives it back after a while. Whatever happens,
+// it is given back.
+func (r *run) vanish(ctx context.Context, hosts []*fleet.Host, away time.Duration) error {
+	for _, h := range hosts {
+		h.Machine.PowerCut()
+		defer h.Machine.PowerOn()
+	}
+	return sleep(ctx, away)
+}
+
+// replace takes hosts off the list, sees that they are clean, and lists them again.
+func (r *run) replace(ctx context.Context, hosts []*fleet.Host) error {
+	if err := r.list(ctx, hosts, false); err != nil {
+		return err
+	}
+	err := r.gone(ctx, hosts)
+	for _, h := range hosts {
+		if left := scene.Left(h); err == nil && len(left) > 0 {
+			err = fmt.Errorf("host %s was removed and has left behind: %s", h.Name, strings.Join(left, "; "))
+		}
+	}
+	return errors.Join(err, r.list(ctx, hosts, true))
+}
+
+// gone waits until hosts have neither instance nor node.
+func (r *run) gone(ctx context.Context, hosts []*fleet.Host) error {
+	return r.await(ctx, "hosts to be gone", func(ctx context.Context) error {
+		return r.scene.WaitGone(ctx, pace, hosts...)
+	})
+}
+
+// list lists hosts, or no longer, beside those that are listed.
+func (r *run) list(ctx context.Context, hosts []*fleet.Host, listed bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range hosts {
+		r.listed[h] = listed
+	}
+	var all []*fleet.Host
+	for _, h := range r.scene.Fleet.Hosts {
+		if r.listed[h] {
+			all = append(all, h)
+		}
+	}
+	return r.await(ctx, "listing hosts", func(ctx context.Context) error { return r.scene.List(ctx, all...) })
+}
+
+// kill ends the operator as kill -9 does, and starts it again.
+func (r *run) kill(ctx context.Context) error {
+	if err := r.scene.Operator.Kill(); err != nil {
+		return err
+	}
+	return r.scene.Operator.Start(ctx)
+}
+
+// outage takes the API server away, and brings it back whatever happens.
+func (r *run) outage(ctx context.Context, away time.Duration) error {
+	if err := r.scene.Cluster.StopAPIServer(); err != nil {
+		return err
+	}
+	over := sleep(ctx, away)
+	return errors.Join(over, r.scene.Cluster.StartAPIServer(context.WithoutCancel(ctx)))
+}
+
+// await repeats something small until it succeeds. The API server may be away meanwhile, so that
+// any error is a reason to try again until the limit is over.
+func (r *run) await(ctx context.Context, what string, try func(ctx context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, pace, r.options.Limit, true, func(ctx context.Context) (bool, error) {
+		if err := try(ctx); err != nil {
+			if last == nil || ctx.Err() == nil {
+				last = err
+			}
+			return false, nil
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w", what, errors.Join(err, last))
+	}
+	return nil
+}
+
+// sleep lets real processes go on for a while.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

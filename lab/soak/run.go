@@ -1,0 +1,308 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// Options of a soak.
+type Options struct {
+	// Operator is the path of the operator's binary. Required.
+	Operator string
+	// Schedule says what happens when.
+	Schedule Schedule
+	// Time is how long it goes on after all hosts have joined; no round begins later. MostRounds ends
+	// it earlier, after so many beside the warm-up. 0 is no bound.
+	Time       time.Duration
+	MostRounds int
+	// Limit is how long one disruption, and then everything, may take until it has converged.
+	Limit time.Duration
+	// Calm is how long nothing is done before things are counted.
+	Calm time.Duration
+	// Certificates is their longest life.
+	Certificates time.Duration
+	// Keep leaves the directory with logs and data behind, Debug lets the operator log in detail.
+	Keep, Debug bool
+	// Progress receives a line for each thing that happens.
+	Progress io.Writer
+}
+
+// Report is what came of a soak.
+type Report struct {
+	Seed  uint64 `json:"seed"`
+	Hosts int    `json:"hosts"`
+	// JoinSeconds is how long all hosts took to become nodes, and Seconds all that followed.
+	JoinSeconds float64       `json:"joinSeconds"`
+	Seconds     float64       `json:"seconds"`
+	Rounds      []RoundReport `json:"rounds"`
+	// Made counts the disruptions by their kind.
+	Made map[string]int `json:"made"`
+	// Before is counted after the warm-up, After at the end.
+	Before *Figures `json:"before,omitempty"`
+	After  *Figures `json:"after,omitempty"`
+	// Unsettled names what did not converge, and Leaks what grew.
+	Unsettled []string `json:"unsettled"`
+	Leaks     []Leak   `json:"leaks"`
+	// Interrupted says that it was ended before its time.
+	Interrupted bool `json:"interrupted"`
+}
+
+// RoundReport is one round.
+type RoundReport struct {
+	// Number from 1; those of the warm-up are 0.
+	Number int   `json:"number"`
+	Round  Round `json:"disruptions"`
+	// Seconds until everything had converged.
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// run is a soak under way.
+type run struct {
+	options Options
+	scene   *scene.Scene
+	// admin speaks of OpenShift's objects.
+	admin client.Client
+	// token lets the operator's metrics be read.
+	token  string
+	began  time.Time
+	report Report
+	// warm is how many rounds of the warm-up have been made.
+	warm int
+
+	mu     sync.Mutex
+	listed map[*fleet.Host]bool
+}
+
+// Run soaks a scene of its own. Its error says why it could not go on; what it found is in the report,
+// as far as it came.
+func Run(ctx context.Context, options Options) (_ Report, err error) {
+	r := &run{options: options, listed: map[*fleet.Host]bool{}, report: Report{Seed: options.Schedule.Seed,
+		Hosts: options.Schedule.Hosts, Made: map[string]int{}, Unsettled: []string{}, Leaks: []Leak{}}}
+	share := intstr.FromString("20%")
+	r.scene, err = scene.Start(ctx, scene.Options{
+		Operator: options.Operator, Progress: options.Progress, Keep: options.Keep, Debug: options.Debug,
+		Metrics: true, SigningDuration: options.Certificates,
+		// What nobody uses goes soon: at the end only what is in use may be left.
+		Arguments: []string{"--manifest-retention=10s"},
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20,
+			MaxUnavailable: &share, SettleTime: &metav1.Duration{Duration: time.Second}}},
+		Hosts: fleet.Options{Count: options.Schedule.Hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},
+	})
+	if err != nil {
+		return r.report, err
+	}
+	defer func() { err = errors.Join(err, r.scene.Close()) }()
+	if r.admin, err = openshift.Client(r.scene.Cluster.Admin()); err != nil {
+		return r.report, err
+	}
+	if err = r.letScrape(ctx); err != nil {
+		return r.report, err
+	}
+	err = r.soak(ctx)
+	r.report.Interrupted = ctx.Err() != nil
+	if r.report.Interrupted {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; the operator's last words: %s", err, r.scene.Operator.Tail(2000))
+	}
+	return r.report, err
+}
+
+// soak has all hosts join, disrupts them, and counts before and after.
+func (r *run) soak(ctx context.Context) error {
+	r.began = time.Now()
+	if err := r.list(ctx, r.scene.Fleet.Hosts, true); err != nil {
+		return err
+	}
+	if err := r.converge(ctx); err != nil {
+		return err
+	}
+	r.report.JoinSeconds = time.Since(r.began).Seconds()
+	r.say("%d hosts have joined after %.0f s", len(r.scene.Fleet.Hosts), r.report.JoinSeconds)
+	r.began = time.Now()
+	defer func() { r.report.Seconds = time.Since(r.began).Seconds() }()
+	for _, round := range r.options.Schedule.WarmUp() {
+		r.warm++
+		if err := r.round(ctx, 0, round); err != nil {
+			return err
+		}
+	}
+	r.say("counting, after %s in which nothing is done", r.options.Calm)
+	before, err := r.calm(ctx)
+	if err != nil {
+		return err
+	}
+	r.report.Before = &before
+	for n := 1; time.Since(r.began) < r.options.Time && (r.options.MostRounds == 0 || n <= r.options.MostRounds); n++ {
+		if err = r.round(ctx, n, r.options.Schedule.Round(n)); err != nil {
+			return err
+		}
+	}
+	r.say("counting again, after %s in which nothing is done", r.options.Calm)
+	return r.compare(ctx, before)
+}
+
+// calm counts when nothing was done for a while.
+func (r *run) calm(ctx context.Context) (Figures, error) {
+	if err := sleep(ctx, r.options.Calm); err != nil {
+		return Figures{}, err
+	}
+	if err := r.converge(ctx); err != nil {
+		return Figures{}, err
+	}
+	return r.measure(ctx)
+}
+
+// compare counts until nothing has leaked. What ends by itself within the limit is no leak: a
+// connection that idles, a revision that nobody uses.
+func (r *run) compare(ctx context.Context, before Figures) error {
+	for began := time.Now(); ; {
+		after, err := r.calm(ctx)
+		if err != nil {
+			return err
+		}
+		r.report.After, r.report.Leaks = &after, Leaks(before, after)
+		if len(r.report.Leaks) == 0 || time.Since(began) > r.options.Limit/2 {
+			return nil
+		}
+		r.say("%d figures have grown, such as: %s", len(r.report.Leaks), r.report.Leaks[0])
+	}
+}
+
+// round makes the disruptions of a round side by side, and waits until everything has converged. Every
+// one comes to its end, whatever becomes of the others, so that nothing is left switched off.
+func (r *run) round(ctx context.Context, n int, round Round) error {
+	began, number := time.Now(), n+len(r.options.Schedule.WarmUp())
+	if n == 0 {
+		number = r.warm
+	}
+	r.say("%s: %s", roundName(n), round)
+	var group errgroup.Group
+	for _, d := range round {
+		r.report.Made[string(d.Kind)]++
+		group.Go(func() error { return r.disrupt(ctx, d, number) })
+	}
+	err := group.Wait()
+	if err == nil {
+		err = r.converge(ctx)
+	}
+	report := RoundReport{Number: n, Round: round, Seconds: time.Since(began).Seconds()}
+	if err != nil {
+		report.Error = err.Error()
+		err = fmt.Errorf("%s (%s): %w", roundName(n), round, err)
+	} else {
+		r.say("%s: everything has converged after %.0f s", roundName(n), report.Seconds)
+	}
+	r.report.Rounds = append(r.report.Rounds, report)
+	return err
+}
+
+func roundName(n int) string {
+	if n == 0 {
+		return "warm-up"
+	}
+	return fmt.Sprintf("round %d", n)
+}
+
+// String is a line for a terminal.
+func (r Round) String() string {
+	var all []string
+	for _, d := range r {
+		all = append(all, d.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+// steady is how often in a row everything must have been found converged: what was written just now may
+// not have been seen by anybody yet.
+const steady = 6
+
+// converge waits until everything has converged, and keeps what has not.
+func (r *run) converge(ctx context.Context) error {
+	seen, hosts := 0, len(r.scene.Fleet.Hosts)
+	err := r.await(ctx, "everything to converge", func(ctx context.Context) error {
+		if len(r.scene.Operator.Ended()) > 0 {
+			return errors.New("the operator ended by itself")
+		}
+		behind, err := r.scene.Unsettled(ctx, hosts)
+		if err != nil || len(behind) > 0 {
+			seen, r.report.Unsettled = 0, behind
+			return errors.Join(err, fmt.Errorf("%d things have not: %s", len(behind), strings.Join(behind, "; ")))
+		}
+		r.report.Unsettled = []string{}
+		if seen++; seen < steady {
+			return errors.New("it has only just converged")
+		}
+		return nil
+	})
+	return err
+}
+
+// say prints what happens, and how much time is left.
+func (r *run) say(format string, arguments ...any) {
+	left := ""
+	if r.report.JoinSeconds > 0 {
+		left = fmt.Sprintf("  (%s left)", max(0, r.options.Time-time.Since(r.began)).Round(time.Second))
+	}
+	fmt.Fprintf(r.options.Progress, "%s%s  %s\n", time.Now().Format("15:04:05"), left,
+		fmt.Sprintf(format, arguments...))
+}
+
+// Err says what is wrong, or nil.
+func (r Report) Err() error {
+	var all []error
+	if r.Interrupted { // what was under way had no time to converge
+		return errors.New("it was ended before its time, and had found nothing wrong until then")
+	}
+	for _, what := range r.Unsettled {
+		all = append(all, fmt.Errorf("not converged: %s", what))
+	}
+	for _, leak := range r.Leaks {
+		all = append(all, fmt.Errorf("leaked: %s", leak))
+	}
+	return errors.Join(all...)
+}
+
+// Compared is a line for each figure, before and after.
+func (r Report) Compared() (lines []string) {
+	if r.Before == nil || r.After == nil {
+		return nil
+	}
+	line := func(what string, from, to int64) {
+		lines = append(lines, fmt.Sprintf("  %-55s %10d → %d", what, from, to))
+	}
+	for _, p := range []struct {
+		name     string
+		from, to Process
+	}{{"operator", r.Before.Operator, r.After.Operator}, {"winlab", r.Before.Lab, r.After.Lab}} {
+		line(p.name+": goroutines", int64(p.from.Goroutines), int64(p.to.Goroutines))
+		line(p.name+": descriptors", int64(p.from.Descriptors), int64(p.to.Descriptors))
+		line(p.name+": resident kB", p.from.Resident>>10, p.to.Resident>>10)
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.After.Counts)) {
+		if from, to := r.Before.Counts[what], r.After.Counts[what]; from != to || strings.HasSuffix(what, "all hosts") {
+			line(what, int64(from), int64(to))
+		}
+	}
+	return lines
+}

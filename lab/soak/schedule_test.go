@@ -1,0 +1,118 @@
+package soak
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func drawn(seed uint64) Schedule {
+	return Schedule{Seed: seed, Hosts: 50, Vanish: 40 * time.Second, Outage: 12 * time.Second, Spread: 10 * time.Second}
+}
+
+func TestTheSameSeedGivesTheSameSchedule(t *testing.T) {
+	t.Parallel()
+	same := true
+	for n := 1; n <= 100; n++ {
+		if !reflect.DeepEqual(drawn(7).Round(n), drawn(7).Round(n)) {
+			t.Fatalf("round %d differs", n)
+		}
+		same = same && reflect.DeepEqual(drawn(7).Round(n), drawn(8).Round(n))
+	}
+	if same {
+		t.Error("another seed gives the same schedule")
+	}
+	if !reflect.DeepEqual(drawn(7).WarmUp(), drawn(7).WarmUp()) {
+		t.Error("the warm-up differs")
+	}
+}
+
+func TestNothingInARoundConflictsAndAllIsWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{1, 3, 50} {
+		seen := map[Kind]int{}
+		changed := map[Setting]int{}
+		for n := 1; n <= 1000; n++ {
+			s := drawn(uint64(hosts))
+			s.Hosts = hosts
+			round := s.Round(n)
+			if len(round) == 0 || len(round) > mostInRound {
+				t.Fatalf("round %d has %d disruptions", n, len(round))
+			}
+			for i, d := range round {
+				seen[d.Kind]++
+				changed[d.Setting]++
+				if slices.ContainsFunc(round[i+1:], d.conflicts) {
+					t.Errorf("round %d has what conflicts: %v", n, round)
+				}
+				if d.After > s.Spread || d.Kind == KindVanish && (d.Away <= 0 || d.Away > s.Vanish) ||
+					d.Kind == KindOutage && (d.Away <= 0 || d.Away > s.Outage) {
+					t.Errorf("round %d exceeds a bound: %+v", n, d)
+				}
+				if slices.ContainsFunc(d.Hosts, func(h int) bool { return h < 0 || h >= hosts }) {
+					t.Errorf("round %d has a host that is not there: %+v", n, d)
+				}
+			}
+		}
+		for _, kind := range []Kind{KindSetting, KindReboot, KindVanish, KindReplace, KindKill, KindOutage} {
+			if seen[kind] == 0 {
+				t.Errorf("with %d hosts there is never: %s", hosts, kind)
+			}
+		}
+		for _, setting := range Settings() {
+			if changed[setting] == 0 {
+				t.Errorf("with %d hosts this never changes: %s", hosts, setting)
+			}
+		}
+	}
+}
+
+func TestWhatCanNotHappenSideBySideConflicts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		a, b Disruption
+		want bool
+	}{
+		"the same host": {Disruption{Kind: KindReboot, Hosts: []int{1, 2}},
+			Disruption{Kind: KindVanish, Hosts: []int{2}}, true},
+		"different hosts": {Disruption{Kind: KindReboot, Hosts: []int{1}},
+			Disruption{Kind: KindReboot, Hosts: []int{2}}, false},
+		"the same setting": {Disruption{Kind: KindSetting, Setting: SettingCA},
+			Disruption{Kind: KindSetting, Setting: SettingCA}, true},
+		"different settings": {Disruption{Kind: KindSetting, Setting: SettingCA},
+			Disruption{Kind: KindSetting, Setting: SettingProxy}, false},
+		"kill and outage":      {Disruption{Kind: KindKill}, Disruption{Kind: KindOutage}, true},
+		"two kills":            {Disruption{Kind: KindKill}, Disruption{Kind: KindKill}, true},
+		"a setting and a kill": {Disruption{Kind: KindSetting, Setting: SettingCA}, Disruption{Kind: KindKill}, false},
+	} {
+		if got := c.a.conflicts(c.b); got != c.want || c.b.conflicts(c.a) != got {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestTheWarmUpDoesEverythingOnceAndRebootsEveryHost(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{1, 3} {
+		s := drawn(3)
+		s.Hosts = hosts
+		seen, rebooted := map[Kind]int{}, 0
+		for _, round := range s.WarmUp() {
+			for i, d := range round {
+				seen[d.Kind]++
+				if d.Kind == KindReboot {
+					rebooted += len(d.Hosts)
+				}
+				if slices.ContainsFunc(round[i+1:], d.conflicts) {
+					t.Errorf("the warm-up has what conflicts: %v", round)
+				}
+			}
+		}
+		want := map[Kind]int{KindSetting: len(Settings()), KindReboot: 1, KindVanish: 1, KindReplace: 1, KindKill: 1,
+			KindOutage: 1}
+		if !reflect.DeepEqual(seen, want) || rebooted != hosts {
+			t.Errorf("with %d hosts: %v, %d rebooted", hosts, seen, rebooted)
+		}
+	}
+}
