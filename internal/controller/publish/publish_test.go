@@ -43,11 +43,15 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 		t.Errorf("it reads as %s, %v", manifest.Digest(), err)
 	}
 	rules := w.role(t).Rules
-	if len(rules) != 2 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
+	if len(rules) != 3 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
 		t.Fatalf("the role has the rules %v", rules)
 	}
-	for i, verbs := range [][]string{{"list", "watch"}, {"list"}} {
-		if rule := rules[i]; len(rule.Resources) != 1 || !slices.Equal(rule.ResourceNames, []string{c.Name}) ||
+	for i, verbs := range [][]string{{"list", "watch"}, {"list"}, {"list", "watch"}} {
+		name := c.Name
+		if i == 2 {
+			name = contract.LatestSecret
+		}
+		if rule := rules[i]; len(rule.Resources) != 1 || !slices.Equal(rule.ResourceNames, []string{name}) ||
 			!slices.Equal(rule.Verbs, verbs) {
 			t.Errorf("the role has the rules %v", rules)
 		}

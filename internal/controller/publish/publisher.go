@@ -119,14 +119,17 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node
-// is told to read is there and may be read. It answers after what time to come back, if it can't be
-// done now.
+// publish makes Secret, ConfigMap, the Secret of what is latest and the readers' Role as they must be,
+// in this order: what a node is told to read is there and may be read. It answers after what time to
+// come back, if it can't be done now.
 func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
 	if again, err = p.publishSecret(ctx, desired); err != nil || again > 0 {
 		return again, err
 	}
 	if again, err = p.publishManifest(ctx, desired); err != nil || again > 0 {
+		return again, err
+	}
+	if again, err = p.publishLatest(ctx, desired); err != nil || again > 0 {
 		return again, err
 	}
 	return 0, p.publishRole(ctx, desired)

@@ -31,8 +31,9 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 			Verbs: verbs}
 	}
 	// A manifest that is not there, or not what it should be, is watched for; a Secret is there
-	// before its manifest.
-	want := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list")}
+	// before its manifest. What is latest is watched by all.
+	want := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list"),
+		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
 	if len(p.PayloadSource.URLs) > 0 {
 		want = append(want, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))
 	}

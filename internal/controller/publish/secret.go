@@ -90,7 +90,7 @@ func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
 	for i := range list.Items {
 		s := &list.Items[i]
 		if !strings.HasPrefix(s.Name, contract.ServicesSecretPrefix) || s.Name == current.SecretName() ||
-			!s.DeletionTimestamp.IsZero() {
+			s.Name == contract.LatestSecret || !s.DeletionTimestamp.IsZero() {
 			continue
 		}
 		digest, has := digests[s.Name]

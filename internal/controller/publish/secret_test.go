@@ -56,8 +56,8 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	name := "windows-services-" + desired.Version
-	if want := []string{"create " + name, "create " + name, "create windows-services-reader"}; !slices.Equal(*w.writes,
-		want) {
+	if want := []string{"create " + name, "create " + name, "create windows-services-latest",
+		"create windows-services-reader"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
 	}
 	s, ok := w.inside(t)[name]
@@ -209,7 +209,7 @@ func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
 	w.publish(t)
 	current := w.current(t)
 	rules := w.role(t).Rules
-	if len(rules) != 2 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
+	if len(rules) != 3 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
 		t.Errorf("the role has %v", rules)
 	}
 	w.retire(t)
@@ -237,7 +237,7 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	*w.clock = w.clock.Add(DefaultGrace)
 	w.retire(t)
 	for name := range w.inside(t) {
-		if name != w.current(t).SecretName() {
+		if name != w.current(t).SecretName() && name != contract.LatestSecret {
 			t.Errorf("%s is still there", name)
 		}
 	}

@@ -34,6 +34,8 @@ type Watch struct {
 	client dynamic.ResourceInterface
 	name   string
 	clock  clock.Clock
+	// retry is the first pause after an attempt to watch that failed.
+	retry time.Duration
 
 	mu     sync.Mutex
 	wake   []chan<- struct{}
@@ -43,7 +45,14 @@ type Watch struct {
 
 // NewWatch makes an Object of the kind that client is for. It is watched while Run runs.
 func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) *Watch {
-	return &Watch{client: client, name: name, clock: clock}
+	return &Watch{client: client, name: name, clock: clock, retry: firstRetry}
+}
+
+// Patient has the watch, which does not run yet, try again no sooner than it must: nobody waits for what
+// it sees.
+func (w *Watch) Patient() *Watch {
+	w.retry = lastRetry
+	return w
 }
 
 // Wake has a channel, which needs room for one signal, be signalled whenever something was seen.
@@ -113,7 +122,7 @@ func older(one, other *unstructured.Unstructured) bool {
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
-	retry := firstRetry
+	retry := w.retry
 	for ctx.Err() == nil {
 		began := w.clock.Now()
 		err := w.listAndWatch(ctx)
@@ -121,7 +130,7 @@ func (w *Watch) Run(ctx context.Context) {
 			return
 		}
 		if w.clock.Since(began) > lastRetry {
-			retry = firstRetry
+			retry = w.retry
 		}
 		log.Info("a watch is interrupted", "object", w.name, "retry", retry, "detail", err.Error())
 		timer := w.clock.NewTimer(jitter(retry))

@@ -45,6 +45,8 @@ type revisions struct {
 	intervals Intervals
 	// watch begins to watch an object, and wakes the loop when it changes.
 	watch func(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch
+	// latest is what was published last.
+	latest latest
 	// last is what was read last and is not the host's revision.
 	last *candidate
 	// manifest is the watch of the ConfigMap of a version that the Node names, until that was read.
@@ -61,6 +63,7 @@ type revisions struct {
 // in which case the problem says why. A bad or missing one changes nothing on the host.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*candidate, *contract.Problem) {
 	version := desired(node)
+	r.revisions.latest.isAwaited = false
 	if version == "" {
 		return nil, nil
 	}
@@ -97,18 +100,30 @@ func (r *revisions) read(ctx context.Context, version string) (*candidate, *cont
 	return c, nil
 }
 
-// revisionOf gives the manifest of a version: from the state file, or as soon as the watch has seen
-// it; nil until then.
+// revisionOf gives the manifest of a version: from the state file, as it was handed out, or as soon as
+// the watch has seen it; nil until then.
 func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
 	if before := r.state.Before; before != nil && before.Version == version &&
 		contract.IsRevisionOf(version, before.Manifest) {
 		return before, nil
 	}
+	handed := r.latest.of(version)
+	if handed.Manifest != nil {
+		if revision, err := r.revisionIn(handed.Manifest, version); err == nil {
+			return revision, nil
+		}
+	} else if handed.Version == "" && r.latest.awaits(version) {
+		return nil, nil
+	}
 	object, problem := r.published(ctx, version)
 	if problem != nil || object == nil {
 		return nil, problem
 	}
-	revision, err := r.revisionIn(object, version)
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	var revision *state.Revision
+	if err == nil {
+		revision, err = r.revisionIn(data, version)
+	}
 	if err != nil {
 		r.follow(ctx, version) // somebody will put it right
 		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
@@ -118,11 +133,7 @@ func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revi
 
 // revisionIn reads a manifest. Of one that this daemon does not understand and that brings another
 // daemon, it gives the files: the other one reads the rest.
-func (r *revisions) revisionIn(object *unstructured.Unstructured, version string) (*state.Revision, error) {
-	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	if err != nil {
-		return nil, fmt.Errorf("reading its data: %w", err)
-	}
+func (r *revisions) revisionIn(data map[string]string, version string) (*state.Revision, error) {
 	manifest, err := contract.ManifestFromConfigMap(data)
 	named := contract.IsRevisionOfData(version, data)
 	if err != nil && named {
@@ -195,12 +206,17 @@ func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]by
 	if data, c := r.unseal(ctx, of.Manifest); c != nil {
 		return data, c, nil
 	}
+	if packed := r.latest.of(of.Version).Confidential; packed != nil {
+		if data, c, err := unpack(packed, of.Manifest); err == nil {
+			return data, c, nil
+		}
+	}
 	var data []byte
 	var c *contract.Confidential
 	_, problem := r.ask(func() (*unstructured.Unstructured, *contract.Problem) {
 		object, problem := r.secret(ctx, of.Version)
 		if problem == nil {
-			data, c, problem = unpack(object, of.Manifest)
+			data, c, problem = unpackSecret(object, of.Manifest)
 		}
 		return object, problem
 	}, func() {})
@@ -222,21 +238,30 @@ func (r *revisions) secret(ctx context.Context, version string) (*unstructured.U
 	return object, nil
 }
 
-// unpack reads the confidential part of a manifest out of its Secret.
-func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *contract.Confidential,
+// unpackSecret reads the confidential part of a manifest out of its Secret.
+func unpackSecret(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *contract.Confidential,
 	*contract.Problem) {
 	var secret corev1.Secret
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
 		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood",
 			object.GetName())
 	}
-	data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
+	data, c, err := unpack(secret.Data[contract.ConfidentialField], m)
 	if err != nil {
 		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", object.GetName(), err))
 	}
+	return data, c, nil
+}
+
+// unpack reads the confidential part of a manifest as it is published.
+func unpack(packed []byte, m contract.Manifest) ([]byte, *contract.Confidential, error) {
+	data, err := contract.UnpackConfidential(packed)
+	if err != nil {
+		return nil, nil, err
+	}
 	c, err := contract.ParseConfidential(data, m)
 	if err != nil {
-		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", object.GetName(), err))
+		return nil, nil, err
 	}
 	return data, &c, nil
 }

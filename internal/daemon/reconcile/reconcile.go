@@ -114,7 +114,7 @@ func New(options Options) *Reconciler {
 	}
 	r.revisions = &revisions{
 		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,
-		intervals: o.Intervals, watch: r.watch, stop: func() {},
+		intervals: o.Intervals, watch: r.watch, stop: func() {}, latest: latest{clock: o.Clock},
 	}
 	r.tokens = newTokens(o, r.wake)
 	r.status = &status{client: o.Client, state: o.State, clock: o.Clock, intervals: o.Intervals}
@@ -150,6 +150,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.program.tidy(ctx)
 	if r.Client != nil {
 		r.node = r.watch(ctx, r.Client.Resource(nodes), r.NodeName)
+		r.revisions.latest.watch = apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace),
+			contract.LatestSecret, r.Clock).Patient()
+		r.run(ctx, r.revisions.latest.watch)
 		r.startBeside(ctx)
 	}
 	for due := true; ctx.Err() == nil; {
@@ -215,9 +218,14 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 // watch begins to watch one object.
 func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch {
 	w := apiclient.NewWatch(client, name, r.Clock)
+	r.run(ctx, w)
+	return w
+}
+
+// run has a watch run beside the loop, and wake it.
+func (r *Reconciler) run(ctx context.Context, w *apiclient.Watch) {
 	w.Wake(r.wake)
 	r.beside.Go(func() { w.Run(ctx) })
-	return w
 }
 
 // inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
@@ -246,6 +254,10 @@ func (i inputs) equal(other inputs) bool {
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
+	if r.revisions.latest.isAwaited {
+		r.next = r.revisions.latest.until
+		return
+	}
 	if r.awaitsManifest(c) {
 		if !r.giveUp(ctx, node, problem) {
 			return

@@ -1,0 +1,54 @@
+package contract_test
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"reflect"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T) {
+	t.Parallel()
+	noise := make([]byte, 600<<10) // which no compression makes smaller than that
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ latest, want contract.Latest }{
+		"small": {
+			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
+			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
+		},
+		"too large together": {
+			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": hex.EncodeToString(noise)},
+				Confidential: noise}, contract.Latest{Version: "1-a"},
+		},
+		"a manifest that is too large": {
+			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": string(make([]byte, 40<<20))}},
+			contract.Latest{Version: "1-a"},
+		},
+	} {
+		data, err := c.latest.Data()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, err := contract.ParseLatest(data); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: it reads as %.200q, %v", name, got.Version, err)
+		}
+	}
+}
+
+func TestADamagedSecretOfWhatWasPublishedLastIsToldFromNone(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []string{"", "junk"} {
+		if _, err := contract.ParseLatest(map[string][]byte{"version": []byte("1-a"),
+			"manifest.gz": []byte(damaged)}); err == nil {
+			t.Errorf("%q is read", damaged)
+		}
+	}
+	if got, err := contract.ParseLatest(nil); err != nil || got.Version != "" {
+		t.Errorf("nothing reads as %+v, %v", got, err)
+	}
+}
