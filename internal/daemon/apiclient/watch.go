@@ -48,9 +48,9 @@ func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) 
 	return &Watch{client: client, name: name, clock: clock, retry: firstRetry}
 }
 
-// Patient has the watch, which does not run yet, try again no sooner than it must: nobody waits for what
+// RetrySlowly has the watch, which does not run yet, try again no sooner than it must: nobody waits for what
 // it sees.
-func (w *Watch) Patient() *Watch {
+func (w *Watch) RetrySlowly() *Watch {
 	w.retry = lastRetry
 	return w
 }

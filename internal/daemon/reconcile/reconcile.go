@@ -151,7 +151,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	if r.Client != nil {
 		r.node = r.watch(ctx, r.Client.Resource(nodes), r.NodeName)
 		r.revisions.latest.watch = apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace),
-			contract.LatestSecret, r.Clock).Patient()
+			contract.LatestSecret, r.Clock).RetrySlowly()
 		r.run(ctx, r.revisions.latest.watch)
 		r.startBeside(ctx)
 	}
