@@ -150,15 +150,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.program.tidy(ctx)
 	if r.Client != nil {
 		r.node = r.watch(ctx, r.Client.Resource(nodes), r.NodeName)
-		r.revisions.latest.watch = apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace),
-			contract.LatestSecret, r.Clock).RetrySlowly()
-		r.run(ctx, r.revisions.latest.watch)
 		r.startBeside(ctx)
 	}
 	for due := true; ctx.Err() == nil; {
 		if r.released() {
 			return ErrReleased
 		}
+		r.watchLatest(ctx)
 		r.reconcile(ctx, due)
 		if r.machine.phase == AwaitingRestart {
 			return ErrExchanged
@@ -226,6 +224,16 @@ func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface
 func (r *Reconciler) run(ctx context.Context, w *apiclient.Watch) {
 	w.Wake(r.wake)
 	r.beside.Go(func() { w.Run(ctx) })
+}
+
+// watchLatest begins to watch what was published last, as soon as the API server is known to answer.
+func (r *Reconciler) watchLatest(ctx context.Context) {
+	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
+		return
+	}
+	r.revisions.latest.watch = apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace),
+		contract.LatestSecret, r.Clock).RetrySlowly()
+	r.run(ctx, r.revisions.latest.watch)
 }
 
 // inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
