@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Figures are what is counted at a calm point.
@@ -109,8 +111,11 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 	from, to := byDirectory(before.Files), byDirectory(after.Files)
 	for _, dir := range slices.Sorted(maps.Keys(to)) {
 		may := 0
-		if strings.HasPrefix(dir, `c:\var\log`) {
+		switch {
+		case under(dir, contract.DirLog):
 			may = rotated
+		case under(dir, contract.DirSealed):
+			may = 1 // the revision before may have had the same confidential part, and now another
 		}
 		leaks = append(leaks, grown("files of "+name+" in "+dir, from[dir], to[dir], may)...)
 	}
@@ -124,6 +129,11 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 		}
 	}
 	return leaks
+}
+
+// under says whether one directory is another or below it, in whatever letter case.
+func under(dir, other string) bool {
+	return strings.HasPrefix(strings.ToLower(dir)+`\`, strings.ToLower(other)+`\`)
 }
 
 // byDirectory sorts paths by the directory that they lie in.

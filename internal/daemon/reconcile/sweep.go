@@ -18,8 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// What nobody needs any more is looked for at most every sweepPause. A blob that no manifest names
-// may be of one that is still to come: it stays for stagedLife after it was written.
+// What nobody needs any more is looked for when another revision is proven, so that no secret stays that
+// was withdrawn, and else at most every sweepPause. A blob that no manifest names may be of one that is
+// still to come: it stays for stagedLife after it was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
@@ -34,8 +35,9 @@ type sweeper struct {
 	clock  clock.Clock
 	// now is the time by which the host's files are dated.
 	now func() time.Time
-	// swept is when it last did.
-	swept time.Time
+	// swept is when it last did, and revision what was proven then.
+	swept    time.Time
+	revision string
 }
 
 // sweep removes what neither the present revision nor the one before names, nor one that is being
@@ -43,7 +45,7 @@ type sweeper struct {
 // came after goes when two newer ones have been proven.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
-	if !s.state.Proven || !s.swept.IsZero() && now.Sub(s.swept) < sweepPause {
+	if !s.state.Proven || s.revision == s.state.Version && now.Sub(s.swept) < sweepPause {
 		return
 	}
 	blobs := map[string]bool{}
@@ -54,7 +56,7 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 		}
 		blobs = keeps
 	}
-	s.swept = now
+	s.swept, s.revision = now, s.state.Version
 	log := logr.FromContextOrDiscard(ctx)
 	confidential := []string{s.state.Manifest.Confidential}
 	for _, f := range s.state.Manifest.Files {

@@ -37,3 +37,29 @@ func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
 		}
 	})
 }
+
+// Nobody may find on a host what was withdrawn, such as a pull secret, for longer than the host may go
+// back to it.
+func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		for _, source := range []string{"a.example", "b.example", "c.example", "d.example"} {
+			version := r.want(t, manifest(), rules(source))
+			pass(30 * time.Second)
+			r.expectStatus(t, version, "")
+		}
+		entries, err := r.Host().Files.List(contract.DirSealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := 0
+		for _, e := range entries {
+			if len(e.Name) == 64 { // named by its digest
+				parts++
+			}
+		}
+		if parts != 2 {
+			t.Errorf("%d confidential parts are kept, want that of the present revision and of the one before", parts)
+		}
+	})
+}
