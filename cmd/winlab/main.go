@@ -37,7 +37,7 @@ func newCommand() *cobra.Command {
 		Short: "Run wmco without a Windows machine",
 		Long: `winlab runs the real operator against a real API server and simulated Windows hosts, all on this machine.
 
-The control plane (etcd, kube-apiserver, kube-controller-manager, kubectl) is built from pinned Go modules the
+The control plane (etcd, kube-apiserver, controller manager, kubectl) is built from pinned Go modules the
 first time, which takes some minutes; afterwards a lab starts within seconds. Several labs can run at once,
 and nothing is left behind when one ends.`,
 		Example: `  winlab demo --operator out/bin/wmco              watch three hosts become nodes

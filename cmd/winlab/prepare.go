@@ -12,7 +12,7 @@ func newPrepare() *cobra.Command {
 	return &cobra.Command{
 		Use:   "prepare",
 		Short: "Build the control plane, so that everything else starts at once",
-		Long: `prepare builds etcd, kube-apiserver, kube-controller-manager and kubectl from their pinned
+		Long: `prepare builds etcd, kube-apiserver, controller-manager and kubectl from their pinned
 modules into the user's cache directory. The first time takes some minutes; after that it has
 nothing to do. Other commands do the same when they need it.`,
 		Args: cobra.NoArgs,

@@ -1,9 +1,9 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,30 +19,33 @@ func writeModule(t *testing.T, source string) string {
 	})
 }
 
-func TestBuildOne(t *testing.T) {
+func TestBuildAll(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		source string
 		want   string // in the error; empty: it builds
 	}{
-		"a program is built under its name": {source: "package main\n\nfunc main() {}\n"},
+		"programs are built under their names": {source: "package main\n\nfunc main() {}\n"},
 		"a broken program is told by the compiler": {source: "package main\n\nfunc main() { nothing() }\n",
 			want: "undefined: nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var progress bytes.Buffer
-			b := &builder{module: writeModule(t, test.source), out: t.TempDir(), progress: &progress}
-			err := b.buildOne(t.Context(), program{name: "tiny", pkg: "example.com/tiny"}, "-s -w", "tiny (1 of 1)")
+			module := writeTree(t, map[string]string{
+				"go.mod": "module example.com/tiny\n\ngo 1.26\n", "go.sum": "",
+				"one/main.go": test.source, "other/v3/main.go": "package main\n\nfunc main() {}\n",
+			})
+			b := &builder{module: module, out: t.TempDir(), progress: io.Discard}
+			err := b.buildAll(t.Context(), []program{
+				{name: "first", pkg: "example.com/tiny/one"}, {name: "second", pkg: "example.com/tiny/other/v3"},
+			}, "-s -w")
 			left, readErr := os.ReadDir(b.out)
 			if readErr != nil {
 				t.Fatal(readErr)
 			}
-			if !strings.Contains(progress.String(), "lab: building tiny (1 of 1)\n") {
-				t.Errorf("progress: %q", progress.String())
-			}
 			if test.want == "" {
-				if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(b.path("tiny")) {
+				if err != nil || len(left) != 2 || left[0].Name() != filepath.Base(b.path("first")) ||
+					left[1].Name() != filepath.Base(b.path("second")) {
 					t.Errorf("error %v, files %v", err, left)
 				}
 				return
@@ -57,13 +60,23 @@ func TestBuildOne(t *testing.T) {
 	}
 }
 
+func TestAProgramNamedByItsFolderIsBuilt(t *testing.T) {
+	t.Parallel()
+	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n"), out: t.TempDir(), progress: io.Discard}
+	if err := b.buildAll(t.Context(), []program{{name: "named", pkg: "."}}, "-s -w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(b.path("named")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestACancelledBuildEndsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n"), out: t.TempDir(),
-		progress: &bytes.Buffer{}}
+	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n"), out: t.TempDir(), progress: io.Discard}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := b.buildOne(ctx, program{name: "tiny", pkg: "example.com/tiny"}, "", "tiny")
+	err := b.buildAll(ctx, []program{{name: "tiny", pkg: "example.com/tiny"}}, "")
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -72,7 +85,7 @@ func TestACancelledBuildEndsAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeyFollowsThePins(t *testing.T) {
+func TestTheCacheKeyFollowsPinsAndSources(t *testing.T) {
 	t.Parallel()
 	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n")}
 	key := func() string {
@@ -82,15 +95,30 @@ func TestTheCacheKeyFollowsThePins(t *testing.T) {
 		}
 		return key
 	}
+	write := func(name string) {
+		if err := os.WriteFile(filepath.Join(b.module, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	first := key()
 	if again := key(); again != first {
 		t.Errorf("the key changed by itself: %s, %s", first, again)
 	}
-	if err := os.WriteFile(filepath.Join(b.module, "go.sum"), []byte("x"), 0o600); err != nil {
+	write("go.sum")
+	pinned := key()
+	if pinned == first {
+		t.Errorf("the key did not follow go.sum: %s", first)
+	}
+	write("main_test.go")
+	if changed := key(); changed != pinned {
+		t.Errorf("the key followed a test: %s, %s", pinned, changed)
+	}
+	if err := os.Mkdir(filepath.Join(b.module, "part"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if changed := key(); changed == first {
-		t.Errorf("the key did not follow go.sum: %s", first)
+	write(filepath.Join("part", "part.go"))
+	if changed := key(); changed == pinned {
+		t.Errorf("the key did not follow a package's source: %s", pinned)
 	}
 }
 

@@ -15,8 +15,8 @@ const nodeMonitorPeriod = 2 * time.Second
 // signingDuration is the flag with the longest life of a certificate.
 const signingDuration = "--cluster-signing-duration="
 
-// controllers lists what runs, instead of what does not, so that a new Kubernetes
-// version brings no surprise. The approving controller and the one that gives nodes
+// controllers lists what runs, of those that lab/controlplane/controllermanager
+// has. The approving controller and the one that gives nodes
 // their part of the pods' network are absent unless they are asked for: on OpenShift
 // both is others' alone.
 func controllers(kubeadm bool) []string {
@@ -58,7 +58,6 @@ func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) c
 		log:  w.path(controllerManagerName + ".log"),
 		args: []string{
 			"--kubeconfig=" + f.controllerManagerKubeconfig,
-			"--leader-elect=false",
 			"--controllers=" + strings.Join(controllers(o.PodNetwork != ""), ","),
 			"--bind-address=" + port.Loopback,
 			"--secure-port=" + strconv.Itoa(p.Number),
@@ -77,7 +76,6 @@ func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) c
 			"--node-monitor-period=" + nodeMonitorPeriod.String(),
 			"--kube-api-qps=200",
 			"--kube-api-burst=400",
-			"--profiling=false",
 		},
 	}
 }

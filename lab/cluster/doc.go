@@ -1,5 +1,5 @@
 // Package cluster answers the question "where is an API server to try this
-// against?" with a real one: etcd, kube-apiserver and kube-controller-manager,
+// against?" with a real one: etcd, kube-apiserver and a controller manager,
 // built from the modules that lab/controlplane pins and run as children of the
 // calling process, with the authorizers and the signing that a real cluster has.
 //

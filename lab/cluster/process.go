@@ -13,7 +13,7 @@ import (
 const (
 	etcdName              = "etcd"
 	apiServerName         = "kube-apiserver"
-	controllerManagerName = "kube-controller-manager"
+	controllerManagerName = "controller-manager"
 	schedulerName         = "kube-scheduler"
 )
 

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+)
+
+// buildOutput reads what go build -v says: the path of each package when its turn comes, and the
+// compiler's complaints. It counts the former and keeps the last of the latter.
+type buildOutput struct {
+	complaints *tailWriter
+
+	mu      sync.Mutex
+	total   int
+	waiting map[string]bool // packages whose turn has not come
+	last    string          // the package whose turn came last
+	line    []byte          // begun, without its end
+}
+
+func newBuildOutput(stale []string) *buildOutput {
+	o := &buildOutput{complaints: &tailWriter{limit: 4 << 10}, total: len(stale), waiting: map[string]bool{}}
+	for _, pkg := range stale {
+		o.waiting[pkg] = true
+	}
+	return o
+}
+
+func (o *buildOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line = append(o.line, p...)
+	for {
+		line, rest, whole := bytes.Cut(o.line, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		if pkg := string(line); o.waiting[pkg] {
+			delete(o.waiting, pkg)
+			o.last = pkg
+		} else if _, err := fmt.Fprintf(o.complaints, "%s\n", line); err != nil {
+			return 0, err
+		}
+		o.line = rest
+	}
+}
+
+// left says how much is left, and what was begun last.
+func (o *buildOutput) left() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.waiting) == 0 {
+		return fmt.Sprintf("all %d packages compiled, linking", o.total)
+	}
+	text := fmt.Sprintf("%d of %d packages left", len(o.waiting), o.total)
+	if o.last != "" {
+		text += ", now " + o.last
+	}
+	return text
+}
+
+// String is what was said beside the packages' paths.
+func (o *buildOutput) String() string { return o.complaints.String() }
