@@ -49,7 +49,7 @@ func programs() []program {
 	return []program{
 		{name: etcdName, pkg: "go.etcd.io/etcd/server/v3"},
 		{name: kubectlName, pkg: kubernetesModule + "/cmd/kubectl"},
-		{name: controllerManagerName, pkg: "github.com/windows-nodes/wmco/" + controlPlaneModule + "/controllermanager"},
+		{name: controllerManagerName, pkg: modulePath + "/" + controlPlaneModule + "/controllermanager"},
 		{name: apiServerName, pkg: kubernetesModule + "/cmd/kube-apiserver"},
 	}
 }
