@@ -110,8 +110,8 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 			contract.UserDataSecret, why)}, nil
 	}
 	if after, rewritten := r.rewrites.next(namespace, want.script, r.Now()); after > 0 {
-		return secretState{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s is "+
-			"rewritten by somebody else, %d times by now", namespace, contract.UserDataSecret, rewritten)}, nil
+		return secretState{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s "+
+			"is rewritten by somebody else, %d times by now", namespace, contract.UserDataSecret, rewritten)}, nil
 	}
 	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
 		return secretState{}, err
