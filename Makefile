@@ -201,7 +201,7 @@ release: ## Collect what is published of VERSION in out/release: images, chart, 
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
-	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/sonobuoy.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt --out $(OUT)/release
+	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt --out $(OUT)/release
 
 .PHONY: bump
 bump: ## Show newer patches of everything that is pinned, with their licences and known vulnerabilities (WRITE=1 takes them, MINOR=1 goes further)

@@ -30,7 +30,7 @@ type plugin struct {
 
 func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../cmd/wmco-e2e/sonobuoy.yaml")
+	text, err := os.ReadFile("../../cmd/wmco-e2e/wmco-e2e.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

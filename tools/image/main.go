@@ -149,7 +149,7 @@ func releaseCommand() *cobra.Command {
 	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")
 	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
 	f.StringVar(&o.plugin, "plugin", "out/plugin", "`directory` of the plugin of kubectl, which make plugin makes")
-	f.StringVar(&o.sonobuoy, "sonobuoy", "cmd/wmco-e2e/sonobuoy.yaml",
+	f.StringVar(&o.sonobuoy, "sonobuoy", "cmd/wmco-e2e/wmco-e2e.yaml",
 		"`file` of the plugin for Sonobuoy, in which the image gets its digest")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
 	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")

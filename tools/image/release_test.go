@@ -21,7 +21,7 @@ func parts(t *testing.T, chart []byte) releaseOptions {
 	o.bundle, _ = packBundle(t)
 	o.catalog, _ = packBundle(t)
 	o.plugin = newPlugin(t)
-	o.sonobuoy, o.repository = "../../cmd/wmco-e2e/sonobuoy.yaml", "registry.example/wmco"
+	o.sonobuoy, o.repository = "../../cmd/wmco-e2e/wmco-e2e.yaml", "registry.example/wmco"
 	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
 	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
