@@ -54,11 +54,10 @@ func needed(namespace string) []authorizationv1.ResourceAttributes {
 // look checks that a run is possible, and says on what.
 func look(ctx context.Context, r *run) (Cluster, error) {
 	found := Cluster{Kind: "Kubernetes"}
-	version, err := r.clients.Discovery().ServerVersion()
-	if err != nil {
-		return found, fmt.Errorf("asking the API server for its version: %w", err)
+	var err error
+	if found.Version, err = r.version(); err != nil {
+		return found, err
 	}
-	found.Version = version.GitVersion
 	groups, err := r.clients.Discovery().ServerGroups()
 	if err != nil {
 		return found, fmt.Errorf("asking the API server for its kinds: %w", err)
@@ -82,6 +81,15 @@ func look(ctx context.Context, r *run) (Cluster, error) {
 	}
 	found.Available = available(config)
 	return found, countNodes(ctx, r, &found)
+}
+
+// version is that of the API server, which is asked first: what is not there is not waited for.
+func (r *run) version() (string, error) {
+	version, err := r.clients.Discovery().ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("asking the API server for its version: %w", err)
+	}
+	return version.GitVersion, nil
 }
 
 // available says whether the operator is.

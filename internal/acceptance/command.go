@@ -179,11 +179,14 @@ func (c *command) run(ctx context.Context) error {
 		return c.try(ctx)
 	}
 	c.results = filepath.Join(sonobuoyDirectory(), "results")
-	err := c.try(ctx)
+	err := errors.Join(c.makeResults(), c.try(ctx))
 	if _, missing := os.Stat(filepath.Join(c.results, junitFile)); missing != nil && err != nil {
 		err = errors.Join(err, c.write(notBegun(err)))
 	}
-	return errors.Join(err, handOver(c.results, sonobuoyDirectory()))
+	if lost := handOver(c.results, sonobuoyDirectory()); lost != nil {
+		return errors.Join(err, lost)
+	}
+	return err
 }
 
 // try tries the rows, and writes the results.

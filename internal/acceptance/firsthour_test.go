@@ -136,6 +136,13 @@ func TestWhatAHostPrintsDoesNotRuleTheTerminal(t *testing.T) {
 	r := at(t, "one")
 	r.Progress = &progress
 	r.say("H03 failed: %s", "\x1b]0;owned\a")
+	results := r.try(t.Context(), []Row{{Number: "X1", trial: trial{try: func(_ context.Context, r *run) error {
+		r.note("%s", "\u009b2J")
+		return wrongf("%s", "\u202egnp.exe")
+	}}}})
+	if text := results[0].Reason + results[0].Notes[0]; strings.ContainsAny(text, "\u009b\u202e") {
+		t.Errorf("the results have %q", text)
+	}
 	if text := progress.String(); strings.ContainsAny(text, "\x1b\a") || !strings.Contains(text, "owned") {
 		t.Errorf("%q", text)
 	}

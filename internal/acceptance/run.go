@@ -127,7 +127,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	defer cancel()
 	cleaned, err := sweep(end, r, true)
 	if err != nil {
-		report.Leftover = err.Error()
+		report.Leftover = diagnosis.Visible(err.Error())
 		r.say("left behind: %v", err)
 	}
 	report.Cleaned = append(report.Cleaned, cleaned...)
@@ -139,6 +139,9 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 func Cleanup(ctx context.Context, options Options) ([]string, error) {
 	r, err := newRun(options)
 	if err != nil {
+		return nil, err
+	}
+	if _, err = r.version(); err != nil {
 		return nil, err
 	}
 	return sweep(ctx, r, false)
@@ -156,8 +159,11 @@ func (r *run) try(ctx context.Context, rows []Row) []Result {
 		result := Result{Row: row}
 		began := time.Now()
 		r.notes = nil
-		result.Verdict, result.Reason = judge(r.attempt(ctx, row))
-		result.Notes, result.Took = r.notes, time.Since(began)
+		verdict, reason := judge(r.attempt(ctx, row))
+		result.Verdict, result.Reason, result.Took = verdict, diagnosis.Visible(reason), time.Since(began)
+		for _, note := range r.notes {
+			result.Notes = append(result.Notes, diagnosis.Visible(note))
+		}
 		results[row.Number], r.shown[row.Number] = result, result.Verdict == Shown
 		if row.try != nil || result.Verdict != Unshown {
 			r.say("%s %s%s", row.Number, result.Verdict, after(": ", result.Reason))

@@ -59,7 +59,8 @@ func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 
 // Whoever waits for results would wait for hours.
 func TestA76_SonobuoyHearsOfARunThatCouldNotBegin(t *testing.T) {
-	for name, args := range map[string][]string{"no cluster": {"--server=http://127.0.0.1:1"}, "a host that is none": {"--host=x"}} {
+	for name, args := range map[string][]string{"no cluster": {"--server=http://127.0.0.1:1"}, "a host that is none": {"--host=x"},
+		"nothing to clean up": {"--cleanup", "--server=http://127.0.0.1:1"}} {
 		t.Run(name, func(t *testing.T) {
 			directory := t.TempDir()
 			t.Setenv(sonobuoyVariable, directory)

@@ -3,7 +3,9 @@ package kubectlwindows_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,11 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/kubectlwindows"
+	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
 // fewRights has a user ask who may read pods of one namespace only.
@@ -35,6 +40,37 @@ func fewRights(t *testing.T, at *terminal) {
 	for _, args := range [][]string{{"status"}, {"pause", "10.0.0.2"}, {"add", "10.0.0.8", "--username", "x"},
 		{"remove", "10.0.0.2", "--yes"}, {"reboot", "win-1", "--yes"}, {"logs", "win-1"}, {"drain-status", "win-1"}} {
 		developer.expect(t, 1, []string{"is forbidden", "cannot"}, args...)
+	}
+}
+
+func TestA75_AnArchiveThatIsNotWholeHasAnotherName(t *testing.T) {
+	t.Parallel()
+	flags := genericclioptions.NewConfigFlags(true)
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	config, err := cluster.Kubeconfig(&rest.Config{Host: "https://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags.KubeConfig = new(filepath.Join(t.TempDir(), "kubeconfig"))
+	if err = os.WriteFile(*flags.KubeConfig, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	evidence, err := kubectlwindows.NewEvidence(flags, contract.OperatorNamespace, file, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evidence.Add("a.txt", []byte("kept"))
+	if _, err = os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("half an archive is %s: %v", file, err)
+	}
+	if _, err = evidence.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if files := unpack(t, file); files["a.txt"] != "kept" {
+		t.Errorf("it has %v", files)
+	}
+	if left, err := filepath.Glob(file + ".*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

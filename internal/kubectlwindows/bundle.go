@@ -62,7 +62,8 @@ Secrets are not read. Values of variables and of annotations that are not well k
 tokens, and passwords in URLs and after names that say so are replaced by [redacted]; names and
 addresses of hosts stay. Look through the archive before you give it away.
 
-Ctrl-C ends collecting; the archive has what was collected by then.`,
+Ctrl-C ends collecting; the archive has what was collected by then. Until it is whole its name ends in
+.partial.`,
 		Example: `  kubectl windows bundle
   kubectl windows bundle --nodes win-7,win-8 --file case-42.tar.gz`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,

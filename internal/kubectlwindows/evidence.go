@@ -40,7 +40,10 @@ func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, pr
 }
 
 func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
-	file, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
+	if _, err := os.Lstat(o.file); err == nil {
+		return nil, fmt.Errorf("creating the archive: %s exists", o.file)
+	}
+	file, err := os.OpenFile(o.file+partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user's
 	if err != nil {
 		return nil, fmt.Errorf("creating the archive: %w", err)
 	}
@@ -48,8 +51,11 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 		archive: newArchive(file, o.limit, newRedactor(r.credentials...), p.now())}, nil
 }
 
+// partial ends the name of an archive that is not whole: what it is left with when the program is killed.
+const partial = ".partial"
+
 // Name is the archive's path.
-func (e *Evidence) Name() string { return e.file.Name() }
+func (e *Evidence) Name() string { return e.options.file }
 
 // Add adds a text under a name with slashes. What does not fit is named in the index.
 func (e *Evidence) Add(name string, text []byte) {
@@ -85,6 +91,9 @@ func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 func (e *Evidence) Close() (missing int, err error) {
 	if err = errors.Join(e.archive.close(e.status), e.file.Close()); err != nil {
 		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
+	}
+	if err = os.Rename(e.file.Name(), e.options.file); err != nil {
+		return 0, fmt.Errorf("giving the archive its name: %w", err)
 	}
 	return len(e.archive.problems), nil
 }

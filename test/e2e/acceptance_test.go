@@ -324,3 +324,50 @@ func (s *stage) nothingOfTheListIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// begun starts wmco-e2e with a host, and waits until the host is at work.
+func (s *stage) begun(t *testing.T, h *fleet.Host, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	program, output := s.program(t, append(args, hostFlag(h))...)
+	must(t, program.Start())
+	s.await(t, "the run to list its host", func(ctx context.Context) (bool, string, error) {
+		i, err := s.Instance(ctx, h)
+		return err == nil && i.Status.Phase != v1alpha1.PhasePending, "", client.IgnoreNotFound(err)
+	})
+	return program, output
+}
+
+func TestA76_AnInterruptedRunCleansUpAndSaysWhatItFound(t *testing.T) {
+	s := shared
+	h, dir := s.hosts(t, 1)[0], t.TempDir()
+	program, output := s.begun(t, h, "--results", dir)
+	must(t, program.Process.Signal(os.Interrupt))
+	_ = program.Wait()
+	if code := program.ProcessState.ExitCode(); code != 4 {
+		t.Errorf("it ends with %d: %s", code, output)
+	}
+	rows := junitRows(t, filepath.Join(dir, "junit.xml"))
+	if !strings.Contains(rows["A02"], "interrupted meanwhile") || !strings.Contains(rows["A04"], "interrupted before") {
+		t.Errorf("A02: %q, A04: %q; %s", rows["A02"], rows["A04"], output)
+	}
+	s.nothingOfTheListIsLeft(t)
+	s.gone(t, h)
+}
+
+func TestA76_ARunOutlivesAnAPIServerThatGoesAway(t *testing.T) {
+	s := own(t, options(1))
+	h, dir := s.hosts(t, 1)[0], t.TempDir()
+	program, output := s.begun(t, h, "--results", dir, "--rows", "A02,A04,A32")
+	must(t, s.Cluster.StopAPIServer())
+	must(t, s.Cluster.StartAPIServer(t.Context()))
+	if err := program.Wait(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+	for _, row := range []string{"A02", "A04", "A32"} {
+		if why, ok := junitRows(t, filepath.Join(dir, "junit.xml"))[row]; !ok || why != "" {
+			t.Errorf("%s: %q; %s", row, why, output)
+		}
+	}
+	s.nothingOfTheListIsLeft(t)
+	s.gone(t, h)
+}

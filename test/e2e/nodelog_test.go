@@ -73,6 +73,7 @@ func TestA38_LogsOfANodeAreReadThroughTheAPIServer(t *testing.T) {
 			}
 		}
 	}
+	s.lists(t, "A38")
 }
 
 // logCommands are the commands of a page that read logs of a node.
