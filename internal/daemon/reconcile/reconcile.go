@@ -216,14 +216,9 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 // watch begins to watch one object.
 func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch {
 	w := apiclient.NewWatch(client, name, r.Clock)
-	r.run(ctx, w)
-	return w
-}
-
-// run has a watch run beside the loop, and wake it.
-func (r *Reconciler) run(ctx context.Context, w *apiclient.Watch) {
 	w.Wake(r.wake)
 	r.beside.Go(func() { w.Run(ctx) })
+	return w
 }
 
 // watchLatest begins to watch what was published last, as soon as the API server is known to answer.
@@ -231,9 +226,11 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
 		return
 	}
-	r.revisions.latest.watch = apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace),
-		contract.LatestSecret, r.Clock).RetrySlowly()
-	r.run(ctx, r.revisions.latest.watch)
+	w := apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace), contract.LatestSecret,
+		r.Clock).RetrySlowly()
+	w.Wake(r.wake)
+	r.revisions.latest.watch = w
+	r.beside.Go(func() { w.Run(ctx) })
 }
 
 // inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
