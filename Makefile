@@ -134,6 +134,7 @@ unit: controlplane ## Unit tests and house rules, with the race detector
 	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: e2e
+# Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 

@@ -106,7 +106,7 @@ func hostFlag(h *fleet.Host) string {
 }
 
 func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts[0]) // the user's
 	users, before := s.listedNow(t), s.node(t, hosts[0])
@@ -205,7 +205,7 @@ func junitRows(t *testing.T, path string) map[string]string {
 }
 
 func TestA76_WhatAKilledRunLeftIsRemovedAndTheUsersEntriesStay(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts[0]) // the user's
 	users := s.listedNow(t)
@@ -237,7 +237,7 @@ func TestA76_WhatAKilledRunLeftIsRemovedAndTheUsersEntriesStay(t *testing.T) {
 }
 
 func TestA76_AHostThatTheUserListedIsNotTaken(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	users, node := s.listedNow(t), s.node(t, hosts[0])
@@ -264,6 +264,7 @@ func TestA76_AHostThatTheUserListedIsNotTaken(t *testing.T) {
 }
 
 func TestA76_TheListRunsOnAPlainCluster(t *testing.T) {
+	t.Parallel()
 	o := options(2)
 	o.Kubernetes, o.Namespace, o.Scheduler = true, "windows", true
 	o.Settings.Network.Type = v1alpha1.NetworkExternal
@@ -338,7 +339,7 @@ func (s *stage) begun(t *testing.T, h *fleet.Host, args ...string) (*exec.Cmd, *
 }
 
 func TestA76_AnInterruptedRunCleansUpAndSaysWhatItFound(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	h, dir := s.hosts(t, 1)[0], t.TempDir()
 	program, output := s.begun(t, h, "--results", dir)
 	must(t, program.Process.Signal(os.Interrupt))
@@ -355,6 +356,7 @@ func TestA76_AnInterruptedRunCleansUpAndSaysWhatItFound(t *testing.T) {
 }
 
 func TestA76_ARunOutlivesAnAPIServerThatGoesAway(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(1))
 	h, dir := s.hosts(t, 1)[0], t.TempDir()
 	program, output := s.begun(t, h, "--results", dir, "--rows", "A02,A04,A32")

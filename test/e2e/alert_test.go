@@ -98,6 +98,7 @@ type badLab struct {
 // Each alert of config/monitoring is fired by what its runbook says is behind it, and falls silent when that
 // is mended: the real Prometheus evaluates the rules, with all durations of an alert divided by one number.
 func TestA70_ALabThatMisbehavesHasEachAlertFireAndFallSilent(t *testing.T) {
+	t.Parallel()
 	l := newBadLab(t)
 	l.badHosts(t)
 	l.badFleet(t)

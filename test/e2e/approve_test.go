@@ -119,7 +119,7 @@ type spoof struct {
 }
 
 func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	a, b := hosts[0].Name, hosts[1].Name

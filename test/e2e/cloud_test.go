@@ -41,11 +41,19 @@ const operatorCondition = "windows-machine-config-operator.v0.1.0"
 var theCloud struct {
 	sync.Mutex
 	stage *stage
+	line  line
 }
 
-// cloudStage gives the scene with Machines. Its tests run one after the other, and each takes its
-// Machines away at its end.
+// cloudStage gives the scene with Machines, when it is the test's turn. Its tests run one after the other, and
+// each takes its Machines away at its end.
 func cloudStage(t *testing.T) *stage {
+	t.Helper()
+	inLine(t, &theCloud.line)()
+	return startedCloud(t)
+}
+
+// startedCloud gives the scene with Machines to who need not wait for it.
+func startedCloud(t *testing.T) *stage {
 	t.Helper()
 	theCloud.Lock()
 	defer theCloud.Unlock()

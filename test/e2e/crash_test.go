@@ -15,6 +15,7 @@ import (
 )
 
 func TestA11_TheOperatorIsKilledAgainAndAgainDuringJoins(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -61,6 +62,7 @@ func (s *stage) killed(t *testing.T, times int, after func() time.Duration) {
 }
 
 func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(4))
 	hosts := s.hosts(t, 4)
 	s.join(t, hosts[:2]...)
@@ -96,6 +98,7 @@ func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 }
 
 func TestAnOperatorRestartCostsNoConnection(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(3))
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)

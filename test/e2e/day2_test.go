@@ -27,8 +27,8 @@ import (
 const crewHosts = 7
 
 // crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is
-// the cluster's, so no two rows may run at once (tests with a shared stage are not parallel), and each row
-// puts back what it changed.
+// the cluster's, so no two rows may run at once (each waits for its turn on the shared stage), and each
+// row puts back what it changed.
 type crew struct {
 	*stage
 	hosts []*fleet.Host
@@ -51,10 +51,11 @@ var joined struct {
 // dayTwo gives the crew to a row.
 func dayTwo(t *testing.T) *crew {
 	t.Helper()
+	s := sharedStage(t)
 	joined.Lock()
 	defer joined.Unlock()
 	if joined.crew == nil {
-		c := newCrew(t, shared, *options(0).Settings, onOpenShift(), shared.hosts(t, crewHosts)...)
+		c := newCrew(t, s, *options(0).Settings, onOpenShift(), s.hosts(t, crewHosts)...)
 		c.join(t, c.hosts...)
 		joined.crew = c
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestA12_TheManifestIsRestored(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	key := client.ObjectKey{Namespace: contract.OperatorNamespace,
@@ -43,6 +43,7 @@ func TestA12_TheManifestIsRestored(t *testing.T) {
 }
 
 func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
+	t.Parallel()
 	o := options(2)
 	whole, lesser := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "lesser")
 	if err := scene.WritePayload(whole); err != nil {
@@ -95,6 +96,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 }
 
 func TestASettingReachesNodesWithoutSSH(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(3))
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)
@@ -125,7 +127,7 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 }
 
 func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	pod := s.pod(t, hosts[0], 1)

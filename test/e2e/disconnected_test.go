@@ -30,6 +30,7 @@ import (
 // mirrors do: the catalog, and what it names. The first registry is gone when the rest is installed
 // out of the copies.
 func TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin(t *testing.T) {
+	t.Parallel()
 	ca := registry.NewCA(t, "registries")
 	source, copies := registry.Start(t, ca), registry.Start(t, ca)
 	reach := trusting(ca)

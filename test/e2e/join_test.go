@@ -26,6 +26,7 @@ import (
 )
 
 func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	o := options(1)
 	o.NoKey = true
 	s := own(t, o) // Start waits until the operator is healthy
@@ -66,6 +67,7 @@ func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
 }
 
 func TestA02_EachEntryBecomesANode(t *testing.T) {
+	t.Parallel()
 	o := options(3)
 	o.Hosts.Edit = func(i int, o *sim.Options) {
 		switch i {
@@ -106,7 +108,7 @@ func cheaplyJoined(t *testing.T, hosts ...*fleet.Host) {
 }
 
 func TestA04_NodesAreWhole(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	s.whole(t, hosts...)
@@ -143,7 +145,7 @@ func (s *stage) whole(t *testing.T, hosts ...*fleet.Host) {
 }
 
 func TestA04_LinuxNodesCarryNoneOfOurMarks(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-worker",
 		Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
@@ -168,7 +170,7 @@ func TestA04_LinuxNodesCarryNoneOfOurMarks(t *testing.T) {
 }
 
 func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	s.annotated(t, hosts[0])
@@ -203,7 +205,7 @@ func (s *stage) annotated(t *testing.T, h *fleet.Host) {
 }
 
 func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	s.runsExactly(t, hosts[0], append(everywhereServices(), contract.ServiceHybridOverlay, contract.ServiceKubeProxy))
@@ -238,7 +240,7 @@ func (s *stage) runsExactly(t *testing.T, h *fleet.Host, want []string) {
 }
 
 func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	name := hosts[0].Name
@@ -262,7 +264,7 @@ func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
 
 // The request is made with kubelet's certificate, for the signer of daemons' certificates.
 func TestA07_TheRequestOfANodesHybridOverlayIsDecidedByTheNetworkOnly(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	const current = contract.DirCNIConfig + `\ovnkube-client-current.pem`

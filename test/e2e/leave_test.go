@@ -18,7 +18,7 @@ import (
 )
 
 func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	// What was there before must be there afterwards.
 	environment := hosts[0].Machine.Host().Environment
@@ -50,6 +50,7 @@ func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 }
 
 func TestA32_TheListIsDeleted(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(2))
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
@@ -69,7 +70,7 @@ func (s *stage) clean(t *testing.T, hosts ...*fleet.Host) {
 }
 
 func TestA32_AHostLeavesInMidJoin(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	hosts[0].Server.Change(func(o *sshd.Settings) { o.Latency = 100 * time.Millisecond })
 	s.add(t, hosts...)
@@ -88,7 +89,7 @@ func TestA32_AHostLeavesInMidJoin(t *testing.T) {
 }
 
 func TestA32_PodsGetTheirGracePeriod(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	pod := s.pod(t, hosts[0], 4)
@@ -105,7 +106,7 @@ func TestA32_PodsGetTheirGracePeriod(t *testing.T) {
 }
 
 func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	hosts[0].Break(fleet.FaultUnreachable)

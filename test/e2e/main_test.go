@@ -36,8 +36,19 @@ type stage struct {
 	listed map[string]string
 }
 
-// shared is made by TestMain, and m.Run gives no other way to hand it on.
-var shared *stage
+// theShared is the stage that most tests share, in a line. It is made by TestMain, and m.Run gives no other way
+// to hand it on.
+var theShared struct {
+	stage *stage
+	line  line
+}
+
+// sharedStage gives the shared stage, when it is the test's turn.
+func sharedStage(t *testing.T) *stage {
+	t.Helper()
+	inLine(t, &theShared.line)()
+	return theShared.stage
+}
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard()) // of these programs; the operator logs for itself
@@ -45,13 +56,17 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int) {
+	if err := sideBySide(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	ctx := context.Background()
 	s, err := scene.Start(ctx, options(sharedHosts))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "starting the shared scene:", err)
 		return 1
 	}
-	shared = &stage{Scene: s, listed: map[string]string{}}
+	theShared.stage = &stage{Scene: s, listed: map[string]string{}}
 	defer func() {
 		if err := errors.Join(s.Close(), closeCloud()); err != nil {
 			fmt.Fprintln(os.Stderr, "closing the shared scenes:", err)
@@ -76,9 +91,10 @@ func options(hosts int) scene.Options {
 	}
 }
 
-// own starts a scene for one test alone.
+// own starts a scene for one test alone, when not too many others have theirs.
 func own(t *testing.T, o scene.Options) *stage {
 	t.Helper()
+	waitForPlace(t)
 	s, err := scene.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

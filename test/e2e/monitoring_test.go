@@ -73,6 +73,7 @@ subsets: [{addresses: [{ip: %[2]s}], ports: [{name: https, port: %[3]s}]}]
 // A real Prometheus, configured by the Prometheus operator's own code from config/monitoring, finds its
 // targets at the real API server with the rights that config/monitoring gives it.
 func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
+	t.Parallel()
 	s, h := reachable(t)
 	manifests, rules := s.monitored(t)
 	s.apply(t, ofOpenShift)

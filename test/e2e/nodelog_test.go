@@ -42,6 +42,7 @@ const operatorMetricsPort = "9443"
 // The real API server asks the stand-in of kubelet, which serves what the configuration says that the
 // daemon wrote, with the certificate that the operator approved, to whom the API server lets.
 func TestA38_LogsOfANodeAreReadThroughTheAPIServer(t *testing.T) {
+	t.Parallel()
 	s, h := reachable(t)
 	logs := logsOf(t, h)
 	for name, path := range map[string]string{

@@ -36,6 +36,7 @@ func bundle(t *testing.T, version, replaces string) string {
 }
 
 func TestA66_HostsJoinAndLeaveUnderTheRightsThatOLMLeaves(t *testing.T) {
+	t.Parallel()
 	o := options(2)
 	o.Bundle = bundle(t, "0.0.9", "")
 	next := bundle(t, "0.1.0", "0.0.9")
@@ -101,7 +102,7 @@ func (s *stage) guarded(t *testing.T) {
 		mine[p.Spec.PolicyName] = true
 	}
 	wanted := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
-	if err := shared.Client.List(t.Context(), wanted); err != nil {
+	if err := theShared.stage.Client.List(t.Context(), wanted); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range wanted.Items {

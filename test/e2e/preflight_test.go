@@ -57,6 +57,7 @@ func (s *stage) preflight(t *testing.T, h *fleet.Host) (code int, one checked) {
 }
 
 func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
+	t.Parallel()
 	o := options(4)
 	o.Hosts.Faults = []fleet.Fault{fleet.FaultAuth, fleet.FaultBuild}
 	s := own(t, o)

@@ -53,6 +53,7 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 }
 
 func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
+	t.Parallel()
 	v := depart(t, rolling(3, 1))
 	last := v.hosts[2]
 	before := bootID(t, last)
@@ -113,6 +114,7 @@ func (v *trip) drained(t *testing.T, hosts ...*fleet.Host) {
 }
 
 func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
+	t.Parallel()
 	v := depart(t, rolling(3, 2))
 	away, other := v.hosts[0], v.hosts[1]
 	boots := map[*fleet.Host]string{away: bootID(t, away), other: bootID(t, other)}
@@ -176,6 +178,7 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 // Making and removing the HNS network takes the route to the metadata service away, by which a host
 // learns its name: one that left could never come back.
 func TestOnAWSAHostThatLeavesAndIsListedAgainJoins(t *testing.T) {
+	t.Parallel()
 	o := options(1)
 	o.Platform = configv1.AWSPlatformType
 	s := own(t, o)

@@ -25,7 +25,7 @@ import (
 
 // What somebody can do who has broken into a host and reads the daemon's credential there.
 func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	daemon := s.as(t, s.stolen(t, hosts[0], contract.PathDaemonCertificate))
@@ -182,7 +182,7 @@ func tokenRequest() *authenticationv1.TokenRequest {
 // one, but can see that nothing is missed: the process finds no directory that it may write to, and
 // has written to none where everybody may.
 func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	s.join(t, s.hosts(t, 1)...)
 	pid := s.Operator.PID()
 	if pid == 0 {

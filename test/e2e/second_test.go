@@ -79,6 +79,7 @@ func (s *stage) owner(t *testing.T) string {
 }
 
 func TestA63_ASecondOperatorInAnotherNamespaceDoesNothingAndSaysWhy(t *testing.T) {
+	t.Parallel()
 	s := own(t, options(1))
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)

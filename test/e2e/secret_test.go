@@ -31,6 +31,7 @@ import (
 const secretUser = "quetzal"
 
 func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
+	t.Parallel()
 	o := options(6)
 	o.Hosts.Edit = func(_ int, o *sim.Options) { o.User = secretUser }
 	o.Hosts.Faults = []fleet.Fault{fleet.FaultAuth, fleet.FaultUnreachable, fleet.FaultPort}

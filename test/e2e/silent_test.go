@@ -51,6 +51,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 // What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once,
 // and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
+	t.Parallel()
 	s, dead, others := silent(t, 20*time.Second)
 	admin, err := openshift.Client(s.Cluster.Admin())
 	must(t, err)
@@ -92,6 +93,7 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 
 // A daemon whose certificate has ended can't say so; but it said when it would.
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
+	t.Parallel()
 	s, dead, _ := silent(t, time.Second)
 	// later than the host was walked into, which brought the one that it has
 	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)

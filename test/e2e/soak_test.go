@@ -13,6 +13,7 @@ import (
 // The short form of `make soak`: each disruption happens once, and then some of them again.
 func TestNodesThatAreDisruptedConvergeAndNothingLeaks(t *testing.T) {
 	t.Parallel()
+	waitForPlace(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	report, err := soak.Run(t.Context(), soak.Options{

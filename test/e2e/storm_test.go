@@ -25,6 +25,7 @@ import (
 // stormLabel marks the requests that are nobody's.
 const stormLabel = "storm"
 
+// It has the processors to itself: it is not parallel, so it is over before those that are begin.
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
@@ -32,7 +33,7 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 		// seconds.
 		aWhile = 5 * time.Second
 	)
-	s := cloudStage(t)
+	s := startedCloud(t)
 	bystanders := s.hosts(t, 2)
 	s.join(t, bystanders...)
 	before := connections(bystanders)

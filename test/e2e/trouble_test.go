@@ -22,6 +22,7 @@ import (
 )
 
 func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
+	t.Parallel()
 	faults := []fleet.Fault{
 		fleet.FaultAuth, fleet.FaultUnreachable, fleet.FaultHung, fleet.FaultHostKey, fleet.FaultBuild, fleet.FaultDisk,
 		fleet.FaultClock, fleet.FaultHostname, fleet.FaultPort,
@@ -98,7 +99,7 @@ func (s *stage) retryNow(t *testing.T, h *fleet.Host) {
 }
 
 func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	pinned := s.instance(t, hosts[0]).Status.HostKey
@@ -136,7 +137,7 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 }
 
 func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.addRaw(t, map[string]string{"10.99.0.1": "Administrator", "10.99.0.2": "username=", "not_a_name": "username=a",
 		"300.1.1.1": "username=a"})
@@ -169,7 +170,7 @@ func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
 }
 
 func TestA10_AnEntryThatBecomesUnreadableKeepsItsNode(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	key, _ := hosts[0].Entry()
@@ -192,6 +193,7 @@ func TestA10_AnEntryThatBecomesUnreadableKeepsItsNode(t *testing.T) {
 }
 
 func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
+	t.Parallel()
 	o := options(1)
 	s := own(t, o)
 	hosts := s.hosts(t, 1)
@@ -229,12 +231,12 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 }
 
 func TestADamagedTransferIsFoundAndResumed(t *testing.T) {
+	s := sharedStage(t)
 	for name, fault := range map[string]sshd.Faults{
 		"one byte of the stream is damaged": {Corrupt: &sshd.Corrupt{At: 9000, Times: 1}},
 		"the connection breaks on the way":  {Drop: &sshd.Drop{After: 30000, Times: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := shared
 			hosts := s.hosts(t, 1)
 			hosts[0].Server.Change(func(o *sshd.Settings) { o.Faults = fault })
 			s.join(t, hosts...)
@@ -243,7 +245,7 @@ func TestADamagedTransferIsFoundAndResumed(t *testing.T) {
 }
 
 func TestAHostThatNeedsAFeatureIsPreparedAndRebooted(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
 	hosts[0].Machine.SetFeature("Containers", winos.FeatureAbsent)
 	before := bootID(t, hosts[0])
@@ -255,7 +257,7 @@ func TestAHostThatNeedsAFeatureIsPreparedAndRebooted(t *testing.T) {
 
 // A feature that every boot leaves pending: rebooting on is no cure, and somebody must be told.
 func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
-	s := shared
+	s := sharedStage(t)
 	h := s.hosts(t, 1)[0]
 	h.Machine.SetForgetful(true)
 	h.Machine.SetFeature("Containers", winos.FeatureAbsent)

@@ -45,7 +45,7 @@ var nextOperator struct {
 func newerOperator(t *testing.T) string {
 	t.Helper()
 	nextOperator.once.Do(func() {
-		nextOperator.path, nextOperator.err = scene.BuildOperator(context.WithoutCancel(t.Context()), shared.Dir,
+		nextOperator.path, nextOperator.err = scene.BuildOperator(context.WithoutCancel(t.Context()), theShared.stage.Dir,
 			"0.2.0")
 	})
 	if nextOperator.err != nil {
@@ -255,6 +255,7 @@ func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 }
 
 func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *testing.T) {
+	t.Parallel()
 	web := scene.Workload{Name: "web", Replicas: 6, Grace: 2 * time.Second, MaxUnavailable: 2}
 	v := depart(t, rolling(4, 1), web)
 	dir := v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: next}})
@@ -293,6 +294,7 @@ func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *
 }
 
 func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
+	t.Parallel()
 	v := depart(
 		t, rolling(
 			3, 1, func(r *v1alpha1.RolloutSpec) { r.DrainTimeout = &metav1.Duration{Duration: 3 * time.Second} }))
@@ -337,6 +339,7 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 }
 
 func TestA29_OnlyWhatChangedIsSentWhileTheNodeServes(t *testing.T) {
+	t.Parallel()
 	v := depart(t, rolling(3, 3))
 	v.sendsOnlyWhatChanged(t)
 }
@@ -389,6 +392,7 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 }
 
 func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
+	t.Parallel()
 	v := depart(
 		t, rolling(
 			3, 1, func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second} }))
@@ -522,6 +526,7 @@ func (v *trip) absences() (sum int) {
 }
 
 func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
+	t.Parallel()
 	o := rolling(2, 1)
 	base, old := filepath.Join(t.TempDir(), "base"), filepath.Join(t.TempDir(), "old")
 	must(t, scene.WritePayload(base))
@@ -555,6 +560,7 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 }
 
 func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
+	t.Parallel()
 	v := depart(t, rolling(3, 2))
 	programs := map[string]string{}
 	for _, h := range v.hosts {

@@ -34,6 +34,7 @@ const (
 
 // The real kube-scheduler places the example of docs/workloads.md, as it stands there.
 func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *testing.T) {
+	t.Parallel()
 	o := options(2)
 	o.Scheduler = true
 	edit := o.Hosts.Edit
@@ -75,6 +76,7 @@ func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *test
 // The real controllers give the Service of the page the addresses of its pods, whose status the stand-in of
 // kubelet writes, and take them out when the node is gone. That a packet gets there, this does not show.
 func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t *testing.T) {
+	t.Parallel()
 	o := options(1)
 	o.Scheduler = true
 	s := own(t, o)

@@ -37,9 +37,10 @@ import (
 // operatorUser is who the operator is to the API server.
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// This file's name sorts last, so its test runs last: it looks back at what all others made the
-// operator and the daemons do.
+// This file's name sorts last, so its tests are last in the lines for what tests share: they look back at what
+// all others made the operator and the daemons do.
 func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
+	afterAll := inLine(t, &theShared.line, &theCloud.line)
 	o := options(1)
 	o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
 	s := own(t, o)
@@ -51,13 +52,14 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	t.Run("an event that repeats is counted", s.repeatedEvent)
 	t.Run("RuntimeClasses are restored and deleted", s.runtimeClasses)
 	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
-	seen := slices.Concat(observe(t, shared), observe(t, s))
+	afterAll()
+	seen := slices.Concat(observe(t, theShared.stage), observe(t, s))
 	if partial() {
 		if theCloud.stage != nil {
 			seen = append(seen, observe(t, theCloud.stage)...)
 		}
 	} else {
-		seen = append(seen, observe(t, cloudStage(t))...)
+		seen = append(seen, observe(t, startedCloud(t))...)
 	}
 	for _, r := range seen {
 		if r.Code == http.StatusForbidden {
@@ -81,7 +83,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 
 // What all the tests made the operator tell.
 func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
-	for _, s := range []*stage{shared, theCloud.stage} {
+	inLine(t, &theShared.line, &theCloud.line)()
+	for _, s := range []*stage{theShared.stage, theCloud.stage} {
 		if s == nil {
 			continue // only a part of the tests ran, and none with Machines
 		}
