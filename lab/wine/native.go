@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 
 // sources are what a prefix needs beside Wine's own files.
 //
-//go:embed native/*.c
+//go:embed native/*.c native/*.h
 var sources embed.FS
 
 // native is one file of system32 that is compiled from C.
@@ -24,9 +25,10 @@ type native struct {
 
 func natives() []native {
 	return []native{
-		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c"},
+		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c", "link.c", "socket.c"},
 			[]string{"-shared", "-ladvapi32", "-lntdll"}},
 		{"computenetwork.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
+		{"pdh.dll", []string{"pdh.c"}, []string{"-shared"}},
 		{"vmcompute.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
 		{"WindowsPowerShell/v1.0/powershell.exe", []string{"powershell.c"}, nil},
 	}
@@ -57,6 +59,22 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 		if output, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("compiling %s: %w: %s", n.file, err, output)
 		}
+	}
+	return nil
+}
+
+// hashSources adds the content of all sources to a hash.
+func hashSources(hash io.Writer) error {
+	files, err := sources.ReadDir("native")
+	if err != nil {
+		return fmt.Errorf("listing C sources: %w", err)
+	}
+	for _, f := range files {
+		content, err := sources.ReadFile("native/" + f.Name())
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", f.Name(), err)
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", f.Name(), len(content), content)
 	}
 	return nil
 }

@@ -53,28 +53,53 @@ const standinVersion = "v1.36.3"
 // WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and
 // kube-log-runner, cross-built as customers get them, and Windows programs that stand in for the
 // rest. version is the daemon's and the payload's.
-func WritePayload(ctx context.Context, dir, version string, progress io.Writer) (parts []Part, err error) {
+func WritePayload(ctx context.Context, dir, version string, progress io.Writer) ([]Part, error) {
+	if err := writePayload(ctx, dir, version, progress, realParts(), nil); err != nil {
+		return nil, err
+	}
+	return describeParts(dir)
+}
+
+// WriteKubernetesPayload fills a directory with such a payload in which kubelet and kube-proxy are
+// the real ones, too. They are built once per version of their sources, which takes minutes, and
+// kept in the user's cache directory.
+func WriteKubernetesPayload(ctx context.Context, dir, version string, progress io.Writer) error {
+	programs, err := kubernetesPrograms(ctx, progress)
+	if err != nil {
+		return err
+	}
+	return writePayload(ctx, dir, version, progress, realParts(), programs)
+}
+
+// writePayload lets the payload's own builder build the named parts, and supplies the others: those
+// of a payload if they are given, and stand-ins for the rest.
+func writePayload(ctx context.Context, dir, version string, progress io.Writer, built []string,
+	given map[string]program) (err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
-		return nil, fmt.Errorf("finding the sources: %w", err)
+		return fmt.Errorf("finding the sources: %w", err)
 	}
 	supplied, err := os.MkdirTemp("", "wmco-wine-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory for stand-ins: %w", err)
+		return fmt.Errorf("making a directory for stand-ins: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(supplied)) }()
 	standin := filepath.Join(supplied, "standin")
 	if err = Build(ctx, Program{Package: "./lab/wine/standin"}, standin); err != nil {
-		return nil, err
+		return err
 	}
 	for _, part := range payload.Parts() {
-		if slices.Contains(realParts(), part.Name) {
+		if slices.Contains(built, part.Name) {
 			continue
 		}
+		from, is := given[part.Name]
+		if !is {
+			from = program{standin, standinVersion}
+		}
 		path := filepath.Join(supplied, part.Name)
-		if err = errors.Join(os.Link(standin, path),
-			os.WriteFile(path+".version", []byte(standinVersion), 0o600)); err != nil {
-			return nil, fmt.Errorf("supplying %s: %w", part.Name, err)
+		if err = errors.Join(os.Symlink(from.path, path),
+			os.WriteFile(path+".version", []byte(from.version), 0o600)); err != nil {
+			return fmt.Errorf("supplying %s: %w", part.Name, err)
 		}
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/payload", "--out", dir, "--supplied", supplied, "--version",
@@ -82,9 +107,9 @@ func WritePayload(ctx context.Context, dir, version string, progress io.Writer) 
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, progress, progress
 	group(cmd)
 	if err = cmd.Run(); err != nil {
-		return nil, fmt.Errorf("building the payload: %w", err)
+		return fmt.Errorf("building the payload: %w", err)
 	}
-	return describeParts(dir)
+	return nil
 }
 
 // describeParts says what is in a payload that WritePayload made.

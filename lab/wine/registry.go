@@ -9,8 +9,11 @@ import (
 	"os"
 )
 
-// machineGUID stands in the template where each host gets its own.
-const machineGUID = "00000000-7e3a-4d1e-8e00-77696e652d30"
+// machineGUID and hardwareGUID stand in the template where each host gets its own.
+const (
+	machineGUID  = "00000000-7e3a-4d1e-8e00-77696e652d30"
+	hardwareGUID = "00000000-7e3a-4d1e-8e00-77696e652d31"
+)
 
 // settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own
 // value Version=win10 is left out: it pins the kernel's build number to that of a client Windows.
@@ -33,6 +36,12 @@ const settings = `REGEDIT4
 [HKEY_LOCAL_MACHINE\Software\Microsoft\Cryptography]
 "MachineGuid"="` + machineGUID + `"
 
+[HKEY_LOCAL_MACHINE\System\HardwareConfig]
+"LastConfig"="{` + hardwareGUID + `}"
+
+[HKEY_LOCAL_MACHINE\System\CurrentControlSet\Control\Session Manager\Memory Management\PrefetchParameters]
+"BootId"=dword:00000001
+
 [HKEY_CURRENT_USER\Software\Wine\WineDbg]
 "ShowCrashDialog"=dword:00000000
 `
@@ -44,11 +53,12 @@ func personalize(file string) error {
 	if err != nil {
 		return fmt.Errorf("reading the registry: %w", err)
 	}
-	if bytes.Count(content, []byte(machineGUID)) != 1 {
-		return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once",
-			machineGUID)
+	for _, id := range []string{machineGUID, hardwareGUID} {
+		if bytes.Count(content, []byte(id)) != 1 {
+			return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once", id)
+		}
+		content = bytes.Replace(content, []byte(id), []byte(newGUID()), 1)
 	}
-	content = bytes.Replace(content, []byte(machineGUID), []byte(newGUID()), 1)
 	if err = os.WriteFile(file, content, 0o600); err != nil {
 		return fmt.Errorf("writing the registry: %w", err)
 	}

@@ -120,13 +120,9 @@ func (t *Template) key(ctx context.Context) (string, error) {
 	}
 	for _, n := range natives() {
 		fmt.Fprintf(hash, "%v\n", n)
-		for _, source := range n.sources {
-			content, err := sources.ReadFile("native/" + source)
-			if err != nil {
-				return "", fmt.Errorf("reading %s: %w", source, err)
-			}
-			fmt.Fprintf(hash, "%d\n%s", len(content), content)
-		}
+	}
+	if err := hashSources(hash); err != nil {
+		return "", err
 	}
 	fmt.Fprintf(hash, "%s\n%s", templateRecipe, settings)
 	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
@@ -190,7 +186,7 @@ func (t *Template) runOnce(ctx context.Context, prefix string, program ...string
 // environment is all that programs in a prefix get of this machine's.
 func environment(prefix string) []string {
 	return []string{
-		"WINEPREFIX=" + prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=",
+		"WINEPREFIX=" + prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=;pdh=n",
 		"HOME=" + prefix, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8",
 		// Go stops goroutines by suspending threads, from which Wine 8 does not always come back.
 		// Beside a compiler, three of 270 runs of a Go program stood still for good; with this it

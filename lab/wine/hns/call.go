@@ -14,9 +14,11 @@ const (
 	networkNotFound uint32 = 0x803B0001 // HCN_E_NETWORK_NOT_FOUND
 	pointNotFound   uint32 = 0x803B0002 // HCN_E_ENDPOINT_NOT_FOUND
 	policyNotFound  uint32 = 0x803B0008 // HCN_E_POLICY_NOT_FOUND
+	balancerMissing uint32 = 0x80070490 // ERROR_NOT_FOUND
 	invalidNetwork  uint32 = 0x803B000A // HCN_E_INVALID_NETWORK
 	invalidPolicy   uint32 = 0x803B000D // HCN_E_INVALID_POLICY
 	networkExists   uint32 = 0x803B0010 // HCN_E_NETWORK_ALREADY_EXISTS
+	invalidAddress  uint32 = 0x803B002F // HCN_E_ADDR_INVALID_OR_RESERVED
 	invalidJSON     uint32 = 0x803B001B // HCN_E_INVALID_JSON
 	invalidSubnet   uint32 = 0x803B0032 // HCN_E_INVALID_SUBNET
 	notImplemented  uint32 = 0x80004001 // E_NOTIMPL
@@ -79,10 +81,31 @@ func (s *Service) call(function string, arguments []string) (result uint32, text
 			return pointNotFound, ""
 		}
 		return encoded(s.newerEndpoint(s.state.Endpoints[at]))
+	case "HcnCreateEndpoint":
+		return s.createEndpoint(argument(0), argument(1))
 	case "HcnDeleteNetwork":
 		return deleted(networkNotFound)(s.removeNetwork(argument(0)))
 	case "HcnDeleteEndpoint":
 		return deleted(pointNotFound)(s.removeEndpoint(argument(0)))
+	}
+	return s.callBalancer(function, argument)
+}
+
+// callBalancer answers what is about load balancers.
+func (s *Service) callBalancer(function string, argument func(int) string) (result uint32, text string) {
+	switch function {
+	case "HcnEnumerateLoadBalancers":
+		return s.enumerateBalancers(argument(0))
+	case "HcnOpenLoadBalancer", "HcnQueryLoadBalancerProperties":
+		at, found := s.balancer(argument(0))
+		if !found {
+			return balancerMissing, ""
+		}
+		return encoded(s.state.LoadBalancers[at])
+	case "HcnCreateLoadBalancer":
+		return s.createBalancer(argument(1))
+	case "HcnDeleteLoadBalancer":
+		return deleted(balancerMissing)(s.removeBalancer(argument(0)))
 	}
 	return notImplemented, ""
 }
@@ -117,6 +140,20 @@ func (s *Service) createNetwork(settings string) (uint32, string) {
 		return refused(err)
 	}
 	made, err := s.addNetwork(wanted)
+	if err != nil {
+		return refused(err)
+	}
+	return ok, made.ID
+}
+
+// createEndpoint answers with the identifier of the endpoint, a new one.
+func (s *Service) createEndpoint(network, settings string) (uint32, string) {
+	wanted, err := parseNewerEndpoint([]byte(settings))
+	if err != nil {
+		return refused(err)
+	}
+	wanted.Network = network
+	made, err := s.addEndpoint(wanted)
 	if err != nil {
 		return refused(err)
 	}
@@ -166,7 +203,8 @@ func (s *Service) enumerateEndpoints(query string) (uint32, string) {
 	for _, e := range s.state.Endpoints {
 		name, byName := wanted["Name"]
 		on, byNetwork := wanted["VirtualNetwork"]
-		if (!byName || name == e.Name) && (!byNetwork || sameID(on, e.Network)) {
+		id, byID := wanted["ID"]
+		if (!byName || name == e.Name) && (!byNetwork || sameID(on, e.Network)) && (!byID || sameID(id, e.ID)) {
 			ids = append(ids, e.ID)
 		}
 	}

@@ -79,8 +79,27 @@ func (s *Service) newerEndpoint(e endpoint) object {
 	on, _ := s.network(e.Network)
 	return object{
 		"ID": e.ID, "Name": e.Name, "HostComputeNetwork": e.Network, "SchemaVersion": object{"Major": 2, "Minor": 0},
+		"MacAddress": e.MAC, "Flags": e.Flags, "Policies": e.Policies,
 		"IpConfigurations": []object{{"IpAddress": e.Address.String(), "PrefixLength": on.Subnet.Bits()}},
 	}
+}
+
+// parseNewerEndpoint reads an endpoint that is to be made, in the form of computenetwork.dll.
+func parseNewerEndpoint(settings []byte) (endpoint, error) {
+	var wanted struct {
+		Name, MacAddress string
+		Flags            uint32
+		Policies         []json.RawMessage
+		IPConfigurations []struct{ IPAddress netip.Addr }
+	}
+	if err := json.Unmarshal(settings, &wanted); err != nil {
+		return endpoint{}, refusal{invalidJSON, "reading the endpoint: " + err.Error()}
+	}
+	e := endpoint{Name: wanted.Name, MAC: wanted.MacAddress, Flags: wanted.Flags, Policies: wanted.Policies}
+	if len(wanted.IPConfigurations) > 0 {
+		e.Address = wanted.IPConfigurations[0].IPAddress
+	}
+	return e, nil
 }
 
 // older is a network in the form of vmcompute.dll.

@@ -24,8 +24,9 @@ type Service struct {
 
 // state is what HNS holds. It outlives a boot, but for networks that are made not to.
 type state struct {
-	Networks  []network
-	Endpoints []endpoint
+	Networks      []network
+	Endpoints     []endpoint
+	LoadBalancers []LoadBalancer
 }
 
 type network struct {
@@ -49,6 +50,10 @@ type endpoint struct {
 	ID, Name, Network string
 	Address           netip.Addr
 	Attached          bool
+	// MAC, Flags and Policies are as they were sent.
+	MAC      string
+	Flags    uint32
+	Policies []json.RawMessage
 }
 
 // Options of a service.
@@ -88,6 +93,7 @@ func (s *Service) save() error {
 			lasting.Endpoints = append(lasting.Endpoints, e)
 		}
 	}
+	lasting.LoadBalancers = s.state.LoadBalancers
 	content, err := json.Marshal(lasting)
 	if err != nil {
 		return fmt.Errorf("writing what HNS holds: %w", err)
@@ -186,14 +192,23 @@ func (s *Service) removeNetwork(id string) (found bool, err error) {
 	return true, s.save()
 }
 
-// addEndpoint gives it the first address of its network that is free. The first two of each network
-// belong to its gateway.
+// addEndpoint gives it the first address of its network that is free, if it has none. The first two
+// of each network belong to its gateway. Of two endpoints with one address the second is refused:
+// Windows is said to take it at times, which nothing of ours may rely on.
 func (s *Service) addEndpoint(e endpoint) (endpoint, error) {
 	on, found := s.network(e.Network)
 	if !found {
-		return e, fmt.Errorf("network %s does not exist", e.Network)
+		return e, refusal{networkNotFound, "network " + e.Network + " does not exist"}
 	}
 	e.ID, e.Network = newID(), on.ID
+	if e.Address.IsValid() {
+		if slices.ContainsFunc(s.state.Endpoints,
+			func(o endpoint) bool { return o.Network == on.ID && o.Address == e.Address }) {
+			return e, refusal{invalidAddress, e.Address.String() + " is another endpoint's"}
+		}
+		s.state.Endpoints = append(s.state.Endpoints, e)
+		return e, s.save()
+	}
 	for address := on.Subnet.Addr().Next().Next().Next(); on.Subnet.Contains(address); address = address.Next() {
 		if !slices.ContainsFunc(s.state.Endpoints,
 			func(o endpoint) bool { return o.Network == on.ID && o.Address == address }) {

@@ -256,8 +256,24 @@ static HRESULT delete_object(const char *function, const GUID *id)
 
 OBJECT(Networks, Network)
 OBJECT(Endpoints, Endpoint)
+OBJECT(LoadBalancers, LoadBalancer)
 
-/* Of endpoints these are not needed: whoever makes one here does so by the older interface. */
+/* The service gives the new object its identifier. */
+EXPORT HRESULT WINAPI HcnCreateEndpoint(void *network, const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
+{
+    (void)id;
+    if (error)
+        *error = NULL;
+    return create_object("HcnCreateEndpoint", network, settings, handle, error);
+}
+
+EXPORT HRESULT WINAPI HcnCreateLoadBalancer(const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
+{
+    if (error)
+        *error = NULL;
+    return create_object("HcnCreateLoadBalancer", id, settings, handle, error);
+}
+
 EXPORT HRESULT WINAPI HcnCreateNetwork(const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
 {
     if (error)

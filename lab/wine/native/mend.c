@@ -13,11 +13,12 @@
  * says that it has never heard of it, so containerd, which removes what it no longer needs in that way, kept all of it. So NtSetInformationFile says what
  * Windows says.
  *
+ * What Wine lacks of sockets and links is in socket.c and link.c.
+ *
  * Services find the data of all users in C:\ProgramData, where Wine sends them to C:\users\Public.
  */
 #include <string.h>
-#include <windows.h>
-#include <winternl.h>
+#include "mend.h"
 
 typedef NTSTATUS(NTAPI *query_function)(ULONG class, void *buffer, ULONG length, ULONG *needed);
 typedef NTSTATUS(NTAPI *create_function)(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name, IO_STATUS_BLOCK *status, ULONG sharing, ULONG disposition,
@@ -80,7 +81,7 @@ static NTSTATUS NTAPI set(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, UL
 }
 
 /* Has a function of ntdll call another, and gives a copy that works as before. One that does not look as expected stays. */
-static void replace(const char *name, void *by, void **original)
+void replace(const char *name, void *by, void **original)
 {
     static const unsigned char begin[] = { 0x4c, 0x8b, 0xd1, 0xb8 }; /* mov r10, rcx; mov eax, number */
     unsigned char jump[12] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 }; /* mov rax, by; jmp rax */
@@ -101,6 +102,47 @@ static void replace(const char *name, void *by, void **original)
     VirtualProtect(function, sizeof jump, before, &before);
 }
 
+static FARPROC WINAPI look_up(HMODULE module, const char *name)
+{
+    const struct substitute *lists[] = { socket_substitutes, link_substitutes };
+    FARPROC found = GetProcAddress(module, name);
+    size_t i;
+    if (found == NULL || (ULONG_PTR)name <= 0xffff) /* a number, not a name */
+        return found;
+    for (i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const struct substitute *s;
+        for (s = lists[i]; s->name != NULL; s++) {
+            if (strcmp(s->name, name) == 0) {
+                *s->original = (void *)found;
+                return (FARPROC)s->by;
+            }
+        }
+    }
+    return found;
+}
+
+/* Go programs look up nearly all functions of Windows by name: this has them get ours. The program has its own table of what it imports, GetProcAddress
+ * among it. */
+static void mend_look_up(void)
+{
+    char *base = (char *)GetModuleHandleA(NULL);
+    IMAGE_NT_HEADERS *headers = (IMAGE_NT_HEADERS *)(base + ((IMAGE_DOS_HEADER *)base)->e_lfanew);
+    IMAGE_DATA_DIRECTORY imports = headers->OptionalHeader.DataDirectory[IMAGE_DIRECTORY_ENTRY_IMPORT];
+    IMAGE_IMPORT_DESCRIPTOR *from;
+    if (imports.VirtualAddress == 0)
+        return;
+    for (from = (IMAGE_IMPORT_DESCRIPTOR *)(base + imports.VirtualAddress); from->FirstThunk != 0; from++) {
+        void **entry;
+        for (entry = (void **)(base + from->FirstThunk); *entry != NULL; entry++) {
+            DWORD before;
+            if (*entry != (void *)GetProcAddress || !VirtualProtect(entry, sizeof *entry, PAGE_READWRITE, &before))
+                continue;
+            *entry = (void *)look_up;
+            VirtualProtect(entry, sizeof *entry, before, &before);
+        }
+    }
+}
+
 BOOL WINAPI DllMain(HINSTANCE self, DWORD why, void *reserved)
 {
     (void)reserved;
@@ -109,6 +151,8 @@ BOOL WINAPI DllMain(HINSTANCE self, DWORD why, void *reserved)
         replace("NtQuerySystemInformation", (void *)query, (void **)&original_query);
         replace("NtCreateNamedPipeFile", (void *)create, (void **)&original_create);
         replace("NtSetInformationFile", (void *)set, (void **)&original_set);
+        mend_links();
+        mend_look_up();
         SetEnvironmentVariableA("ProgramData", "C:\\ProgramData");
         SetEnvironmentVariableA("ALLUSERSPROFILE", "C:\\ProgramData");
     }

@@ -1,0 +1,108 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// program is one that was built before.
+type program struct{ path, version string }
+
+// kubernetesParts are those that take minutes to build.
+func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
+
+// kubernetesPrograms are the real kubelet and kube-proxy, out of a payload that has been built for
+// nothing else and stays in the cache. Those of other sources are removed.
+func kubernetesPrograms(ctx context.Context, progress io.Writer) (map[string]program, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("finding the user's cache directory: %w", err)
+	}
+	cache := filepath.Join(user, "wmco-lab", "wine-kubernetes")
+	if err = os.MkdirAll(cache, 0o700); err != nil {
+		return nil, fmt.Errorf("making the cache directory: %w", err)
+	}
+	key, err := kubernetesKey()
+	if err != nil {
+		return nil, err
+	}
+	release, err := lock(ctx, filepath.Join(cache, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("waiting for kubelet and kube-proxy: %w", err)
+	}
+	defer release()
+	dir := filepath.Join(cache, key)
+	if _, err = os.Stat(filepath.Join(dir, payload.ManifestName)); errors.Is(err, os.ErrNotExist) {
+		err = buildKubernetes(ctx, cache, dir, progress)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("building kubelet and kube-proxy: %w", err)
+	}
+	return programsOf(dir)
+}
+
+// buildKubernetes makes the payload, and takes away what was there.
+func buildKubernetes(ctx context.Context, cache, dir string, progress io.Writer) error {
+	fmt.Fprintf(progress, "wine: building kubelet.exe and kube-proxy.exe, once\n")
+	old, err := filepath.Glob(filepath.Join(cache, "*", payload.ManifestName))
+	if err != nil {
+		return err
+	}
+	for _, manifest := range old {
+		err = errors.Join(err, os.RemoveAll(filepath.Dir(manifest)))
+	}
+	return errors.Join(err, writePayload(ctx, dir, "0", progress, kubernetesParts(), nil))
+}
+
+// programsOf finds kubelet and kube-proxy in a payload.
+func programsOf(dir string) (map[string]program, error) {
+	made, err := payload.OpenDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload: %w", err)
+	}
+	found := map[string]program{}
+	for _, name := range kubernetesParts() {
+		for _, f := range made.Manifest().Files {
+			if f.Name == name {
+				found[name] = program{filepath.Join(dir, "sha256", f.Digest), f.Version}
+			}
+		}
+	}
+	return found, nil
+}
+
+// kubernetesKey names all that they are built of.
+func kubernetesKey() (string, error) {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("finding the sources: %w", err)
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, runtime.Version())
+	for _, pattern := range []string{"payload/kubernetes/*/go.*", "cmd/payload/*.go"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return "", fmt.Errorf("listing %s: %w", pattern, err)
+		}
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return "", fmt.Errorf("reading the sources: %w", err)
+			}
+			fmt.Fprintf(hash, "%d\n%s", len(content), content)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
