@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/cluster"
@@ -24,7 +25,7 @@ type program struct{ path, version string }
 func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
 
 // kubernetesPrograms are the real kubelet and kube-proxy, out of a payload that has been built for
-// nothing else and stays in the cache. Those of other sources are removed.
+// nothing else and stays in the cache. Those of other sources go when they were not used for long.
 func kubernetesPrograms(ctx context.Context, progress io.Writer) (map[string]program, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
@@ -43,27 +44,18 @@ func kubernetesPrograms(ctx context.Context, progress io.Writer) (map[string]pro
 		return nil, fmt.Errorf("waiting for kubelet and kube-proxy: %w", err)
 	}
 	defer release()
-	dir := filepath.Join(cache, key)
+	dir := filepath.Join(cache, "programs-"+key)
 	if _, err = os.Stat(filepath.Join(dir, payload.ManifestName)); errors.Is(err, os.ErrNotExist) {
-		err = buildKubernetes(ctx, cache, dir, progress)
+		fmt.Fprintf(progress, "wine: building kubelet.exe and kube-proxy.exe, once\n")
+		err = writePayload(ctx, dir, "0", progress, kubernetesParts(), nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("building kubelet and kube-proxy: %w", err)
 	}
+	if err = prune(cache, "programs-*", dir, time.Now()); err != nil {
+		return nil, err
+	}
 	return programsOf(dir)
-}
-
-// buildKubernetes makes the payload, and takes away what was there.
-func buildKubernetes(ctx context.Context, cache, dir string, progress io.Writer) error {
-	fmt.Fprintf(progress, "wine: building kubelet.exe and kube-proxy.exe, once\n")
-	old, err := filepath.Glob(filepath.Join(cache, "*", payload.ManifestName))
-	if err != nil {
-		return err
-	}
-	for _, manifest := range old {
-		err = errors.Join(err, os.RemoveAll(filepath.Dir(manifest)))
-	}
-	return errors.Join(err, writePayload(ctx, dir, "0", progress, kubernetesParts(), nil))
 }
 
 // programsOf finds kubelet and kube-proxy in a payload.

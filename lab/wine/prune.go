@@ -20,13 +20,14 @@ const (
 	unusedFor = 2 * time.Hour
 )
 
-// prune notes that a template is in use, and removes those that were used last but have not been
-// for long, with what attempts to make one left behind.
-func prune(cache, used string, now time.Time) error {
+// prune notes that a template is in use, or what else matches the pattern of names, and removes
+// those of them that were used last but have not been for long, with what attempts to make one left
+// behind.
+func prune(cache, pattern, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
-		return fmt.Errorf("noting that the template is in use: %w", err)
+		return fmt.Errorf("noting that %s is in use: %w", used, err)
 	}
-	templates, err := oldestLast(filepath.Join(cache, "template-*"))
+	templates, err := oldestLast(filepath.Join(cache, pattern))
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func prune(cache, used string, now time.Time) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("removing old templates: %w", err)
+		return fmt.Errorf("removing what is no longer used of %s: %w", pattern, err)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func TestOldTemplatesAreRemoved(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := prune(cache, filepath.Join(cache, "template-used"), now); err != nil {
+		if err := prune(cache, "template-*", filepath.Join(cache, "template-used"), now); err != nil {
 			t.Fatal(err)
 		}
 	}

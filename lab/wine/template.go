@@ -85,7 +85,7 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the template: %w", err)
 	}
-	if err = prune(cache, t.prefix, time.Now()); err != nil {
+	if err = prune(cache, "template-*", t.prefix, time.Now()); err != nil {
 		return nil, err
 	}
 	if t.keeper, err = buildKeeper(ctx, cache); err != nil {

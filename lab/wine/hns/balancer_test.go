@@ -67,3 +67,13 @@ func TestALoadBalancerWithoutEndpointsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// kube-proxy does not start without an answer.
+func TestThereAreNoPolicyListsOfTheOlderInterface(t *testing.T) {
+	t.Parallel()
+	s := newService(t, filepath.Join(t.TempDir(), "hns.json"))
+	lists := []object{{}}
+	if err := rest(t, s, "GET", "/policylists/", "", &lists); err != nil || len(lists) != 0 {
+		t.Errorf("%v, %v", lists, err)
+	}
+}

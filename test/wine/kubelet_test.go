@@ -1,0 +1,356 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/wine"
+	"github.com/windows-nodes/wmco/lab/wine/hns"
+)
+
+const (
+	// firstLife is how long the first certificates of the real kubelet are good for: it renews them
+	// after a part of that. Those that follow are good for laterLife.
+	firstLife, laterLife = 3 * time.Minute, 24 * time.Hour
+	// joins is patience for a host with the real kubelet: kube-proxy alone waits ten seconds before
+	// it does anything.
+	joins = 10 * time.Minute
+)
+
+// real is a scene with one host, on which kubelet and kube-proxy are the real ones.
+type real struct {
+	*stage
+	h *fleet.Host
+}
+
+// newReal joins that host. It needs a network of its own, since hosts of other tests have the ports
+// of a node.
+func newReal(t *testing.T) real {
+	t.Helper()
+	if !shared.template.Isolated() {
+		t.Skip("without namespaces the ports of kubelet are taken by the host of the other tests")
+	}
+	payload := filepath.Join(t.TempDir(), "payload")
+	if err := wine.WriteKubernetesPayload(t.Context(), payload, version, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	made, err := scene.Start(t.Context(), scene.Options{
+		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Debug: true,
+		SigningDuration: firstLife, Hosts: fleet.Options{Count: 1},
+		Computer: func(ctx context.Context, hostname string, address netip.Addr,
+			reach []netip.AddrPort) (fleet.Computer, error) {
+			return shared.template.StartAt(ctx, hostname, address, reach)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{Scene: made, template: shared.template}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.tell(context.WithoutCancel(t.Context()))
+		}
+		if err := made.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h := made.Fleet.Hosts[0]
+	h.Name = strings.ToLower(h.Computer.Hostname())
+	if err = errors.Join(made.List(t.Context(), h), made.WaitReady(t.Context(), joins, h),
+		made.Cluster.SetSigningDuration(t.Context(), laterLife)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the host was Ready %.1f s after the scene began", time.Since(began).Seconds())
+	return real{s, h}
+}
+
+func TestA46_TheRealKubeletAndKubeProxyRunWithOurFlagsAndFiles(t *testing.T) {
+	r := newReal(t)
+	t.Run("the node is what kubelet found, and what our flags and files say", r.registers)
+	t.Run("its certificates were approved by our rules", r.isApproved)
+	t.Run("it answers the log query over the certificate that we approved", r.answersLogQuery)
+	t.Run("kube-proxy programs the host network service", r.programs)
+	t.Run("it renews its lease", r.renewsLease)
+	t.Run("it renews its certificate", r.renewsCertificate)
+}
+
+func (r real) registers(t *testing.T) {
+	node := r.node(t, r.h)
+	info := node.Status.NodeInfo
+	if info.KubeletVersion != "v1.36.3" || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
+		info.OSImage != "Windows Server 2022 Datacenter" || info.OperatingSystem != "windows" ||
+		!strings.HasPrefix(info.KernelVersion, "10.0.20348.") {
+		t.Errorf("the node says of itself %+v", info)
+	}
+	// maxPods and systemReserved of its file, labels and taint of its flags and file.
+	reserved := node.Status.Capacity.Memory().Value() - node.Status.Allocatable.Memory().Value()
+	if pods := node.Status.Capacity.Pods().Value(); pods != 250 || reserved < 2<<30 {
+		t.Errorf("the node takes %d pods, and reserves %d bytes", pods, reserved)
+	}
+	if node.Labels[contract.OSIDLabel] != contract.OSIDWindows || !slices.ContainsFunc(node.Spec.Taints,
+		func(taint corev1.Taint) bool {
+			return taint.Key == contract.TaintKey && taint.Value == contract.TaintValue &&
+				taint.Effect == corev1.TaintEffectNoSchedule
+		}) {
+		t.Errorf("the node has the labels %v and the taints %v", node.Labels, node.Spec.Taints)
+	}
+	for _, c := range node.Status.Conditions {
+		if want := c.Type == corev1.NodeReady; (c.Status == corev1.ConditionTrue) != want {
+			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
+		}
+	}
+}
+
+// requests are those of kubelet for one signer, the oldest first.
+func (r real) requests(ctx context.Context, signer string) ([]certificatesv1.CertificateSigningRequest, error) {
+	list := &certificatesv1.CertificateSigningRequestList{}
+	err := r.Client.List(ctx, list)
+	found := slices.DeleteFunc(list.Items, func(c certificatesv1.CertificateSigningRequest) bool {
+		return c.Spec.SignerName != signer
+	})
+	slices.SortStableFunc(found, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return found, err
+}
+
+func (r real) isApproved(t *testing.T) {
+	for _, signer := range []string{certificatesv1.KubeAPIServerClientKubeletSignerName,
+		certificatesv1.KubeletServingSignerName} {
+		requests, err := r.requests(t.Context(), signer)
+		if err != nil || len(requests) == 0 {
+			t.Fatalf("requests to %s: %d, %v", signer, len(requests), err)
+		}
+		first := requests[0].Status
+		if len(first.Conditions) != 1 || first.Conditions[0].Type != certificatesv1.CertificateApproved ||
+			first.Conditions[0].Reason != string(policy.CSRKubeletApproved) || len(first.Certificate) == 0 {
+			t.Errorf("%s: %+v", signer, first.Conditions)
+		}
+	}
+}
+
+// kubelet asks the kubelet of the host, as a user who may do anything, and believes nobody whom the
+// cluster's authority does not vouch for. The API server of the lab has no way to the host.
+func (r real) kubelet(ctx context.Context, path string) (string, *x509.Certificate, error) {
+	address := r.internalIP(ctx)
+	config := r.Cluster.Admin()
+	config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return machine(r.h).Dial(ctx, netip.AddrPortFrom(address, kubeletPort))
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", nil, err
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://"+netip.AddrPortFrom(address, kubeletPort).String()+path, http.NoBody)
+	if err != nil {
+		return "", nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, content)
+	}
+	return string(content), leaf(response.TLS), err
+}
+
+const kubeletPort = 10250
+
+func leaf(state *tls.ConnectionState) *x509.Certificate { return state.PeerCertificates[0] }
+
+func (r real) internalIP(ctx context.Context) netip.Addr {
+	node := &corev1.Node{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.h.Name}, node); err != nil {
+		return netip.Addr{}
+	}
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			address, _ := netip.ParseAddr(a.Address)
+			return address
+		}
+	}
+	return netip.Addr{}
+}
+
+func (r real) answersLogQuery(t *testing.T) {
+	log, served, err := r.kubelet(t.Context(), "/logs/?query=kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a stand-in would not write.
+	if !strings.Contains(log, "Started kubelet") {
+		t.Errorf("the log is %.2000s", log)
+	}
+	if served.Subject.CommonName != "system:node:"+r.h.Name {
+		t.Errorf("it serves as %s", served.Subject)
+	}
+	if _, err = r.unknown(t.Context()); err == nil {
+		t.Error("it answers somebody without a certificate, too")
+	}
+}
+
+// unknown asks without any identity.
+func (r real) unknown(ctx context.Context) (string, error) {
+	config := rest.AnonymousClientConfig(r.Cluster.Admin())
+	address := r.internalIP(ctx)
+	config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return machine(r.h).Dial(ctx, netip.AddrPortFrom(address, kubeletPort))
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Get("https://" + address.String() + ":10250/logs/")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return "", errors.New(response.Status)
+	}
+	return response.Status, nil
+}
+
+// hnsFile is what the keeper of a host writes.
+const hnsFile = `C:\windows\system32\hns.json`
+
+// service is one of the cluster, with an endpoint on a node, or elsewhere if that is empty.
+func (r real) service(t *testing.T, name, endpoint, node string) *corev1.Service {
+	t.Helper()
+	made := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if err := r.Client.Create(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	port, protocol := int32(8080), corev1.ProtocolTCP
+	point := discoveryv1.Endpoint{Addresses: []string{endpoint}}
+	if node != "" {
+		point.NodeName = &node
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: made.Namespace, Name: made.Name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: made.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{point},
+		Ports:       []discoveryv1.EndpointPort{{Port: &port, Protocol: &protocol}},
+	}
+	if err := r.Client.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// programs has two services: what kube-proxy takes as the source of connections is ours to say for
+// endpoints of the overlay, and the node's own address for those that no node has.
+func (r real) programs(t *testing.T) {
+	config, err := winos.ReadFile(windows(t, r.h).Files, contract.PathKubeProxyConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours struct{ Winkernel struct{ SourceVip string } }
+	if err = json.Unmarshal(config, &ours); err != nil || ours.Winkernel.SourceVip == "" {
+		t.Fatalf("our configuration is %s, %v", config, err)
+	}
+	source := ours.Winkernel.SourceVip
+	for _, c := range []struct{ name, endpoint, node, source string }{
+		{"near", source, r.h.Name, source}, {"far", "192.0.2.9", "", r.internalIP(t.Context()).String()},
+	} {
+		made := r.service(t, c.name, c.endpoint, c.node)
+		what := func(b hns.LoadBalancer) bool {
+			return slices.Equal(b.FrontendVIPs, []string{made.Spec.ClusterIP}) &&
+				slices.Equal(b.HostComputeEndpoints, []string{c.endpoint}) && len(b.PortMappings) == 1 &&
+				b.PortMappings[0].Protocol == 6 && b.PortMappings[0].ExternalPort == 80 &&
+				b.PortMappings[0].InternalPort == 8080 && b.SourceVIP == c.source
+		}
+		r.awaitBalancers(t, "a load balancer for service "+c.name,
+			func(all []hns.LoadBalancer) bool { return slices.ContainsFunc(all, what) })
+		if err = r.Client.Delete(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitBalancers(t, "the load balancer to go with service "+c.name,
+			func(all []hns.LoadBalancer) bool { return !slices.ContainsFunc(all, what) })
+	}
+}
+
+func (r real) awaitBalancers(t *testing.T, what string, holds func([]hns.LoadBalancer) bool) {
+	t.Helper()
+	r.await(t, what, func(context.Context) (bool, string, error) {
+		all, err := hns.Programmed(machine(r.h).Path(hnsFile))
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // it may be writing
+		}
+		return holds(all), fmt.Sprintf("%+v", all), nil
+	})
+}
+
+func (r real) renewsLease(t *testing.T) {
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: r.h.Name}
+	if err := r.Client.Get(t.Context(), key, lease); err != nil {
+		t.Fatal(err)
+	}
+	before := lease.Spec.RenewTime
+	r.await(t, "kubelet to renew its lease", func(ctx context.Context) (bool, string, error) {
+		err := r.Client.Get(ctx, key, lease)
+		return err == nil && before.Before(lease.Spec.RenewTime), "", err
+	})
+}
+
+// renewsCertificate waits until kubelet serves with a later certificate than its first, and asks with
+// a later one: the node is Ready after the first one's end.
+func (r real) renewsCertificate(t *testing.T) {
+	for _, signer := range []string{certificatesv1.KubeAPIServerClientKubeletSignerName,
+		certificatesv1.KubeletServingSignerName} {
+		r.await(t, "a second certificate of "+signer, func(ctx context.Context) (bool, string, error) {
+			requests, err := r.requests(ctx, signer)
+			issued := slices.DeleteFunc(requests, func(c certificatesv1.CertificateSigningRequest) bool {
+				return len(c.Status.Certificate) == 0
+			})
+			return len(issued) > 1, fmt.Sprintf("%d are issued", len(issued)), err
+		})
+	}
+	r.await(t, "kubelet to serve with it", func(ctx context.Context) (bool, string, error) {
+		_, served, err := r.kubelet(ctx, "/healthz")
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // asked again
+		}
+		return time.Until(served.NotAfter) > firstLife, served.NotAfter.String(), nil
+	})
+}
