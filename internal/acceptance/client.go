@@ -28,55 +28,55 @@ const (
 	requestTimeout = time.Minute
 )
 
-// patience is what all requests of a run know of the API server. They wait for one that answered before,
-// but not each in its turn for one that a request waited for in vain.
-type patience struct {
+// availability is what all requests of a run know of the API server. They wait for one that answered
+// before, but not each in its turn for one that a request waited for in vain.
+type availability struct {
 	say func(format string, args ...any)
 	// limit is how long a request waits.
 	limit time.Duration
 
 	mu sync.Mutex
-	// hopes says that waiting is worth it, away that the last request got no answer.
-	hopes, away bool
+	// expected says that waiting is worth it, away that the last request got no answer.
+	expected, away bool
 }
 
 // heard notes whether the API server answered.
-func (p *patience) heard(answer bool) {
+func (p *availability) heard(answer bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hopes, p.away = p.hopes || answer, !answer
+	p.expected, p.away = p.expected || answer, !answer
 }
 
-// hope says whether requests wait from now on.
-func (p *patience) hope(does bool) {
+// expect says whether requests wait from now on.
+func (p *availability) expect(does bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hopes = does
+	p.expected = does
 }
 
 // isAway reports whether the last request got no answer.
-func (p *patience) isAway() bool {
+func (p *availability) isAway() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.away
 }
 
 // left is how long a request may wait.
-func (p *patience) left() time.Duration {
+func (p *availability) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.hopes {
+	if !p.expected {
 		return 0
 	}
 	return p.limit
 }
 
 // connect makes clients whose requests wait for an API server that is away.
-func connect(config *rest.Config, p *patience) (client.Client, *kubernetes.Clientset, error) {
+func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Timeout = -1, 0 // requests have time-outs of their own, in patient
+	config.QPS, config.Timeout = -1, 0 // requests have time-outs of their own, in retrying
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &patient{next: next, patience: p} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &retrying{next: next, availability: p} })
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, nil, err
@@ -89,19 +89,19 @@ func connect(config *rest.Config, p *patience) (client.Client, *kubernetes.Clien
 	return objects, clients, err
 }
 
-// patient is a transport that tries a request again while nobody listens: it did not get to the API
+// retrying is a transport that tries a request again while nobody listens: it did not get to the API
 // server, so that nothing happens twice. Requests that only read are tried again, too, when the
 // connection breaks.
-type patient struct {
-	*patience
+type retrying struct {
+	*availability
 	next http.RoundTripper
 }
 
 // WrappedRoundTripper lets a request that is late be cancelled.
-func (p *patient) WrappedRoundTripper() http.RoundTripper { return p.next }
+func (p *retrying) WrappedRoundTripper() http.RoundTripper { return p.next }
 
 // RoundTrip is http.RoundTripper.
-func (p *patient) RoundTrip(request *http.Request) (answer *http.Response, err error) {
+func (p *retrying) RoundTrip(request *http.Request) (answer *http.Response, err error) {
 	told, limit := false, p.left()
 	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, max(limit, time.Nanosecond), true,
 		func(context.Context) (bool, error) {
@@ -123,7 +123,7 @@ func (p *patient) RoundTrip(request *http.Request) (answer *http.Response, err e
 			return false, nil
 		})
 	if wait.Interrupted(wrongs) && request.Context().Err() == nil {
-		p.hope(false)
+		p.expect(false)
 	}
 	if err == nil && answer == nil {
 		err = wrongs
@@ -132,7 +132,7 @@ func (p *patient) RoundTrip(request *http.Request) (answer *http.Response, err e
 }
 
 // once makes a request, with a bound in time up to the end of its answer, and one in bytes.
-func (p *patient) once(request *http.Request) (*http.Response, error) {
+func (p *retrying) once(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
 	answer, err := p.next.RoundTrip(request.WithContext(ctx))
 	if err != nil {

@@ -76,7 +76,7 @@ func join(ctx context.Context, r *run) error {
 	}
 	entries := map[string]string{}
 	for _, h := range r.Hosts {
-		taken, err := standing(ctx, r, h.Address)
+		taken, err := instanceAt(ctx, r, h.Address)
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,8 @@ func join(ctx context.Context, r *run) error {
 	return errors.Join(failed...)
 }
 
-// standing is the WindowsInstance that an address has already, or nothing.
-func standing(ctx context.Context, r *run, address string) (name string, err error) {
+// instanceAt is the WindowsInstance that an address has already, or nothing.
+func instanceAt(ctx context.Context, r *run, address string) (name string, err error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	err = r.client.List(ctx, list, client.InNamespace(r.Namespace))
 	for _, i := range list.Items {

@@ -49,7 +49,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	config := rest.CopyConfig(r.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: contract.DaemonUserPrefix + own.Name,
 		Groups: []string{contract.DaemonGroup, "system:authenticated"}}
-	daemon, _, err := connect(config, r.patience)
+	daemon, _, err := connect(config, r.availability)
 	if err != nil {
 		return err
 	}

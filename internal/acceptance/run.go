@@ -28,9 +28,9 @@ type run struct {
 	id      string
 	client  client.Client
 	clients kubernetes.Interface
-	// patience is what requests know of the API server.
-	patience *patience
-	cluster  Cluster
+	// availability is what requests know of the API server.
+	availability *availability
+	cluster      Cluster
 	// nodes are hosts that this run listed and that became nodes.
 	nodes []node
 	// unsafe is what the operator said of an upgrade while hosts joined.
@@ -88,9 +88,9 @@ func newRun(options Options) (*run, error) {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // it never fails
 	r.id = hex.EncodeToString(random)
-	r.patience = &patience{say: r.say, limit: r.Outage}
+	r.availability = &availability{say: r.say, limit: r.Outage}
 	var err error
-	r.client, r.clients, err = connect(r.Config, r.patience)
+	r.client, r.clients, err = connect(r.Config, r.availability)
 	return r, err
 }
 
@@ -121,7 +121,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	report.Results = r.try(ctx, rows)
 	stop()
 	report.Interrupted = ctx.Err() != nil
-	r.patience.hope(true)
+	r.availability.expect(true)
 	// What was interrupted is cleaned up all the same.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
 	defer cancel()
@@ -207,7 +207,7 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 	switch {
 	case ctx.Err() != nil:
 		return cannot("the run was interrupted meanwhile")
-	case err != nil && r.patience.isAway():
+	case err != nil && r.availability.isAway():
 		return cannot("the API server went away meanwhile: %v", err)
 	}
 	return err
@@ -216,7 +216,7 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 // answers asks an API server that did not answer once more: rows that it can't say anything of are not to
 // wait for it one after the other.
 func (r *run) answers(ctx context.Context) error {
-	if !r.patience.isAway() {
+	if !r.availability.isAway() {
 		return nil
 	}
 	return r.clients.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()

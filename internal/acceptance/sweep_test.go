@@ -29,13 +29,15 @@ func at(t *testing.T, id string, objects ...client.Object) *run {
 		t.Fatal(err)
 	}
 	o := Options{Pace: time.Millisecond, Alive: 20 * time.Millisecond, LeaveTimeout: time.Second, Timeout: time.Second}
-	return &run{Options: o.defaulted(), id: id, patience: &patience{}, shown: map[string]bool{}, hostless: map[string]string{},
+	return &run{Options: o.defaulted(), id: id, availability: &availability{},
+		shown: map[string]bool{}, hostless: map[string]string{},
 		client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 }
 
 // later is another run on the same cluster.
 func later(r *run) *run {
-	return &run{Options: r.Options, id: "two", patience: r.patience, shown: map[string]bool{}, client: r.client}
+	return &run{Options: r.Options, id: "two", availability: r.availability,
+		shown: map[string]bool{}, client: r.client}
 }
 
 func listOf(data map[string]string) *corev1.ConfigMap {

@@ -17,7 +17,7 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
 	since := func(ago time.Duration) *metav1.Time { s := metav1.NewTime(now.Add(-ago)); return &s }
-	const patience = 5 * time.Minute
+	const limit = 5 * time.Minute
 	for name, test := range map[string]struct {
 		letIn string
 		trial *v1alpha1.KeyTrial
@@ -40,9 +40,9 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 		"… or can't be asked": {letIn: "old",
 			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
 		"no key ever let us in": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3,
-			RefusedSince: since(patience)}, want: policy.CauseKeyRefused},
+			RefusedSince: since(limit)}, want: policy.CauseKeyRefused},
 		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30,
-			RefusedSince: since(patience - time.Second)}, after: time.Second},
+			RefusedSince: since(limit - time.Second)}, after: time.Second},
 		"… but it was asked too rarely": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2,
 			RefusedSince: since(time.Hour)}},
 		"a host that never answers": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
@@ -57,7 +57,7 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 			if test.edit != nil {
 				test.edit(&i)
 			}
-			got, after := policy.WhyReplace(&i, "new", now, patience)
+			got, after := policy.WhyReplace(&i, "new", now, limit)
 			if got != test.want || after != test.after {
 				t.Errorf("cause %q after %s, want %q after %s", got, after, test.want, test.after)
 			}

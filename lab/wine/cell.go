@@ -72,8 +72,8 @@ cat >/dev/null
 exec "$1" -k
 `
 
-// patienceTrial bounds the trial of namespaces, which takes a few milliseconds.
-const patienceTrial = 20 * time.Second
+// trialTimeout bounds the trial of namespaces, which takes a few milliseconds.
+const trialTimeout = 20 * time.Second
 
 // canIsolate says whether the kernel lets us have namespaces, and whether the programs are there
 // that furnish them. It tries all of what a first process does: containers may grant some of it and
@@ -93,7 +93,7 @@ func canIsolate(ctx context.Context) bool {
 	if writeNames(dir, "WIN-TRIAL", address.Addr()) != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patienceTrial)
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", isolatedScript, "cell", "WIN-TRIAL", address.String(),
 		gatewayOf(address).String())
@@ -200,13 +200,13 @@ func (c *cell) command(ctx context.Context, dir string, program ...string) *exec
 	return cmd
 }
 
-// patienceSave is how long Wine has to write its registry when a host is switched off.
-const patienceSave = 10 * time.Second
+// saveTimeout is how long Wine has to write its registry when a host is switched off.
+const saveTimeout = 10 * time.Second
 
 // save lets Wine write its registry and end; without that, what was changed in the last half minute
 // is lost.
 func (c *cell) save() {
-	ctx, cancel := context.WithTimeout(context.Background(), patienceSave)
+	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
 	_ = c.command(ctx, c.prefix, c.template.server, "-k", "-w").Run() // what does not end is killed
 }

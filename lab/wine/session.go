@@ -33,13 +33,13 @@ type session struct {
 // keeperPath is where the keeper lies on a host.
 const keeperPath = `C:\windows\keeper.exe`
 
-// patienceBoot is how long a boot may take. On two idle cores it takes half a second.
-const patienceBoot = 60 * time.Second
+// bootTimeout is how long a boot may take. On two idle cores it takes half a second.
+const bootTimeout = 60 * time.Second
 
 // begin boots the host: the first Windows program of a session starts Wine's server and the
 // services.
 func (m *Machine) begin(ctx context.Context) (_ *session, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patienceBoot)
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	c, err := m.template.openCell(ctx, m.prefix, m.options.Hostname, netip.PrefixFrom(m.options.Address, addressBits))
 	if err != nil {

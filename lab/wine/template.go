@@ -128,9 +128,9 @@ func (t *Template) key(ctx context.Context) (string, error) {
 	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// patienceTemplate bounds each step of making a template; the longest takes eight seconds on two
+// templateTimeout bounds each step of making a template; the longest takes eight seconds on two
 // busy cores.
-const patienceTemplate = 2 * time.Minute
+const templateTimeout = 2 * time.Minute
 
 // make makes the template under another name and renames it when it is whole.
 func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
@@ -170,7 +170,7 @@ func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
 
 // runOnce runs a program of this machine on a prefix.
 func (t *Template) runOnce(ctx context.Context, prefix string, program ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, patienceTemplate)
+	ctx, cancel := context.WithTimeout(ctx, templateTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Env = environment(prefix)

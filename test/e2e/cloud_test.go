@@ -170,8 +170,8 @@ func (s *stage) running(t *testing.T, set string, count int) []machinev1beta1.Ma
 	return s.machines(t, set)
 }
 
-func (s *stage) awaitRunning(ctx context.Context, patience time.Duration, set string, count int) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d machines of set %s to run", count, set),
+func (s *stage) awaitRunning(ctx context.Context, limit time.Duration, set string, count int) error {
+	return s.Await(ctx, limit, fmt.Sprintf("%d machines of set %s to run", count, set),
 		func(ctx context.Context) (bool, string, error) {
 			machines, err := s.Machines(ctx, set)
 			if err != nil {

@@ -18,10 +18,10 @@ import (
 
 // silent starts a scene in which one daemon of three is dead and can't be started, while every
 // kubelet is well.
-func silent(t *testing.T, patience time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
+func silent(t *testing.T, silence time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
 	t.Helper()
 	o := options(3)
-	o.Arguments = []string{"--daemon-silence", patience.String()}
+	o.Arguments = []string{"--daemon-silence", silence.String()}
 	s = own(t, o)
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)

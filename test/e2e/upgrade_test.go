@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// patience is for what takes several nodes some time each.
-	patience = 4 * time.Minute
+	// limit is for what takes several nodes some time each.
+	limit = 4 * time.Minute
 	// next is the version of what is new.
 	next       = "v1.36.4"
 	kubeletExe = "kubelet.exe"
@@ -173,7 +173,7 @@ func (s *stage) rollout(ctx context.Context) (desired string, status v1alpha1.Ro
 // until waits, for as long as an upgrade may take.
 func (v *trip) until(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
 	t.Helper()
-	if err := v.Await(t.Context(), patience, what, holds); err != nil {
+	if err := v.Await(t.Context(), limit, what, holds); err != nil {
 		t.Fatal(errors.Join(err, errors.New(v.Operator.Tail(3000))))
 	}
 }

@@ -41,7 +41,7 @@ const (
 	// firstLife is how long the first certificates of the real kubelet are good for: it renews them
 	// after a part of that. Those that follow are good for laterLife.
 	firstLife, laterLife = 3 * time.Minute, 24 * time.Hour
-	// joins is patience for a host with the real kubelet: kube-proxy alone waits ten seconds before
+	// joins is the limit for a host with the real kubelet: kube-proxy alone waits ten seconds before
 	// it does anything.
 	joins = 10 * time.Minute
 )

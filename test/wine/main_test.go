@@ -37,7 +37,7 @@ const (
 	// sharedHosts is how many hosts join at once, where there can be several. Tests use them by
 	// what they do to them: see role.
 	sharedHosts = 3
-	// soon is patience for what takes a few seconds on an idle machine; CI machines are slow, and
+	// soon is the limit for what takes a few seconds on an idle machine; CI machines are slow, and
 	// it costs nothing when all is well.
 	soon = 3 * time.Minute
 	// version is the operator's, the daemon's and the payload's to begin with.

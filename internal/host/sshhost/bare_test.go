@@ -68,7 +68,7 @@ func TestHostWithoutUsableSFTPIsNamed(t *testing.T) {
 	cases := map[string]struct {
 		subsystem func(channel ssh.Channel, request *ssh.Request)
 		want      contract.Reason
-		patience  time.Duration
+		timeout   time.Duration
 	}{
 		"it is switched off": {func(_ ssh.Channel, r *ssh.Request) { _ = r.Reply(false, nil) },
 			contract.ReasonNoSFTP, time.Minute},
@@ -78,12 +78,12 @@ func TestHostWithoutUsableSFTPIsNamed(t *testing.T) {
 			begin(c, r)
 			_, _ = io.WriteString(c, strings.Repeat("Welcome! ", 100))
 		}, contract.ReasonNoSFTP, time.Minute},
-		"it never says a word": {begin, contract.ReasonConnectionLost, 500 * time.Millisecond},
+		"it never sends a byte": {begin, contract.ReasonConnectionLost, 500 * time.Millisecond},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dialer := New(Options{Network: bareServer(t, c.subsystem), SetupTimeout: c.patience})
+			dialer := New(Options{Network: bareServer(t, c.subsystem), SetupTimeout: c.timeout})
 			conn, err := dialer.Dial(t.Context(),
 				host.Target{Address: "192.0.2.1", User: "a", PrivateKey: pemOf(t, key)})
 			if err != nil {

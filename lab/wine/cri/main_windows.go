@@ -16,8 +16,8 @@ import (
 
 const (
 	pipe = `\\.\pipe\containerd-containerd`
-	// patience is for the whole call.
-	patience = time.Minute
+	// timeout is for the whole call.
+	timeout = time.Minute
 )
 
 func main() {
@@ -31,7 +31,7 @@ func run(ctx context.Context, arguments []string) error {
 	if len(arguments) != 1 {
 		return errors.New("usage: cri <image>")
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///containerd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
