@@ -164,6 +164,7 @@ func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 	t.Parallel()
 	s := fleet(500)
 	s.Instances[0].Status.Message += " " + strings.Repeat("x", 100) + " FORGED     by a host"
+	s.Instances[8].Name = "win-worker-zone-1" // it is draining, the longest phase there is
 	status, d := diagnosis.Summarize(s), diagnosis.OfHost(&s.Instances[0], nil, s, nil)
 	var whole, folded bytes.Buffer
 	wide, narrow := diagnosis.Style{Now: now()}, diagnosis.Style{Now: now(), Width: 80}
@@ -175,8 +176,7 @@ func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 		t.Errorf("words are lost:\n%s", folded.String())
 	}
 	for line := range strings.Lines(folded.String()) {
-		row := strings.HasPrefix(line, "10.") || strings.HasPrefix(line, "HOST")
-		if long := len([]rune(line)) > 81; long && !row && !strings.Contains(line, "xxx") || strings.HasPrefix(line, "FORGED") {
+		if long := len([]rune(line)) > 81; long && !strings.Contains(line, "xxx") || strings.HasPrefix(line, "FORGED") {
 			t.Errorf("a line is %q", line)
 		}
 	}

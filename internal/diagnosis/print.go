@@ -259,16 +259,13 @@ func (s *Status) printHosts(p *paper) error {
 			continue
 		}
 		phase := strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/")
-		reason := strings.TrimSpace(h.Code + " " + h.Reason)
-		version := cmp.Or(h.Version, "-")
-		if h.Desired != "" && h.Desired != h.Version {
-			version += " → " + h.Desired
-		}
-		rows = append(rows, []any{h.Name, phase, cmp.Or(reason, "-"), p.age(h.Since), cmp.Or(h.NodeReady, "-"), version,
-			cmp.Or(h.Node, "-"), h.Address, h.Message})
+		rows = append(rows, []any{h.Name, phase, cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
+			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Version, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
+			h.Address, h.Reason, h.Message})
 	}
-	if err := p.table([]string{"Host", "Phase", "Reason", "Since", "Node-Ready", "Version", "+Node", "+Address",
-		"+Message"}, rows); err != nil {
+	// the first six fit 80 columns; reasons have their names above
+	if err := p.table([]string{"Host", "Phase", "Code", "Since", "Ready", "Version", "+Desired", "+Node", "+Address",
+		"+Reason", "+Message"}, rows); err != nil {
 		return err
 	}
 	if left := len(s.Hosts) - len(rows); left > 0 {

@@ -194,6 +194,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Run("names that exist twice", func(t *testing.T) { twice(t, at) })
 	t.Run("few rights", func(t *testing.T) { fewRights(t, at) })
 	t.Run("no operator", func(t *testing.T) { withoutAnOperator(t, at) })
+	t.Run("a node that never answers", func(t *testing.T) { hangingNode(t, at) })
 	t.Run("slow API server", func(t *testing.T) { slowly(t, at) })
 	t.Run("hostile text", func(t *testing.T) { hostileFormats(t, at) })
 	t.Run("hostile log", func(t *testing.T) { hostileLog(t, at) })

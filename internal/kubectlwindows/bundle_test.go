@@ -385,3 +385,50 @@ func partialBundles(t *testing.T, at *terminal) {
 	at.with(t, &rest.Config{Host: "https://127.0.0.1:1"}).expect(t, 1, []string{"refused"}, "bundle", "--file",
 		filepath.Join(t.TempDir(), "none"))
 }
+
+// hangingNode is one whose kubelet takes a request for a log and never answers, or stops in the middle.
+func hangingNode(t *testing.T, at *terminal) {
+	t.Helper()
+	logs := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(logs, "wicd"), 0o700),
+		os.WriteFile(filepath.Join(logs, "wicd", "report.json"), []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	hangs := func(r *http.Request) { <-r.Context().Done() }
+	never := at.behind(t, &front{logs: logs, onLog: hangs})
+	silent := at.behind(t, &front{logs: logs, onLog: func(r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "report.json") {
+			hangs(r)
+		}
+	}})
+	for name, c := range map[string]struct {
+		at    *terminal
+		code  int
+		wants []string
+		args  []string
+	}{
+		"status does not ask it":       {never, 2, []string{"FLEET"}, []string{"status"}},
+		"drain-status does not either": {never, 2, []string{"node win-1"}, []string{"drain-status", "win-1"}},
+		"why says what else it knows": {never, 0, []string{"host 10.0.0.1, node win-1", "not read: "},
+			[]string{"why", "10.0.0.1", "--request-timeout", "1s"}},
+		"logs end": {never, 1, []string{"reading log", "win-1", "imeout"},
+			[]string{"logs", "win-1", "--request-timeout", "1s"}},
+		"a bundle lacks its part": {never, 0, []string{"win-1: 0 logs, then reading the report of node win-1", "win-dead"},
+			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "never.tar.gz"), "--request-timeout", "1s"}},
+		"a bundle has what came before": {silent, 0, []string{"win-1: 0 logs, then reading log", "win-dead"},
+			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "silent.tar.gz"), "--request-timeout", "1s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out, errOut := c.at.run(t.Context(), "", c.args...)
+			if code != c.code {
+				t.Errorf("it ends with %d", code)
+			}
+			for _, want := range c.wants {
+				if !strings.Contains(out+errOut, want) {
+					t.Errorf("it does not say %q:\n%s%s", want, out, errOut)
+				}
+			}
+		})
+	}
+}
