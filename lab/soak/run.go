@@ -246,7 +246,7 @@ func (r *run) converge(ctx context.Context) error {
 		}
 		behind, err := r.scene.Unsettled(ctx, hosts)
 		if err != nil || len(behind) > 0 {
-			seen, r.report.Unsettled = 0, behind
+			seen, r.report.Unsettled = 0, append([]string{}, behind...) // never null in the report
 			return errors.Join(err, fmt.Errorf("%d things have not: %s", len(behind), strings.Join(behind, "; ")))
 		}
 		r.report.Unsettled = []string{}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
 // Kind is a kind of disruption.
@@ -118,12 +120,41 @@ func (s Schedule) WarmUp() []Round {
 const mostInRound = 4
 
 // Round draws round number n, from 1. Disruptions in it are in the order in which they begin, and
-// none conflicts with another.
+// none conflicts with another. No host is rebooted more often, with the warm-up, than the operator
+// grants in a row: it would leave that host alone. Rounds before n are drawn to count reboots.
 func (s Schedule) Round(n int) Round {
-	random := rand.New(rand.NewPCG(s.Seed, uint64(n)))
+	reboots := make([]int, s.Hosts)
+	for h := range reboots {
+		reboots[h] = 1 // by the warm-up
+	}
 	var round Round
-	for range 1 + random.IntN(mostInRound) {
+	for i := 1; i <= n; i++ {
+		round = s.round(i, reboots)
+		for _, d := range round {
+			if d.Kind != KindReboot {
+				continue
+			}
+			for _, h := range d.Hosts {
+				reboots[h]++
+			}
+		}
+	}
+	return round
+}
+
+// round draws one, when hosts have been rebooted so often. A round is never empty.
+func (s Schedule) round(n int, reboots []int) Round {
+	random := rand.New(rand.NewPCG(s.Seed, uint64(n)))
+	spent := func(h int) bool { return reboots[h] >= reboot.MaxReboots }
+	var round Round
+	for left := 1 + random.IntN(mostInRound); left > 0 || len(round) == 0; left-- {
 		d := s.draw(random)
+		if d.Kind == KindReboot {
+			d.Hosts = slices.DeleteFunc(d.Hosts, spent)
+			if len(d.Hosts) == 0 {
+				continue
+			}
+		}
 		if !slices.ContainsFunc(round, d.conflicts) {
 			round = append(round, d)
 		}

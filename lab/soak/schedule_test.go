@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
 func drawn(seed uint64) Schedule {
@@ -33,7 +35,7 @@ func TestNothingInARoundConflictsAndAllIsWithinItsBounds(t *testing.T) {
 	for _, hosts := range []int{1, 3, 50} {
 		seen := map[Kind]int{}
 		changed := map[Setting]int{}
-		for n := 1; n <= 1000; n++ {
+		for n := 1; n <= 300; n++ {
 			s := drawn(uint64(hosts))
 			s.Hosts = hosts
 			round := s.Round(n)
@@ -65,6 +67,31 @@ func TestNothingInARoundConflictsAndAllIsWithinItsBounds(t *testing.T) {
 				t.Errorf("with %d hosts this never changes: %s", hosts, setting)
 			}
 		}
+	}
+}
+
+// The operator leaves a host alone that was rebooted so often in a row.
+func TestNoHostIsRebootedMoreOftenThanTheOperatorGrants(t *testing.T) {
+	t.Parallel()
+	s, reboots := drawn(18), map[int]int{}
+	rounds := s.WarmUp()
+	for n := 1; n <= 200; n++ {
+		rounds = append(rounds, s.Round(n))
+	}
+	most := 0
+	for _, round := range rounds {
+		for _, d := range round {
+			if d.Kind != KindReboot {
+				continue
+			}
+			for _, h := range d.Hosts {
+				reboots[h]++
+				most = max(most, reboots[h])
+			}
+		}
+	}
+	if most != reboot.MaxReboots {
+		t.Errorf("a host is rebooted %d times, want %d at most and at times", most, reboot.MaxReboots)
 	}
 }
 
