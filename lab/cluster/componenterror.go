@@ -44,7 +44,7 @@ func explain(c component, what string) *ComponentError {
 	return e
 }
 
-// diagnose reads a component's last words. This is the one place where their
+// diagnose reads the end of a component's log. This is the one place where their
 // text is matched; the texts are those of Go's syscall package and of pflag.
 func diagnose(log string) (fix string, portTaken bool) {
 	for _, known := range []struct{ text, fix string }{

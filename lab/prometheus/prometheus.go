@@ -144,7 +144,7 @@ func (p *Prometheus) run(ctx context.Context, program string, args ...string) er
 		err := cmd.Process.Kill()
 		_ = ended() // it was killed
 		if errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("%s ended by itself; its last words: %s", filepath.Base(program), p.Tail(2000))
+			return fmt.Errorf("%s ended by itself; the end of its log: %s", filepath.Base(program), p.Tail(2000))
 		}
 		return err
 	})
@@ -158,7 +158,7 @@ func (p *Prometheus) ready(ctx context.Context) error {
 			return err == nil, nil
 		})
 	if err != nil {
-		return fmt.Errorf("waiting for Prometheus: %w; its last words: %s", err, p.Tail(2000))
+		return fmt.Errorf("waiting for Prometheus: %w; the end of its log: %s", err, p.Tail(2000))
 	}
 	return nil
 }

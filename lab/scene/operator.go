@@ -116,7 +116,7 @@ func (o *Operator) Start(ctx context.Context) error {
 			select {
 			case err := <-o.ended:
 				o.ended <- err
-				return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, o.Tail(2000))
+				return false, fmt.Errorf("the operator ended: %w; the end of its log: %s", err, o.Tail(2000))
 			default:
 			}
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Health+"/healthz", nil)

@@ -123,9 +123,23 @@ func Run(ctx context.Context, options Options) (_ Report, err error) {
 		err = nil
 	}
 	if err != nil {
-		err = fmt.Errorf("%w; the operator's last words: %s", err, r.scene.Operator.Tail(2000))
+		r.countAnyway(ctx)
+		err = fmt.Errorf("%w; the end of the operator's log: %s", err, r.scene.Operator.Tail(2000))
 	}
 	return r.report, err
+}
+
+// countAnyway counts after a round that did not converge: what it left behind is a clue.
+func (r *run) countAnyway(ctx context.Context) {
+	if r.report.Before == nil {
+		return
+	}
+	after, err := r.measure(ctx)
+	if err != nil {
+		r.say("counting at the end: %v", err)
+		return
+	}
+	r.report.After, r.report.Leaks = &after, Leaks(*r.report.Before, after)
 }
 
 // soak has all hosts join, disrupts them, and counts before and after.
@@ -272,7 +286,13 @@ func (r *run) say(format string, arguments ...any) {
 func (r Report) Err() error {
 	var all []error
 	if r.Interrupted { // what was under way had no time to converge
-		return errors.New("it was ended before its time, and had found nothing wrong until then")
+		converged := 0
+		for _, round := range r.Rounds {
+			if round.Error == "" {
+				converged++
+			}
+		}
+		return fmt.Errorf("it was ended before its time, after %d rounds that converged", converged)
 	}
 	for _, what := range r.Unsettled {
 		all = append(all, fmt.Errorf("not converged: %s", what))

@@ -3,6 +3,7 @@ package soak
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,5 +142,13 @@ func TestTheWarmUpDoesEverythingOnceAndRebootsEveryHost(t *testing.T) {
 		if !reflect.DeepEqual(seen, want) || rebooted != hosts {
 			t.Errorf("with %d hosts: %v, %d rebooted", hosts, seen, rebooted)
 		}
+	}
+}
+
+func TestAReportThatWasInterruptedClaimsNothing(t *testing.T) {
+	t.Parallel()
+	report := Report{Interrupted: true, Rounds: []RoundReport{{}, {Error: "not converged"}}}
+	if err := report.Err(); err == nil || !strings.Contains(err.Error(), "after 1 rounds that converged") {
+		t.Errorf("it says %v", err)
 	}
 }

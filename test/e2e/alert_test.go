@@ -160,7 +160,7 @@ func (l *badLab) watch(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the last words of Prometheus:", l.prometheus.Tail(4000))
+			t.Log("the end of the log of Prometheus:", l.prometheus.Tail(4000))
 		}
 		must(t, l.prometheus.Stop())
 	})

@@ -66,7 +66,7 @@ func startedCloud(t *testing.T) *stage {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the operator's last words: %s", theCloud.stage.Operator.Tail(6000))
+			t.Logf("the end of the operator's log: %s", theCloud.stage.Operator.Tail(6000))
 		}
 	})
 	return theCloud.stage

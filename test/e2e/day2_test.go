@@ -92,7 +92,7 @@ func (c *crew) row(t *testing.T) {
 			}
 		}
 		if t.Failed() {
-			t.Logf("the operator's last words: %s", c.Operator.Tail(6000))
+			t.Logf("the end of the operator's log: %s", c.Operator.Tail(6000))
 		}
 	})
 }

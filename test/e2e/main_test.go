@@ -101,7 +101,7 @@ func own(t *testing.T, o scene.Options) *stage {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the operator's last words: %s", s.Operator.Tail(6000))
+			t.Logf("the end of the operator's log: %s", s.Operator.Tail(6000))
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

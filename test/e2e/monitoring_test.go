@@ -90,7 +90,7 @@ func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the last words of Prometheus:", p.Tail(4000))
+			t.Log("the end of the log of Prometheus:", p.Tail(4000))
 		}
 		must(t, p.Stop())
 	})

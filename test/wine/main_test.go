@@ -254,7 +254,7 @@ func (s *stage) rollout(ctx context.Context) string {
 
 // tell writes what one wants to see when something failed.
 func (s *stage) tell(ctx context.Context) {
-	fmt.Fprintf(os.Stderr, "the operator's last words:\n%s\n", s.Operator.Tail(60000))
+	fmt.Fprintf(os.Stderr, "the end of the operator's log:\n%s\n", s.Operator.Tail(60000))
 	for _, h := range s.Fleet.Hosts {
 		tried, failed := machine(h).Boots()
 		fmt.Fprintf(os.Stderr, "== %s: %d boots, %d tried again\n", h.Name, tried, failed)
