@@ -2,8 +2,10 @@ package kubectlwindows
 
 import (
 	"bytes"
+	"encoding/base64"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +21,8 @@ const redacted = "[redacted]"
 type redactor struct {
 	patterns []pattern
 	own      *strings.Replacer
+	// base64 is what may be some, colours are what terminals obey.
+	base64, colours *regexp.Regexp
 }
 
 type pattern struct {
@@ -27,24 +31,27 @@ type pattern struct {
 }
 
 const (
-	beginsKey = `-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`
-	endsKey   = `-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`
+	beginsKey = `-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
+	endsKey   = `-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 
 	// quote is one of JSON, however often it was put into other JSON, or of a URL; assigns is what stands
 	// between a name and its value.
 	quote   = `(?:\\*["']|%22|\\+u0022)`
-	assigns = quote + `?[ \t]*(?:[:=]|%3[ad])[ \t]*`
-	// value is one in quotes, of which the last may be cut off, or one without.
+	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
+	// value is one in quotes, of which the last may be cut off, or one without: passwords have commas and
+	// brackets in them, so it ends where a blank or a quote is, less what ends a sentence or a list.
 	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
-		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|[^\s,;"'{}\[\]]+)`
-	names = `(?:password|passwd|passphrase|pwd|secret|token|credentials?|\bauth|client-key-data|\bsig|` +
+		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|` +
+		`[^\s,;"'{}\[\]](?:[^\s"]*[^\s,;"'{}\[\]])?)`
+	names = `(?:password|passwd|passphrase|pwd|(?:\b|_)pass|secret|token|credentials?|\bauth|client-key-data|\bsig|` +
 		`docker(?:configjson|cfg)|(?:api|access|account|private|secret|shared)[-_]?key)`
 )
 
 // newRedactor looks for private keys, passwords in URLs and before hosts, tokens of many kinds, pull
 // secrets, headers, and assignments to names that say what they are.
 func newRedactor(own ...string) redactor {
-	var r redactor
+	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
+		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)}
 	for _, p := range [][2]string{
 		{`(?s)` + beginsKey + `.*?(?:` + endsKey + `|\z)`, redacted},
 		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a key
@@ -56,17 +63,24 @@ func newRedactor(own ...string) redactor {
 		{`\b(?:eyJ|eyA|eyI|ewo|ew0|ewk)[A-Za-z0-9+/_-]{20,}={0,2}`, redacted}, // base64 of JSON
 		{`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, redacted},
 		{`\b(?:(?:gh[oprsu]|github_pat)_|glpat-)[A-Za-z0-9_-]{16,}`, redacted},
+		{`\b(?:npm_|dckr_pat_|hvs\.|AIza|ya29\.)[A-Za-z0-9_.-]{16,}`, redacted},
 		{`\bsha256~[A-Za-z0-9_-]{16,}`, redacted}, // of OpenShift's OAuth server
 		{`\bxox[a-z]-[A-Za-z0-9-]{10,}`, redacted},
 		{`(?im)(\b(?:authorization|cookie)` + assigns + `(?:\[|` + quote + `)?)[^\n"\]\\]+`, "${1}" + redacted},
 		{`(?i)\b(bearer|basic)((?:[ \t:=]|%20)+)[A-Za-z0-9._~+/=:%-]{8,}`, "$1$2" + redacted},
+		{`(?i)(ConvertTo-SecureString(?:[ \t]+-(?:String|AsPlainText|Force))*[ \t]+|` +
+			`\bnet1?(?:\.exe)?[ \t]+user[ \t]+(?:"[^"\n]*"|[^\s"/]+)[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"'/-][^\s"']*)`,
+			"${1}" + redacted},
+		{`(?i)(\bnet1?(?:\.exe)?[ \t]+use[ \t]+)[^\n]+`, "${1}" + redacted},
+		{`(?i)([ \t]-u(?:ser)?[ \t]+[^\s:]+:|[ \t]--user[ \t=]+[^\s:]+:|\bsshpass[ \t]+-p[ \t]*|[ \t]-pw[ \t]+|` +
+			`[ \t]/(?:password|passwd|pass|rp)[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)`, "${1}" + redacted},
+		{`(?i)("(?:name|key)"\s*:\s*"[^"\n]*` + names + `[^"\n]*"\s*,\s*"value"\s*:\s*)"(?:\\.|[^"\\\n])*"`,
+			"${1}" + redacted},
 		{`(?im)(` + names + `[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*(?:\n[ \t]+[^\n]*)+`, "${1}" + redacted},
-		{`(?im)(` + names + assigns + `)` + value, "${1}" + redacted},
-		{`(?i)(<[a-z]*(?:password|passphrase|secret|token)>)[^<]+`, "${1}" + redacted},
+		{`(?im)(` + names + assigns + `(?:\[[ \t]*)?)` + value, "${1}" + redacted},
+		{`(?i)(<[a-z]*(?:password|passphrase|secret|token)(?:\s[^<>]*)?>(?:\s*<value>)?)[^<]+`, "${1}" + redacted},
 		{`(?im)((?:^|[\s"'])--?[a-z0-9-]*(?:password|passwd|passphrase|secret|token)[ \t]+)` +
 			`("[^"\n]*"|'[^'\n]*'|[^\s"']+)`, "${1}" + redacted},
-		{`(?i)(ConvertTo-SecureString[ \t]+(?:-String[ \t]+)?|\bnet1?(?:\.exe)?[ \t]+user[ \t]+` +
-			`(?:"[^"\n]*"|[^\s"/]+)[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"'/-][^\s"']*)`, "${1}" + redacted},
 	} {
 		r.patterns = append(r.patterns, pattern{regexp.MustCompile(p[0]), []byte(p[1])})
 	}
@@ -82,15 +96,40 @@ func newRedactor(own ...string) redactor {
 
 // text is a text without secrets, and without what a terminal would obey.
 func (r redactor) text(text []byte) []byte {
+	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
+}
+
+// secrets takes them out of a text, and out of what it has in base64, so many times over.
+func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16, which Windows programs may write
+	text = r.colours.ReplaceAll(text, nil)        // which loggers write between a name and its value
 	text = []byte(r.own.Replace(string(text)))
+	if encoded > 0 {
+		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })
+	}
 	// the digest of an image is no host
 	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)
 	}
-	text = bytes.ReplaceAll(text, []byte{0}, []byte(atDigest))
-	return []byte(diagnosis.Visible(string(text)))
+	return bytes.ReplaceAll(text, []byte{0}, []byte(atDigest))
+}
+
+// encodings is how often a secret may have been put into base64: a Secret that was applied has it twice.
+const encodings = 2
+
+// decoded is what looks like base64, or that it is redacted where the text in it has a secret.
+func (r redactor) decoded(run []byte, encoded int) []byte {
+	letters := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(string(run), "="))
+	if len(letters)%4 == 1 { // a log may end in the middle of it
+		letters = letters[:len(letters)-1]
+	}
+	text, err := base64.RawStdEncoding.DecodeString(letters)
+	text = bytes.ReplaceAll(text, []byte{0}, nil)
+	if err != nil || !utf8.Valid(text) || bytes.Equal(r.secrets(text, encoded), text) {
+		return run
+	}
+	return []byte(redacted)
 }
 
 const atDigest = "@sha256:"
