@@ -2,6 +2,7 @@ package diagnosis_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -189,6 +190,20 @@ func TestA75_AFleetWithoutAnythingToDoIsHealthy(t *testing.T) {
 		Instances: []v1alpha1.WindowsInstance{instance}, Nodes: []corev1.Node{node}})
 	if !status.Healthy() || len(status.Waiting) != 0 {
 		t.Errorf("%+v", status)
+	}
+}
+
+// A program that reads the hosts of -o json finds a list also where nothing is listed yet.
+func TestA75_TheStatusOfAnEmptyFleetHasListsInJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(diagnosis.Summarize(diagnosis.Snapshot{Now: now()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []string{`"hosts":[]`, `"prerequisites":[]`, `"waiting":[]`} {
+		if !strings.Contains(string(text), list) {
+			t.Errorf("no %s in %s", list, text)
+		}
 	}
 }
 

@@ -112,7 +112,10 @@ type Host struct {
 // Summarize puts a snapshot together to a status.
 func Summarize(s Snapshot) Status {
 	status := Status{
-		Operator: operator(s.Lease, s.Now), Prerequisites: s.Config.Status.Conditions, Unread: s.Unread,
+		Operator: operator(s.Lease, s.Now), Unread: s.Unread,
+		// lists that have nothing are lists all the same for who reads JSON
+		Prerequisites:    append([]metav1.Condition{}, s.Config.Status.Conditions...),
+		Hosts:            make([]Host, 0, len(s.Instances)),
 		RejectedEntries:  s.Config.Status.RejectedEntries,
 		RejectedSettings: s.Config.Status.RejectedSettings,
 		Rollout: Rollout{RolloutStatus: s.Config.Status.Rollout, MaxUnavailable: "1",
