@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -60,6 +62,40 @@ func TestA50_ABootstrapTokenIsGoodForOneHostAndOneKey(t *testing.T) {
 			}
 			in.Instances[0].Credentials = []string{"JTI=a0", "JTI=a"}
 			in.CredentialOwner, in.CredentialKeys = c.owner, c.keys
+			if got := policy.DecideCSR(in); got.Verdict != c.want || got.Reason != c.reason {
+				t.Errorf("decided %s %s (%s), want %s %s", got.Verdict, got.Reason, got.Message, c.want, c.reason)
+			}
+		})
+	}
+}
+
+// A kubelet that gives up a request makes another key, and the earlier request stays. Others may decide
+// about it, so it is never denied; Kubernetes itself removes what is pending for a day.
+func TestA50_ARequestThatNobodyWaitsForStaysPending(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(in *policy.CSRInput)
+		want   policy.CSRVerdict
+		reason policy.CSRReason
+	}{
+		"its token got a certificate for a later key": {want: policy.CSRRefuse, reason: policy.CSRKeyOfAnother,
+			change: func(in *policy.CSRInput) { in.CredentialKeys = [][]byte{der(ecdsaKey(elliptic.P256()))} }},
+		"the join is over, and its tokens with it": {want: policy.CSRWait, reason: policy.CSRPhaseEarly,
+			change: func(in *policy.CSRInput) {
+				in.Instances[0].Phase, in.Instances[0].Credentials = v1alpha1.PhaseReady, nil
+				in.Node = nodeA(corev1.ConditionTrue)
+			}},
+		"the host is being removed": {want: policy.CSRWait, reason: policy.CSRInstanceLeaving,
+			change: func(in *policy.CSRInput) { in.Instances[0].Leaving = true }},
+		"the host is gone": {want: policy.CSRIgnore, reason: policy.CSRNameForeign,
+			change: func(in *policy.CSRInput) { in.Instances = nil }},
+		"the host was added again": {want: policy.CSRWait, reason: policy.CSRCredentialUnknown,
+			change: func(in *policy.CSRInput) { in.Instances[0].Credentials = []string{"JTI=later"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := firstKubelet().input()
+			c.change(&in)
 			if got := policy.DecideCSR(in); got.Verdict != c.want || got.Reason != c.reason {
 				t.Errorf("decided %s %s (%s), want %s %s", got.Verdict, got.Reason, got.Message, c.want, c.reason)
 			}

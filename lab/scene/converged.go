@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // RolloutIdle says whether so many nodes have what the settings say, as far as the operator knows and
@@ -80,7 +82,7 @@ func (s state) unsettled(hosts int) (behind []string) {
 	behind = append(behind, s.heldPlaces()...)
 	for _, r := range s.requests.Items {
 		if len(r.Status.Conditions) == 0 {
-			behind = append(behind, fmt.Sprintf("certificate request %s of %s is pending", r.Name, r.Spec.Username))
+			behind = append(behind, pending(&r))
 		}
 	}
 	if !RolloutIdle(s.config, hosts) {
@@ -89,6 +91,20 @@ func (s state) unsettled(hosts int) (behind []string) {
 			status.Phase, status.Updated, status.Total, status.Message))
 	}
 	return behind
+}
+
+// pending says of a request what tells to which attempt of which host it belongs: its name and its
+// requester are those of any host that joins.
+func pending(request *certificatesv1.CertificateSigningRequest) string {
+	line := fmt.Sprintf("certificate request %s of %s is pending since %s", request.Name, request.Spec.Username,
+		request.CreationTimestamp.UTC().Format(time.TimeOnly))
+	if claim, ours := policy.ClaimOf(request); ours {
+		line += fmt.Sprintf(", for the %s certificate of node %s", claim.Kind, claim.NodeName)
+	}
+	if token := policy.CredentialOf(request); token != "" {
+		line += ", with the credential " + token
+	}
+	return line
 }
 
 // unsettledInstance names what an instance still waits for, or why it fails.

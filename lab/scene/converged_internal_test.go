@@ -3,6 +3,7 @@ package scene
 import (
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,21 @@ func calm() state {
 		Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}}}}
 	s.places.Data = map[string]string{"grants": `[{"name":"u","version":"6"}]`}
 	return s
+}
+
+// Each host that joins has the same requester, so the name of a request alone tells nothing.
+func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
+	t.Parallel()
+	s := calm()
+	request := &s.requests.Items[0]
+	request.Name, request.Status.Conditions = "node-csr-a", nil
+	request.CreationTimestamp = metav1.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
+	request.Spec.Username = "bootstrapper"
+	request.Spec.Extra = map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {"JTI=a"}}
+	want := "certificate request node-csr-a of bootstrapper is pending since 03:04:05, with the credential JTI=a"
+	if behind := s.unsettled(1); len(behind) != 1 || behind[0] != want {
+		t.Errorf("it says %q, want %q", behind, want)
+	}
 }
 
 func TestWhatHasNotConvergedIsNamed(t *testing.T) {
