@@ -205,6 +205,11 @@ func TestA75_TheStatusOfAnEmptyFleetHasListsInJSON(t *testing.T) {
 			t.Errorf("no %s in %s", list, text)
 		}
 	}
+	instance, node := ready(0)
+	why, err := json.Marshal(diagnosis.OfHost(&instance, &node, fleet(0), nil))
+	if err != nil || !strings.Contains(string(why), `"findings":[]`) {
+		t.Errorf("%v: %s", err, why)
+	}
 }
 
 func TestA75_AnOperatorThatIsAwayIsSaidWithWhatIsKnown(t *testing.T) {

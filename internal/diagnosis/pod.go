@@ -22,8 +22,8 @@ func PodTemplate(pod *corev1.Pod) lint.Template {
 // registries for the pod's images.
 func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
 	events []Event) Diagnosis {
-	d := Diagnosis{Subject: "pod " + pod.Namespace + "/" + pod.Name, Unread: s.Unread, Events: events,
-		Symptom: string(pod.Status.Phase)}
+	d := Diagnosis{Facts: []Fact{}, Subject: "pod " + pod.Namespace + "/" + pod.Name,
+		Unread: s.Unread, Events: events, Symptom: string(pod.Status.Phase)}
 	node := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName })
 	if reason, why := policy.MisplacedPod(pod); reason != "" && node >= 0 {
 		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)

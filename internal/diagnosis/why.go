@@ -87,7 +87,7 @@ func (d *Diagnosis) fact(name, format string, args ...any) {
 
 // order has problems first, and leaves out what is said twice.
 func (d *Diagnosis) order() {
-	var once []Finding
+	once := []Finding{}
 	for _, f := range d.Findings {
 		if !slices.ContainsFunc(once, func(o Finding) bool { return o.Reason == f.Reason && o.Message == f.Message }) {
 			once = append(once, f)
@@ -102,7 +102,7 @@ func (d *Diagnosis) order() {
 
 // OfHost explains a host: its instance, its Node, or both. The snapshot has the fleet.
 func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
-	d := Diagnosis{Unread: s.Unread, Events: events}
+	d := Diagnosis{Facts: []Fact{}, Unread: s.Unread, Events: events}
 	if o := operator(s.Lease, s.Now); o.Problem != "" {
 		d.add(Problem, "operator", "", "%s", o.Problem)
 	}

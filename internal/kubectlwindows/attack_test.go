@@ -85,8 +85,12 @@ func twice(t *testing.T, at *terminal) {
 	at.create(t, hosts...)
 	for _, args := range [][]string{{"why", "10.0.0.9"}, {"remove", "10.0.0.9", "--yes"}, {"pause", "10.0.0.9"},
 		{"reboot", "10.0.0.9", "--yes"}} {
-		at.expect(t, 1, []string{"10.0.0.9 is the address of several hosts: say host-a or host-b"}, args...)
+		at.expect(t, 1, []string{"10.0.0.9 is the address of host host-a, and the address of host host-b"}, args...)
 	}
+	// the name of one host is the node of another
+	at.create(t, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
+	at.expect(t, 1, []string{"win-1 is the node of host 10.0.0.1, and the name of host win-1"}, "remove", "win-1", "--yes")
+	hosts = append(hosts, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 0, []string{"host host-a paused"}, "pause", "host-a")
 	for _, host := range hosts {
 		if err := at.Delete(t.Context(), host); err != nil {

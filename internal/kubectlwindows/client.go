@@ -159,29 +159,27 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 	return all
 }
 
-// findInstance finds an instance by its name, its address or its node; nil if there is none. An address or a
-// node of several is refused: which of them is meant is not to be guessed by who removes one.
+// findInstance finds an instance by its name, its address or its node; nil if there is none. What means several
+// hosts is refused, be it an address of two, or the name of one and the node of another: which of them is meant
+// is not to be guessed by who removes one.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
-	for what, of := range []func(i *v1alpha1.WindowsInstance) string{
-		func(i *v1alpha1.WindowsInstance) string { return i.Name },
-		func(i *v1alpha1.WindowsInstance) string { return i.Spec.Address },
-		func(i *v1alpha1.WindowsInstance) string { return i.Status.NodeName },
-	} {
-		var found *v1alpha1.WindowsInstance
-		var names []string
-		for i := range instances {
-			if of(&instances[i]) == name {
-				found = &instances[i]
-				names = append(names, found.Name)
+	var found *v1alpha1.WindowsInstance
+	var meant []string
+	for i := range instances {
+		one := &instances[i]
+		for _, is := range []struct{ what, called string }{
+			{"name", one.Name}, {"address", one.Spec.Address}, {"node", one.Status.NodeName},
+		} {
+			if is.called == name {
+				found = one
+				meant = append(meant, fmt.Sprintf("%s of host %s", is.what, one.Name))
+				break
 			}
 		}
-		if len(names) > 1 {
-			return nil, fmt.Errorf("%s is the %s of several hosts: say %s", name, [...]string{"name", "address",
-				"node"}[what], strings.Join(names, " or "))
-		}
-		if found != nil {
-			return found, nil
-		}
 	}
-	return nil, nil
+	if len(meant) > 1 {
+		return nil, fmt.Errorf("%s is the %s: use what only one host has, its name, address or node", name,
+			strings.Join(meant, ", and the "))
+	}
+	return found, nil
 }
