@@ -134,6 +134,8 @@ func (r *run) countAnyway(ctx context.Context) {
 	if r.report.Before == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	after, err := r.measure(ctx)
 	if err != nil {
 		r.say("counting at the end: %v", err)
@@ -167,8 +169,13 @@ func (r *run) soak(ctx context.Context) error {
 		return err
 	}
 	r.report.Before = &before
-	for n := 1; time.Since(r.began) < r.options.Time && (r.options.MostRounds == 0 || n <= r.options.MostRounds); n++ {
-		if err = r.round(ctx, n, r.options.Schedule.Round(n)); err != nil {
+	n := 0
+	for round := range r.options.Schedule.Rounds() {
+		if time.Since(r.began) >= r.options.Time || r.options.MostRounds > 0 && n == r.options.MostRounds {
+			break
+		}
+		n++
+		if err = r.round(ctx, n, round); err != nil {
 			return err
 		}
 	}

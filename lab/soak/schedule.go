@@ -3,6 +3,7 @@ package soak
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -119,32 +120,32 @@ func (s Schedule) WarmUp() []Round {
 // Rounds of a schedule have at most so many disruptions.
 const mostInRound = 4
 
-// Round draws round number n, from 1. Disruptions in it are in the order in which they begin, and
-// none conflicts with another. No host is rebooted more often, with the warm-up, than the operator
-// grants in a row: it would leave that host alone. Rounds before n are drawn to count reboots.
-func (s Schedule) Round(n int) Round {
-	reboots := make([]int, s.Hosts)
-	for h := range reboots {
-		reboots[h] = 1 // by the warm-up
-	}
-	var round Round
-	for i := 1; i <= n; i++ {
-		round = s.round(i, reboots)
-		for _, d := range round {
-			if d.Kind != KindReboot {
-				continue
+// Rounds draws one round after the other, without end. Disruptions in a round are in the order in which
+// they begin, and none conflicts with another. No host is rebooted more often, with the warm-up, than the
+// operator grants in a row: it would leave that host alone.
+func (s Schedule) Rounds() iter.Seq[Round] {
+	return func(yield func(Round) bool) {
+		reboots := slices.Repeat([]int{1}, s.Hosts) // by the warm-up
+		for n := uint64(1); ; n++ {
+			round := s.round(n, reboots)
+			for _, d := range round {
+				if d.Kind != KindReboot {
+					continue
+				}
+				for _, h := range d.Hosts {
+					reboots[h]++
+				}
 			}
-			for _, h := range d.Hosts {
-				reboots[h]++
+			if !yield(round) {
+				return
 			}
 		}
 	}
-	return round
 }
 
 // round draws one, when hosts have been rebooted so often. A round is never empty.
-func (s Schedule) round(n int, reboots []int) Round {
-	random := rand.New(rand.NewPCG(s.Seed, uint64(n)))
+func (s Schedule) round(n uint64, reboots []int) Round {
+	random := rand.New(rand.NewPCG(s.Seed, n))
 	spent := func(h int) bool { return reboots[h] >= reboot.MaxReboots }
 	var round Round
 	for left := 1 + random.IntN(mostInRound); left > 0 || len(round) == 0; left-- {
