@@ -63,8 +63,8 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 	return nil
 }
 
-// hashSources adds the content of all sources to a hash.
-func hashSources(hash io.Writer) error {
+// eachSource calls do with the name and the content of each C source.
+func eachSource(do func(name string, content []byte) error) error {
 	files, err := sources.ReadDir("native")
 	if err != nil {
 		return fmt.Errorf("listing C sources: %w", err)
@@ -74,24 +74,23 @@ func hashSources(hash io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", f.Name(), err)
 		}
-		fmt.Fprintf(hash, "%s %d\n%s", f.Name(), len(content), content)
-	}
-	return nil
-}
-
-func writeSources(dir string) error {
-	files, err := sources.ReadDir("native")
-	if err != nil {
-		return fmt.Errorf("listing C sources: %w", err)
-	}
-	for _, f := range files {
-		content, err := sources.ReadFile("native/" + f.Name())
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", f.Name(), err)
-		}
-		if err = os.WriteFile(filepath.Join(dir, f.Name()), content, 0o600); err != nil {
+		if err = do(f.Name(), content); err != nil {
 			return fmt.Errorf("writing %s: %w", f.Name(), err)
 		}
 	}
 	return nil
+}
+
+// hashSources adds the content of all sources to a hash.
+func hashSources(hash io.Writer) error {
+	return eachSource(func(name string, content []byte) error {
+		_, err := fmt.Fprintf(hash, "%s %d\n%s", name, len(content), content)
+		return err
+	})
+}
+
+func writeSources(dir string) error {
+	return eachSource(func(name string, content []byte) error {
+		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
+	})
 }
