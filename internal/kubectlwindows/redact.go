@@ -23,6 +23,8 @@ type redactor struct {
 	own      *strings.Replacer
 	// base64 is what may be some, colours are what terminals obey.
 	base64, colours *regexp.Regexp
+	// plain has base64 in the letters of files where it was in those of URLs.
+	plain *strings.Replacer
 }
 
 type pattern struct {
@@ -51,7 +53,7 @@ const (
 // secrets, headers, and assignments to names that say what they are.
 func newRedactor(own ...string) redactor {
 	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
-		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)}
+		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`), plain: strings.NewReplacer("-", "+", "_", "/", "=", "")}
 	for _, p := range [][2]string{
 		{`(?s)` + beginsKey + `.*?(?:` + endsKey + `|\z)`, redacted},
 		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a key
@@ -120,7 +122,7 @@ const encodings = 2
 
 // decoded is what looks like base64, or that it is redacted where the text in it has a secret.
 func (r redactor) decoded(run []byte, encoded int) []byte {
-	letters := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(string(run), "="))
+	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end in the middle of it
 		letters = letters[:len(letters)-1]
 	}
