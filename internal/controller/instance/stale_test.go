@@ -314,3 +314,48 @@ func TestAHostThatWentWithItsMachineLeavesNoNodeThatTheCacheDoesNotShow(t *testi
 		t.Errorf("nodes are left: %v", nodes.Items)
 	}
 }
+
+// A host that is taken off the list and listed again, behind a cache that still shows the Node that was deleted
+// with its first instance: Ready, at the desired revision, and marked for an instance of that name. It is no
+// sign that kubelet, which has yet to get its certificate, has one.
+func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	deleted := r.node(t, 1)
+	r.remove(t, 1)
+	for range 3 {
+		if r.exists(t, 1) {
+			r.advance(t, 1, 3*time.Second)
+		}
+	}
+	again := listed(1)[0]
+	again.SetUID("again")
+	if err := r.api.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	r.staleNode = deleted
+	for range 3 {
+		r.reconcile(t, 1)
+		r.sign(t)
+	}
+	r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
+	if i := r.get(t, 1); len(i.Status.BootstrapCredentials) == 0 || i.Status.NodeUID != "" || i.Status.Failures != 0 {
+		t.Errorf("credentials %v, Node %q, %d failures", i.Status.BootstrapCredentials, i.Status.NodeUID, i.Status.Failures)
+	}
+	// kubelet has its certificate, and registers; the cache has yet to show even that the old Node is gone.
+	r.staleNode = nil
+	r.register(t, 1, "")
+	r.staleNode = deleted
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
+	r.staleNode, r.unseen = nil, deleted.Name
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
+	r.unseen = ""
+	if node := r.node(t, 1); i.Status.NodeUID != string(node.UID) || i.Status.Failures != 0 {
+		t.Errorf("it adopted Node %s, not %s", i.Status.NodeUID, node.UID)
+	}
+	r.register(t, 1, r.version)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}

@@ -10,10 +10,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole.
+// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. A cache that
+// lags behind may show the Node that was deleted with an earlier instance of this host: to take it for the one
+// that kubelet registers would end kubelet's credential before it was used.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err == nil && node != nil {
+		node, err = j.Nodes.Live(ctx, instance.Status.NodeName)
+	}
 	if err != nil {
 		return journey.Retry(err)
 	}
@@ -84,7 +89,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 // that has none is waited for without an end, as it holds no slot and no place. What it was told to
 // have is in the status: a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
-	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
 		return journey.Retry(err)
 	}

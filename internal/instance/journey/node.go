@@ -114,7 +114,7 @@ func (n *Nodes) insist(ctx context.Context, node *corev1.Node, left func(live *c
 		if !apierrors.IsConflict(err) || errors.Is(err, errLags) {
 			return err
 		}
-		live, failed := n.read(ctx, n.options.Live, node.Name)
+		live, failed := n.Live(ctx, node.Name)
 		switch {
 		case failed != nil:
 			return failed
@@ -140,6 +140,21 @@ func (n *Nodes) insist(ctx context.Context, node *corev1.Node, left func(live *c
 // Get reads a Node through the cache; nil when there is none.
 func (n *Nodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 	return n.read(ctx, n.options.Client, name)
+}
+
+// Live reads a Node past the cache; nil when there is none.
+func (n *Nodes) Live(ctx context.Context, name string) (*corev1.Node, error) {
+	return n.read(ctx, n.options.Live, name)
+}
+
+// Adopted reads the Node with which an instance goes on: through the cache where that shows the very one that
+// was adopted, else past it. nil when there is none of that name.
+func (n *Nodes) Adopted(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	node, err := n.Get(ctx, instance.Status.NodeName)
+	if err == nil && (node == nil || string(node.UID) != instance.Status.NodeUID) {
+		return n.Live(ctx, instance.Status.NodeName)
+	}
+	return node, err
 }
 
 func (n *Nodes) read(ctx context.Context, from client.Reader, name string) (*corev1.Node, error) {
@@ -225,7 +240,7 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if instance.Status.NodeName == "" {
 		return nil, nil
 	}
-	node, err := n.read(ctx, n.options.Live, instance.Status.NodeName)
+	node, err := n.Live(ctx, instance.Status.NodeName)
 	return ours(node, instance), err
 }
 
