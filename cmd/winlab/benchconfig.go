@@ -102,7 +102,7 @@ func (b *benchConfig) run(ctx context.Context) error {
 func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, err error) {
 	all := intstr.FromString("100%")
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: b.operator, Progress: b.out, Audit: true,
+		Operator: b.operator, Progress: b.out, AnyKubectl: true, Audit: true,
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(b.joins),
 			MaxUnavailable: &all}},
 		Hosts: fleet.Options{Count: hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},

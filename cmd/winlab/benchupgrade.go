@@ -71,7 +71,7 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	f := upgradeFigures{Hosts: b.hosts, SettleSeconds: b.settle.Seconds()}
 	settings := upgradeSettings(b.budget, b.joins, b.settle)
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: b.operator, Progress: b.out, Settings: settings,
+		Operator: b.operator, Progress: b.out, AnyKubectl: true, Settings: settings,
 		Hosts: fleet.Options{Count: b.hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},
 	})
 	if err != nil {

@@ -82,7 +82,7 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: d.operator, Progress: out, Keep: d.keep, Debug: d.debug, Scheduler: true,
+		Operator: d.operator, Progress: out, AnyKubectl: true, Keep: d.keep, Debug: d.debug, Scheduler: true,
 		Settings: upgradeSettings(d.budget, d.hosts, demoSettle),
 		Hosts:    fleet.Options{Count: d.hosts, Costs: lively(), Latency: latency},
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,6 +29,9 @@ type BuildOptions struct {
 	// CacheDir is the folder that holds the built programs of all versions.
 	// Empty means wmco-lab in the user's cache directory.
 	CacheDir string
+	// AnyKubectl takes the kubectl on the PATH, if there is one that can do what docs/install.md does with it,
+	// and spares the minute of processor time that ours takes to build. Tests take the pinned one.
+	AnyKubectl bool
 }
 
 // Binaries are the paths of the control plane's programs.
@@ -101,10 +106,41 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, fmt.Errorf("preparing to build the control plane: %w", err)
 	}
+	found := ""
+	if options.AnyKubectl {
+		found = b.withoutKubectl(ctx)
+	}
 	if err = b.build(ctx); err != nil {
 		return Binaries{}, err
 	}
-	return b.binaries(), nil
+	binaries := b.binaries()
+	if found != "" {
+		binaries.Kubectl = found
+	}
+	return binaries, nil
+}
+
+// oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply do what ours do.
+const oldestKubectl = 25
+
+// withoutKubectl leaves kubectl out where one is on the PATH that will do, and answers that one.
+func (b *builder) withoutKubectl(ctx context.Context) (path string) {
+	path, err := exec.LookPath(kubectlName)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, path, "version", "--client", "--output=json").Output()
+	var told struct{ ClientVersion struct{ Minor string } }
+	if err != nil || json.Unmarshal(output, &told) != nil {
+		return ""
+	}
+	if minor, err := strconv.Atoi(strings.TrimRight(told.ClientVersion.Minor, "+")); err != nil || minor < oldestKubectl {
+		return ""
+	}
+	b.programs = slices.DeleteFunc(b.programs, func(p program) bool { return p.name == kubectlName })
+	return path
 }
 
 // build builds what the cache lacks.
@@ -269,7 +305,8 @@ func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags 
 		return err
 	}
 	defer os.RemoveAll(temporary)
-	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", b.tags, "-ldflags", linkerFlags}
+	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags", b.tags,
+		"-ldflags", linkerFlags}
 	var packages []string
 	for _, p := range programs {
 		packages = append(packages, p.pkg)

@@ -55,7 +55,7 @@ const startAttempts = 3
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	options = options.withDefaults()
 	if options.Binaries == (Binaries{}) {
-		binaries, err := Build(ctx, BuildOptions{Progress: options.Progress})
+		binaries, err := Build(ctx, BuildOptions{Progress: options.Progress, AnyKubectl: options.AnyKubectl})
 		if err != nil {
 			return nil, err
 		}

@@ -24,6 +24,8 @@ type Options struct {
 	Binaries Binaries
 	// Progress receives the lines of Build, when that is called. Nil discards.
 	Progress io.Writer
+	// AnyKubectl is that of BuildOptions.
+	AnyKubectl bool
 	// DataDir holds keys, logs, kubeconfigs and etcd's data. It must be empty or
 	// absent. Empty means a new directory in the system's temporary folder.
 	DataDir string

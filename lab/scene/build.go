@@ -19,8 +19,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	}
 	path := filepath.Join(dir, "wmco-"+version)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", //nolint:gosec // the version is the caller's own
-		"-ldflags", "-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path,
-		"./cmd/wmco")
+		"-gcflags=all=-dwarf=false", "-ldflags",
+		"-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path, "./cmd/wmco")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building version %s of the operator: %w: %s", version, err, output)

@@ -65,6 +65,8 @@ type Options struct {
 	Keep bool
 	// Progress receives a line for each step. Nil discards.
 	Progress io.Writer
+	// AnyKubectl is that of cluster.BuildOptions.
+	AnyKubectl bool
 	// Debug makes the operator log in detail.
 	Debug bool
 	// Metrics makes the operator serve its metrics: see Operator.Metrics.
@@ -170,6 +172,7 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
 		Audit: s.options.Audit, PodNetwork: podNetwork, SigningDuration: s.options.SigningDuration,
+		AnyKubectl: s.options.AnyKubectl,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
