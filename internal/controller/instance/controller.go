@@ -136,6 +136,9 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return c.leave(ctx)
 	}
+	if c.record.mayDisturb() {
+		ctx = journey.WithProof(ctx, c.record.prove)
+	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		with := c.record.saved.DeepCopy()
 		controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
@@ -170,8 +173,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		status.SilentSince = nil
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
-	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating,
-		status.Phase == v1alpha1.PhaseRebooting:
+	case isLookedAfter(c.instance):
 		return c.check(ctx)
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
@@ -371,7 +373,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
 	node, err := c.parts.Nodes.Get(ctx, c.instance.Status.NodeName)
 	if err == nil && node != nil && c.journeys.health.Corrects(ctx, c.instance, node) {
-		err = c.record.isCurrent(ctx)
+		err = c.record.prove(ctx)
 	}
 	return node, err
 }

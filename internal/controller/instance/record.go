@@ -23,17 +23,45 @@ type record struct {
 	life     *life
 	// saved is the instance as the API server has it.
 	saved *v1alpha1.WindowsInstance
+	// isProven says that the API server had it so when it was asked or written to in this reconcile.
+	isProven bool
 }
 
-// load puts what is known over what the cache shows. A host that may be disturbed is read past the
-// cache: a place that only a cache shows was given back, and may be another's. Whoever has no place
-// writes one before anything else is done, and that fails where the cache lags behind.
+// load puts what is known over what the cache shows. A host that may be disturbed is read past the cache: a
+// place that only a cache shows was given back, and may be another's. While it is looked after, and the cache
+// has all that was written here, it is so only before anything is done to its node: see prove. Whoever has no
+// place writes one before anything else is done, and that fails where the cache lags behind.
 func (r *record) load(ctx context.Context) error {
+	lags := newer(r.instance.ResourceVersion, r.life.version) != r.instance.ResourceVersion
 	r.overlay()
-	if r.life.conflicted || r.instance.Status.Disruption != nil || journey.IsUnderWay(&r.instance.Status) {
+	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !lags
+	if r.life.conflicted || r.mayDisturb() && !isQuiet {
 		return r.readLive(ctx)
 	}
 	return nil
+}
+
+// mayDisturb says that the host has a place in the rollout budget, or was on its way with one.
+func (r *record) mayDisturb() bool {
+	return r.instance.Status.Disruption != nil || journey.IsUnderWay(&r.instance.Status)
+}
+
+// isLookedAfter says that a host has joined, and not begun to join again.
+func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
+	switch instance.Status.Phase {
+	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting:
+		return true
+	}
+	return false
+}
+
+// prove is a conflict where the API server has another instance than is known here, which the next reconcile
+// reads. It asks once in a reconcile at most.
+func (r *record) prove(ctx context.Context) error {
+	if r.isProven {
+		return nil
+	}
+	return r.isCurrent(ctx)
 }
 
 // overlay puts what is known over what the cache shows, unless the cache shows what somebody else
@@ -74,16 +102,17 @@ func (r *record) readLive(ctx context.Context) error {
 	}
 	boundTimes(&r.instance.Status, r.now())
 	r.life.conflicted, r.life.version = false, live.ResourceVersion
+	r.isProven = true
 	r.remember()
 	return nil
 }
 
-// isCurrent is a conflict where the API server has another instance than is known here. The next reconcile reads it.
 func (r *record) isCurrent(ctx context.Context) error {
 	live, err := r.live(ctx)
 	if err == nil && live.ResourceVersion != r.version() {
 		r.life.conflicted, err = true, conflict(r.instance)
 	}
+	r.isProven = err == nil
 	return err
 }
 
@@ -135,6 +164,7 @@ func (r *record) save(ctx context.Context) error {
 	}
 	isReturned := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil
 	serves := !ready(r.saved.Status) && ready(r.instance.Status)
+	r.isProven = true
 	r.life.saved, r.life.version = r.life.status.DeepCopy(), patched.ResourceVersion
 	r.saved.Status = *r.life.status.DeepCopy()
 	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion

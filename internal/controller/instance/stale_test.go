@@ -54,6 +54,7 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisturbsNobody(t *testing.T) {
 			before := r.node(t, 1)
 			r.restart(t)
 			r.stale = r.get(t, 1)
+			r.stale.ResourceVersion = "1"
 			r.stale.Status.Disruption = &v1alpha1.Disruption{Since: journey.Seconds(r.clock)}
 			shown(r, &r.stale.Status)
 			for range 3 {
@@ -88,7 +89,7 @@ func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
 	r.stale = r.get(t, 1)
-	r.stale.Spec.Paused = true
+	r.stale.ResourceVersion, r.stale.Spec.Paused = "1", true
 	r.reconcile(t, 1)
 	if r.get(t, 1).Status.Disruption == nil {
 		t.Error("the place is given back")
@@ -358,4 +359,16 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	r.register(t, 1, r.version)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
+// While nothing is done to a node in its place, nobody is asked whether it still has that place.
+func TestAHostThatWaitsInItsPlaceIsNotReadPastTheCache(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.parts.Live = nil // whoever reads there panics
+	for range 3 {
+		r.reconcile(t, 1)
+	}
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }

@@ -78,6 +78,9 @@ func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod, now time.Time) {
 	if l.away != nil {
 		return
 	}
+	if l.away = proven(helper.Ctx); l.away != nil {
+		return
+	}
 	switch err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); {
 	case client.IgnoreNotFound(err) == nil:
 	case IsAnswer(err):

@@ -92,6 +92,9 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	if err := n.written.check(node, n.options.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errLags, err)
 	}
+	if err := proven(ctx); err != nil {
+		return err
+	}
 	if err := n.options.Client.Patch(ctx, wanted,
 		client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
