@@ -126,7 +126,8 @@ const mostJoins = 1000
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: b.operator, Progress: b.out, AnyKubectl: true, Audit: true, Kubernetes: b.cluster == clusterKubernetes,
+		Operator: b.operator, Progress: b.out, AnyKubectl: true, Audit: true,
+		Kubernetes: b.cluster == clusterKubernetes,
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
 			MaxConcurrentJoins: int32(min(hosts, mostJoins))}},
 		Hosts: fleet.Options{

@@ -98,8 +98,8 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	began := time.Now()
 	options := scene.Options{
-		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, AnyKubectl: true, Keep: d.keep, Debug: d.debug,
-		Platform: platform, Kubernetes: d.cluster == clusterKubernetes,
+		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, AnyKubectl: true,
+		Keep: d.keep, Debug: d.debug, Platform: platform, Kubernetes: d.cluster == clusterKubernetes,
 		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
 		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
 	}

@@ -136,7 +136,8 @@ func (b *builder) withoutKubectl(ctx context.Context) (path string) {
 	if err != nil || json.Unmarshal(output, &told) != nil {
 		return ""
 	}
-	if minor, err := strconv.Atoi(strings.TrimRight(told.ClientVersion.Minor, "+")); err != nil || minor < oldestKubectl {
+	minor, err := strconv.Atoi(strings.TrimRight(told.ClientVersion.Minor, "+"))
+	if err != nil || minor < oldestKubectl {
 		return ""
 	}
 	b.programs = slices.DeleteFunc(b.programs, func(p program) bool { return p.name == kubectlName })

@@ -99,8 +99,8 @@ func Run(ctx context.Context, options Options) (_ Report, err error) {
 		Hosts: options.Schedule.Hosts, Made: map[string]int{}, Unsettled: []string{}, Leaks: []Leak{}}}
 	share := intstr.FromString("20%")
 	r.scene, err = scene.Start(ctx, scene.Options{
-		Operator: options.Operator, Progress: options.Progress, AnyKubectl: true, Keep: options.Keep, Debug: options.Debug,
-		Metrics: true, SigningDuration: options.Certificates,
+		Operator: options.Operator, Progress: options.Progress, AnyKubectl: true,
+		Keep: options.Keep, Debug: options.Debug, Metrics: true, SigningDuration: options.Certificates,
 		// What nobody uses goes soon: at the end only what is in use may be left.
 		Arguments: []string{"--manifest-retention=10s"},
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20,
