@@ -96,6 +96,28 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 	return true, nil
 }
 
+// pathRequestedKey is the key with which kubelet asks for its first certificate. It stays until kubelet has
+// that certificate, and names the request: kubernetes, pkg/kubelet/certificate/bootstrap.
+const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
+
+// ForgetKubeletRequest has a kubelet without a certificate make another request for one when it starts. The
+// API server knows a request by the credential with which it was made first, and that one may count no more.
+// It is false when there is nothing to forget.
+func ForgetKubeletRequest(files winos.Files, node string, now time.Time) (forgot bool, err error) {
+	identity, err := KubeletIdentityOf(files, node, now)
+	if err != nil || identity == OwnIdentity {
+		return false, err
+	}
+	err = files.Remove(pathRequestedKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("removing the key of kubelet's request: %w", err)
+	}
+	return true, nil
+}
+
 // KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet
 // with such a one does not look for another credential.
 func KubeletExpired(files winos.Files, now time.Time) (bool, error) {

@@ -86,12 +86,17 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 }
 
 // uselessCertificate says whether kubelet has a certificate that has expired. If there is a
-// credential with which it would get another, it also looks whether the API server refuses it.
+// credential with which it would get another, it also looks whether the API server refuses it, and has a
+// kubelet that waits for its first one ask anew.
 func uselessCertificate(ctx context.Context, host winos.Host, node string,
 	request contract.BootstrapRequest) (bool, error) {
 	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
-	if err != nil || expired || len(request.BootstrapKubeconfig) == 0 {
+	if err != nil || len(request.BootstrapKubeconfig) == 0 {
 		return expired, err
+	}
+	waits, err := reconcile.ForgetKubeletRequest(host.Files, node, host.System.Now())
+	if err != nil || waits || expired {
+		return waits || expired, err
 	}
 	return reconcile.ForgetRefusedKubelet(ctx, host.Files, node, host.System.Now())
 }

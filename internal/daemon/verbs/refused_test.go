@@ -65,3 +65,41 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 		t.Errorf("kubelet was started %d times, and once was needed", n)
 	}
 }
+
+// The API server knows with which credential kubelet asked first: a request that was made with one that counts no
+// more, say of an instance that was removed by force, stays pending for a day. kubelet asks for its certificate
+// with the same key, and so by the same request, as long as it has that key.
+func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	r.unapproved.Store(true)
+	join(t, r)
+	asked := ""
+	key := func() string {
+		if there, err := winos.Exists(r.Host().Files, pathRequestedKey); err != nil || !there {
+			return asked
+		}
+		return read(t, r, pathRequestedKey)
+	}
+	eventually(t, "a request", func() bool { return key() != asked })
+	asked = key()
+	kubelets := r.kubelets.Load()
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	eventually(t, "another request", func() bool { return key() != asked })
+	if n := r.kubelets.Load() - kubelets; n != 1 {
+		t.Errorf("kubelet was started %d times, and once was needed", n)
+	}
+	r.unapproved.Store(false)
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	eventually(t, "a certificate", func() bool {
+		own, err := winos.Exists(r.Host().Files, contract.PathKubeconfig)
+		return err == nil && own
+	})
+	// What kubelet failed to remove, though it has its certificate, is no reason to start it again.
+	write(t, r, pathRequestedKey, "left", winos.AccessAdministrators)
+	kubelets = r.kubelets.Load()
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	if n := r.kubelets.Load() - kubelets; n != 0 {
+		t.Errorf("a kubelet with a certificate was started again, %d times", n)
+	}
+}

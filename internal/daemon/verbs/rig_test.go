@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math/big"
@@ -44,6 +45,8 @@ type rig struct {
 	life atomic.Pointer[mortal]
 	// kubelets counts the starts of kubelet.
 	kubelets atomic.Int64
+	// unapproved leaves what kubelet asks for undecided.
+	unapproved atomic.Bool
 }
 
 const firstDaemon = "MZ wicd"
@@ -175,8 +178,11 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
+// pathRequestedKey is the key with which kubelet asks for its first certificate.
+const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
+
 // kubelet does what matters here: with its bootstrap credential it gets a kubeconfig and a
-// certificate.
+// certificate. While nobody approves its request it waits, and asks with the same key when it starts again.
 func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	r.kubelets.Add(1)
 	files := p.Host.Files
@@ -186,6 +192,19 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	first, err3 := winos.Exists(files, contract.PathBootstrapKubeconfig)
 	if errors.Join(err, err2, err3) != nil || !own && !first {
 		return 1
+	}
+	if r.unapproved.Load() && !own {
+		asked, err := winos.Exists(files, pathRequestedKey)
+		if err == nil && !asked {
+			err = winos.WriteFile(files, pathRequestedKey, strings.NewReader(fmt.Sprintf("key %d", r.kubelets.Load())),
+				winos.AccessAdministrators)
+		}
+		if err != nil {
+			return 1
+		}
+		p.Running()
+		<-ctx.Done()
+		return 0
 	}
 	if !own || expired && first {
 		certificate := selfSigned(contract.KubeletUserPrefix+"win-a", now)

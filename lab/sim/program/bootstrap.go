@@ -30,8 +30,8 @@ const (
 	// its certificate, before it gives up and leaves it to the service manager to start it again.
 	serverTimeout   = time.Minute
 	approvalTimeout = time.Hour
-	// pendingKey keeps the key of a request that is under way, so that a kubelet that starts again
-	// goes on with the same request.
+	// pendingKey keeps the key of a request that is under way, or has come to nothing, so that a kubelet that
+	// starts again goes on with the same request.
 	pendingKey = `\kubelet-client.key.tmp`
 	clientPair = `\kubelet-client-current.pem`
 	serverPair = `\kubelet-server-current.pem`
@@ -84,11 +84,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	defer cancel()
 	chain, err := csr.WaitForCertificate(waiting, server.client, name, uid)
 	if err != nil {
-		err = fmt.Errorf("waiting for client certificate request %s: %w", name, err)
-		if ctx.Err() != nil {
-			return err // stopped: the next kubelet goes on with the same request
-		}
-		return errors.Join(err, k.Host.Files.Remove(k.flags.certDir+pendingKey)) // so that the next request is another
+		return fmt.Errorf("waiting for client certificate request %s: %w", name, err)
 	}
 	if err := k.identity.update(chain, keyPEM); err != nil {
 		return err

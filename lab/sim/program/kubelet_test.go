@@ -210,7 +210,8 @@ func TestKubeletWithoutAnyCredentialEnds(t *testing.T) {
 	}
 }
 
-func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
+// kubelet keeps its key, and with that its request, until it has a certificate.
+func TestADeniedRequestEndsKubeletUntilItHasAnotherKey(t *testing.T) {
 	t.Parallel()
 	c, admin := startLab(t)
 	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
@@ -222,20 +223,27 @@ func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 	b := newBox(t, node, program.Options{})
 	b.write(t, contract.PathBootstrapKubeconfig, string(kubeconfig))
 	line := `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`
-	for want := 1; want <= 2; want++ {
+	for n, want := range []int{1, 1, 2} {
 		ended := make(chan string, 1)
+		if want == 2 {
+			if err = b.Host().Files.Remove(contract.DirKubeletPKI + `\kubelet-client.key.tmp`); err != nil {
+				t.Fatal(err)
+			}
+		}
 		go func() {
 			output, code := b.exec(t, line)
 			ended <- fmt.Sprintf("exit code %d: %s", code, output)
 		}()
-		eventually(t, "a request", func() error {
-			for _, r := range requestsOf(t, admin, node) {
-				if len(r.Status.Conditions) == 0 {
-					return deny(t, admin, r)
+		if n != 1 {
+			eventually(t, "a request", func() error {
+				for _, r := range requestsOf(t, admin, node) {
+					if len(r.Status.Conditions) == 0 {
+						return deny(t, admin, r)
+					}
 				}
-			}
-			return errWait
-		})
+				return errWait
+			})
+		}
 		if got := <-ended; !strings.HasPrefix(got, "exit code 1") || !strings.Contains(got, "denied") {
 			t.Errorf("got %s", got)
 		}
