@@ -151,7 +151,7 @@ wine-lane:
 	GOOS=windows CGO_ENABLED=0 go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 	go test -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 20m ./test/wine
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)

@@ -24,9 +24,10 @@ type program struct{ path, version string }
 // kubernetesParts are those that take minutes to build.
 func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
 
-// kubernetesPrograms are the real kubelet and kube-proxy, out of a payload that has been built for
-// nothing else and stays in the cache. Those of other sources go when they were not used for long.
-func kubernetesPrograms(ctx context.Context, progress io.Writer) (map[string]program, error) {
+// kubernetesPrograms are the real kubelet and kube-proxy of a minor version of Kubernetes, out of a payload
+// that has been built for nothing else and stays in the cache. Those of other sources go when they were not
+// used for long.
+func kubernetesPrograms(ctx context.Context, minor string, progress io.Writer) (map[string]program, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("finding the user's cache directory: %w", err)
@@ -44,10 +45,10 @@ func kubernetesPrograms(ctx context.Context, progress io.Writer) (map[string]pro
 		return nil, fmt.Errorf("waiting for kubelet and kube-proxy: %w", err)
 	}
 	defer release()
-	dir := filepath.Join(cache, "programs-"+key)
+	dir := filepath.Join(cache, "programs-"+minor+"-"+key)
 	if _, err = os.Stat(filepath.Join(dir, payload.ManifestName)); errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(progress, "wine: building kubelet.exe and kube-proxy.exe, once\n")
-		err = writePayload(ctx, dir, "0", progress, kubernetesParts(), nil)
+		fmt.Fprintf(progress, "wine: building kubelet.exe and kube-proxy.exe of Kubernetes %s, once\n", minor)
+		err = writePayload(ctx, dir, "0", progress, kubernetesParts(), nil, "--minors", minor)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("building kubelet and kube-proxy: %w", err)

@@ -61,10 +61,10 @@ func WritePayload(ctx context.Context, dir, version string, progress io.Writer) 
 }
 
 // WriteKubernetesPayload fills a directory with such a payload in which kubelet and kube-proxy are
-// the real ones, too. They are built once per version of their sources, which takes minutes, and
-// kept in the user's cache directory.
-func WriteKubernetesPayload(ctx context.Context, dir, version string, progress io.Writer) error {
-	programs, err := kubernetesPrograms(ctx, progress)
+// the real ones, too, of a minor version of Kubernetes that is pinned below payload/kubernetes. They are
+// built once per version of their sources, which takes minutes, and kept in the user's cache directory.
+func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, progress io.Writer) error {
+	programs, err := kubernetesPrograms(ctx, minor, progress)
 	if err != nil {
 		return err
 	}
@@ -72,9 +72,9 @@ func WriteKubernetesPayload(ctx context.Context, dir, version string, progress i
 }
 
 // writePayload lets the payload's own builder build the named parts, and supplies the others: those
-// of a payload if they are given, and stand-ins for the rest.
+// of a payload if they are given, and stand-ins for the rest. further are arguments of the builder.
 func writePayload(ctx context.Context, dir, version string, progress io.Writer, built []string,
-	given map[string]program) (err error) {
+	given map[string]program, further ...string) (err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return fmt.Errorf("finding the sources: %w", err)
@@ -102,8 +102,8 @@ func writePayload(ctx context.Context, dir, version string, progress io.Writer, 
 			return fmt.Errorf("supplying %s: %w", part.Name, err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/payload", "--out", dir, "--supplied", supplied, "--version",
-		version)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"run", "./cmd/payload", "--out", dir, "--supplied",
+		supplied, "--version", version}, further)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, progress, progress
 	group(cmd)
 	if err = cmd.Run(); err != nil {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
@@ -59,10 +60,7 @@ func newReal(t *testing.T) real {
 	if !shared.template.Isolated() {
 		t.Skip("without namespaces the ports of kubelet are taken by the host of the other tests")
 	}
-	payload := filepath.Join(t.TempDir(), "payload")
-	if err := wine.WriteKubernetesPayload(t.Context(), payload, version, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
+	payload := writeKubernetes(t, version, beforeMinor)
 	began := time.Now()
 	made, err := scene.Start(t.Context(), scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Debug: true,
@@ -94,20 +92,35 @@ func newReal(t *testing.T) real {
 	return real{s, h}
 }
 
+// beforeMinor is what nodes run before they go to minor, which is the API server's.
+const beforeMinor, minor = "1.35", "1.36"
+
+// writeKubernetes makes a payload with the kubelet and kube-proxy of a minor version.
+func writeKubernetes(t *testing.T, version, minor string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "payload")
+	if err := wine.WriteKubernetesPayload(t.Context(), dir, version, minor, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func TestA46_TheRealKubeletAndKubeProxyRunWithOurFlagsAndFiles(t *testing.T) {
 	r := newReal(t)
-	t.Run("the node is what kubelet found, and what our flags and files say", r.registers)
+	t.Run("the node is what kubelet found, and what our flags and files say",
+		func(t *testing.T) { r.registers(t, beforeMinor) })
 	t.Run("its certificates were approved by our rules", r.isApproved)
 	t.Run("it answers the log query over the certificate that we approved", r.answersLogQuery)
 	t.Run("kube-proxy programs the host network service", r.programs)
 	t.Run("it renews its lease", r.renewsLease)
 	t.Run("it renews its certificate", r.renewsCertificate)
+	t.Run("it goes from one minor version to the next", r.upgrades)
 }
 
-func (r real) registers(t *testing.T) {
+func (r real) registers(t *testing.T, minor string) {
 	node := r.node(t, r.h)
 	info := node.Status.NodeInfo
-	if info.KubeletVersion != "v1.36.3" || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
+	if !strings.HasPrefix(info.KubeletVersion, "v"+minor+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
 		info.OSImage != "Windows Server 2022 Datacenter" || info.OperatingSystem != "windows" ||
 		!strings.HasPrefix(info.KernelVersion, "10.0.20348.") {
 		t.Errorf("the node says of itself %+v", info)
@@ -159,34 +172,43 @@ func (r real) isApproved(t *testing.T) {
 	}
 }
 
-// kubelet asks the kubelet of the host, as a user who may do anything, and believes nobody whom the
-// cluster's authority does not vouch for. The API server of the lab has no way to the host.
-func (r real) kubelet(ctx context.Context, path string) (string, *x509.Certificate, error) {
-	address := r.internalIP(ctx)
-	config := r.Cluster.Admin()
-	config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return machine(r.h).Dial(ctx, netip.AddrPortFrom(address, kubeletPort))
-	}
-	client, err := rest.HTTPClientFor(config)
+// answer is one of kubelet's.
+type answer struct {
+	status  int
+	content string
+	served  *x509.Certificate
+}
+
+// kubelet asks the kubelet of the host, as somebody, and believes nobody whom the cluster's authority does
+// not vouch for. The API server of the lab has no way to the host.
+func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer, error) {
+	at := netip.AddrPortFrom(r.internalIP(ctx), kubeletPort)
+	as.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return machine(r.h).Dial(ctx, at) }
+	client, err := rest.HTTPClientFor(as)
 	if err != nil {
-		return "", nil, err
+		return answer{}, err
 	}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		"https://"+netip.AddrPortFrom(address, kubeletPort).String()+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+at.String()+path, http.NoBody)
 	if err != nil {
-		return "", nil, err
+		return answer{}, err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return "", nil, err
+		return answer{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", response.Status, content)
+	return answer{response.StatusCode, string(content), leaf(response.TLS)}, err
+}
+
+// allowed asks as a user who may do anything.
+func (r real) allowed(ctx context.Context, path string) (answer, error) {
+	got, err := r.kubelet(ctx, r.Cluster.Admin(), path)
+	if err == nil && got.status != http.StatusOK {
+		err = fmt.Errorf("%d: %s", got.status, got.content)
 	}
-	return string(content), leaf(response.TLS), err
+	return got, err
 }
 
 const kubeletPort = 10250
@@ -208,42 +230,21 @@ func (r real) internalIP(ctx context.Context) netip.Addr {
 }
 
 func (r real) answersLogQuery(t *testing.T) {
-	log, served, err := r.kubelet(t.Context(), "/logs/?query=kubelet")
+	got, err := r.allowed(t.Context(), "/logs/?query=kubelet")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What a stand-in would not write.
-	if !strings.Contains(log, "Started kubelet") {
-		t.Errorf("the log is %.2000s", log)
+	if !strings.Contains(got.content, "Started kubelet") {
+		t.Errorf("the log is %.2000s", got.content)
 	}
-	if served.Subject.CommonName != "system:node:"+r.h.Name {
-		t.Errorf("it serves as %s", served.Subject)
+	if got.served.Subject.CommonName != "system:node:"+r.h.Name {
+		t.Errorf("it serves as %s", got.served.Subject)
 	}
-	if _, err = r.unknown(t.Context()); err == nil {
-		t.Error("it answers somebody without a certificate, too")
+	unknown, err := r.kubelet(t.Context(), rest.AnonymousClientConfig(r.Cluster.Admin()), "/logs/")
+	if err != nil || unknown.status != http.StatusUnauthorized {
+		t.Errorf("to somebody without a certificate it answers %d, %v", unknown.status, err)
 	}
-}
-
-// unknown asks without any identity.
-func (r real) unknown(ctx context.Context) (string, error) {
-	config := rest.AnonymousClientConfig(r.Cluster.Admin())
-	address := r.internalIP(ctx)
-	config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return machine(r.h).Dial(ctx, netip.AddrPortFrom(address, kubeletPort))
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return "", err
-	}
-	response, err := client.Get("https://" + address.String() + ":10250/logs/")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return "", errors.New(response.Status)
-	}
-	return response.Status, nil
 }
 
 // hnsFile is what the keeper of a host writes.
@@ -253,7 +254,7 @@ const hnsFile = `C:\windows\system32\hns.json`
 func (r real) service(t *testing.T, name, endpoint, node string) *corev1.Service {
 	t.Helper()
 	made := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: name + "-"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 	}
 	if err := r.Client.Create(t.Context(), made); err != nil {
@@ -347,10 +348,57 @@ func (r real) renewsCertificate(t *testing.T) {
 		})
 	}
 	r.await(t, "kubelet to serve with it", func(ctx context.Context) (bool, string, error) {
-		_, served, err := r.kubelet(ctx, "/healthz")
+		got, err := r.allowed(ctx, "/healthz")
 		if err != nil {
 			return false, err.Error(), nil //nolint:nilerr // asked again
 		}
-		return time.Until(served.NotAfter) > firstLife, served.NotAfter.String(), nil
+		return time.Until(got.served.NotAfter) > firstLife, got.served.NotAfter.String(), nil
 	})
+}
+
+// upgrades has the operator bring another payload. The same Node goes on under the same identity: kubelet asks
+// for no first certificate again. kube-proxy forgets nothing that it is told afterwards.
+func (r real) upgrades(t *testing.T) {
+	before := r.node(t, r.h)
+	first, err := r.firstRequests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err = r.Upgrade(t.Context(), "", writeKubernetes(t, nextVersion, minor)); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, "the node to serve at the next minor version", func(ctx context.Context) (bool, string, error) {
+		node := &corev1.Node{}
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: r.h.Name}, node); err != nil {
+			return false, "", err
+		}
+		ready, why := journey.NodeReady(node)
+		told := node.Annotations
+		isThere := told[contract.RevisionAnnotation] != before.Annotations[contract.RevisionAnnotation] &&
+			told[contract.RevisionAnnotation] == told[contract.DesiredRevisionAnnotation]
+		return ready && isThere && !node.Spec.Unschedulable &&
+				strings.HasPrefix(node.Status.NodeInfo.KubeletVersion, "v"+minor+"."),
+			fmt.Sprintf("%s, kubelet %s, cordoned %v: %s", told[contract.RevisionAnnotation],
+				node.Status.NodeInfo.KubeletVersion, node.Spec.Unschedulable, why), nil
+	})
+	t.Logf("the node was at %s %.1f s after the payload came", minor, time.Since(began).Seconds())
+	again, err := r.firstRequests(t.Context())
+	if node := r.node(t, r.h); err != nil || node.UID != before.UID || again != first {
+		t.Errorf("Node %s, was %s; %d first requests, were %d; %v", node.UID, before.UID, again, first, err)
+	}
+	r.registers(t, minor)
+	r.answersLogQuery(t)
+	r.programs(t)
+}
+
+// firstRequests counts requests of kubelet with a bootstrap token.
+func (r real) firstRequests(ctx context.Context) (count int, err error) {
+	requests, err := r.requests(ctx, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	for i := range requests {
+		if !strings.HasPrefix(requests[i].Spec.Username, contract.KubeletUserPrefix) {
+			count++
+		}
+	}
+	return count, err
 }

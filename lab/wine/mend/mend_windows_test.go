@@ -38,6 +38,32 @@ func TestSocketsLieAtAPath(t *testing.T) {
 	}
 }
 
+// kubelet cleans a directory of its sockets when it starts: of those that it left when it was killed, too.
+func TestASocketThatIsLeftIsKnownForOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubelet.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	for range 2 {
+		for _, ask := range []func(string) (fs.FileInfo, error){os.Stat, os.Lstat} {
+			if info, err := ask(path); err != nil || info.Mode()&fs.ModeSocket == 0 {
+				t.Errorf("it is %v, %v", info, err)
+			}
+		}
+		_ = listener.Close()
+	}
+	if err = os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	again, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}
+
 func echo(t *testing.T, path, text string) string {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", path)

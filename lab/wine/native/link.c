@@ -3,12 +3,13 @@
  * link: enough for who exchanges links to files that nobody writes any more, such as kubelet, whose certificate in use is one. It can't be read where it
  * leads to. Links to anything else are refused.
  *
- * A copy is told from a file by being hidden and the system's, which nothing else is here; it says so of itself under that disguise, in all ways in which
- * Go programs ask.
+ * A copy is told from a file by being hidden and the system's, and a socket's file by being the system's and not hidden, which nothing else is here. Both
+ * say of themselves what they are under that disguise, in all ways in which Go programs ask.
  */
 #include "mend.h"
 
-#define MARK (FILE_ATTRIBUTE_HIDDEN | FILE_ATTRIBUTE_SYSTEM)
+#define MARK_LINK (FILE_ATTRIBUTE_HIDDEN | FILE_ATTRIBUTE_SYSTEM)
+#define TAG_UNIX 0x80000023 /* IO_REPARSE_TAG_AF_UNIX */
 
 typedef NTSTATUS(NTAPI *information_function)(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, ULONG length, ULONG class);
 typedef NTSTATUS(NTAPI *attributes_function)(const OBJECT_ATTRIBUTES *name, void *buffer);
@@ -16,12 +17,12 @@ typedef NTSTATUS(NTAPI *attributes_function)(const OBJECT_ATTRIBUTES *name, void
 static information_function original_information;
 static attributes_function original_attributes;
 
-/* The attributes of a link, when these are those of one. */
+/* The attributes of a link or a socket, when these are those of one. */
 static ULONG shown(ULONG attributes)
 {
-    if ((attributes & MARK) != MARK || (attributes & FILE_ATTRIBUTE_DIRECTORY) != 0)
+    if ((attributes & MARK_SOCKET) == 0 || (attributes & FILE_ATTRIBUTE_DIRECTORY) != 0)
         return attributes;
-    return (attributes & ~MARK) | FILE_ATTRIBUTE_REPARSE_POINT;
+    return (attributes & ~MARK_LINK) | FILE_ATTRIBUTE_REPARSE_POINT;
 }
 
 /* FILE_BASIC_INFORMATION, with which FILE_ALL_INFORMATION begins. */
@@ -55,7 +56,7 @@ static NTSTATUS NTAPI information(HANDLE file, IO_STATUS_BLOCK *status, void *bu
     } else if (class == tag) {
         struct attribute_tag *t = buffer;
         if (shown(t->attributes) != t->attributes)
-            t->tag = IO_REPARSE_TAG_SYMLINK;
+            t->tag = (t->attributes & MARK_LINK) == MARK_LINK ? IO_REPARSE_TAG_SYMLINK : TAG_UNIX;
         t->attributes = shown(t->attributes);
     }
     return result;
@@ -78,7 +79,7 @@ static BOOLEAN WINAPI make(const WCHAR *name, const WCHAR *target, DWORD flags)
         SetLastError(ERROR_PRIVILEGE_NOT_HELD);
         return FALSE;
     }
-    return CopyFileW(target, name, TRUE) && SetFileAttributesW(name, MARK);
+    return CopyFileW(target, name, TRUE) && SetFileAttributesW(name, MARK_LINK);
 }
 
 void mend_links(void)

@@ -16,5 +16,6 @@ struct substitute {
 /* socket.c and link.c have some, each with an empty one at the end. */
 extern const struct substitute socket_substitutes[], link_substitutes[];
 
-/* mend_links shows what link.c made. */
+/* mend_links shows what link.c made, and files with this mark as those of sockets. */
+#define MARK_SOCKET FILE_ATTRIBUTE_SYSTEM
 void mend_links(void);

@@ -1,6 +1,7 @@
 /*
  * Sockets of the family AF_UNIX, which Windows has and Wine 8 lacks, for programs that listen at the path of a file, or connect to one. What they get is a
- * TCP socket at 127.0.0.1; the file holds its port. Go programs look the functions up by name, and get these.
+ * TCP socket at 127.0.0.1; the file holds its port, and says of itself that it is a socket: see link.c. Go programs look the functions up by name, and get
+ * these.
  *
  * What is accepted or connected has no address of its own: it is not needed. Who may open the file is not asked.
  */
@@ -37,15 +38,19 @@ static int fail(int error)
     return SOCKET_ERROR;
 }
 
-/* The file of an address. */
+/* The file of an address. One that is made says that it is a socket. */
 static HANDLE open_file(const struct sockaddr *address, int length, DWORD access, DWORD disposition)
 {
     struct unix_address at = { 0 };
     WCHAR path[sizeof at.path];
+    HANDLE file;
     memcpy(&at, address, length < (int)sizeof at - 1 ? length : (int)sizeof at - 1);
     if (!MultiByteToWideChar(CP_UTF8, 0, at.path, -1, path, sizeof path / sizeof *path))
         return INVALID_HANDLE_VALUE;
-    return CreateFileW(path, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, disposition, FILE_ATTRIBUTE_NORMAL, NULL);
+    file = CreateFileW(path, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, disposition, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (file != INVALID_HANDLE_VALUE && disposition == CREATE_NEW)
+        SetFileAttributesW(path, MARK_SOCKET);
+    return file;
 }
 
 static struct sockaddr_in loopback(USHORT port)
