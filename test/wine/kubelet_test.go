@@ -118,6 +118,7 @@ func TestA46_TheRealKubeletAndKubeProxyRunWithOurFlagsAndFiles(t *testing.T) {
 }
 
 func (r real) registers(t *testing.T, minor string) {
+	t.Helper()
 	node := r.node(t, r.h)
 	info := node.Status.NodeInfo
 	if !strings.HasPrefix(info.KubeletVersion, "v"+minor+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
@@ -387,9 +388,9 @@ func (r real) upgrades(t *testing.T) {
 	if node := r.node(t, r.h); err != nil || node.UID != before.UID || again != first {
 		t.Errorf("Node %s, was %s; %d first requests, were %d; %v", node.UID, before.UID, again, first, err)
 	}
-	r.registers(t, minor)
-	r.answersLogQuery(t)
-	r.programs(t)
+	t.Run("the node is what kubelet found", func(t *testing.T) { r.registers(t, minor) })
+	t.Run("it answers the log query", r.answersLogQuery)
+	t.Run("kube-proxy programs the host network service", r.programs)
 }
 
 // firstRequests counts requests of kubelet with a bootstrap token.
