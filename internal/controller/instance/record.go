@@ -34,7 +34,9 @@ type record struct {
 func (r *record) load(ctx context.Context) error {
 	lags := newer(r.instance.ResourceVersion, r.life.version) != r.instance.ResourceVersion
 	r.overlay()
-	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !lags
+	spec := &r.instance.Spec
+	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !lags &&
+		!spec.Paused && !spec.PreflightOnly // which give the place back
 	if r.life.conflicted || r.mayDisturb() && !isQuiet {
 		return r.readLive(ctx)
 	}
@@ -109,7 +111,8 @@ func (r *record) readLive(ctx context.Context) error {
 
 func (r *record) isCurrent(ctx context.Context) error {
 	live, err := r.live(ctx)
-	if err == nil && live.ResourceVersion != r.version() {
+	if err == nil && (live.ResourceVersion != r.version() ||
+		!equality.Semantic.DeepEqual(live.Status, r.saved.Status)) { // the same version again, after a restore of etcd
 		r.life.conflicted, err = true, conflict(r.instance)
 	}
 	r.isProven = err == nil

@@ -372,3 +372,88 @@ func TestAHostThatWaitsInItsPlaceIsNotReadPastTheCache(t *testing.T) {
 	}
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
+
+// An operator that takes over while its cache still shows the first join's last phase, of an instance that has gone
+// on to another revision since; the first one is desired again, and nothing may be disturbed.
+func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	r.reconcile(t, 1)
+	r.sign(t)
+	r.reconcile(t, 1)
+	stale := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
+	r.register(t, 1, first)
+	r.reconcile(t, 1)
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-1")
+	r.reconcile(t, 1)
+	r.version = second
+	r.switched(t, 1)
+	r.arrives(t, 1, second)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
+	r.version = first
+	r.restart(t)
+	r.stale = stale
+	for range 3 {
+		r.reconcile(t, 1)
+		if a := r.node(t, 1).Annotations; a[contract.DesiredRevisionAnnotation] != second {
+			t.Fatalf("the node is to have %s", a[contract.DesiredRevisionAnnotation])
+		}
+	}
+}
+
+// A finalizer of somebody else keeps a Node that was deleted with the host's first instance.
+func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.changes(t, 1, func(n *corev1.Node) { n.Finalizers = []string{"example.com/others"} })
+	r.remove(t, 1)
+	for range 3 {
+		if r.exists(t, 1) {
+			r.advance(t, 1, 3*time.Second)
+		}
+	}
+	again := listed(1)[0]
+	again.SetUID("again")
+	if err := r.api.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		r.reconcile(t, 1)
+		r.sign(t)
+	}
+	i := r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
+	if i.Status.NodeUID != "" || len(i.Status.BootstrapCredentials) == 0 {
+		t.Errorf("it adopted %q; credentials %v", i.Status.NodeUID, i.Status.BootstrapCredentials)
+	}
+}
+
+// Only the host says that the Node's address is its own: it may be believed of a Node that appears after it got its
+// credential, and of no other, whatever a cache shows.
+func TestANodeThatTheCacheDidNotShowIsStillAnothers(t *testing.T) {
+	t.Parallel()
+	for _, unseen := range []bool{false, true} {
+		r := newRig(t, listed(1)...)
+		r.machine(1).Change(func(f *contract.HostFacts) { f.NodeIP = "10.9.9.9" })
+		other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.machine(1).Facts().Hostname, UID: "other",
+			Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+		if err := r.api.Create(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		other.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.9.9.9"}}
+		if err := r.api.Status().Update(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if unseen {
+			r.unseen = other.Name
+		}
+		r.reconcile(t, 1)
+		r.unseen = ""
+		r.reconcile(t, 1)
+		if i := r.get(t, 1); i.Status.NodeUID != "" {
+			t.Errorf("unseen %v: it adopted Node %s", unseen, i.Status.NodeUID)
+		}
+	}
+}

@@ -19,11 +19,15 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err == nil && node != nil {
 		node, err = j.Nodes.Live(ctx, instance.Status.NodeName)
 	}
+	if node != nil && !node.DeletionTimestamp.IsZero() {
+		node = nil // it goes as soon as whoever has a finalizer on it lets it
+	} else if err == nil {
+		err = j.expectNode(ctx, instance, node)
+	}
 	if err != nil {
 		return journey.Retry(err)
 	}
 	if node == nil {
-		instance.Status.NodeExpected = true
 		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
 			instance.Spec.Address, instance.Status.NodeName)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -32,8 +33,10 @@ const maxCredentials = 4
 // requests with it, and the Node that it registers.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
-	if node, err := j.Nodes.Get(ctx, instance.Status.NodeName); err == nil && node == nil {
-		instance.Status.NodeExpected = true
+	if node, err := j.Nodes.Get(ctx, instance.Status.NodeName); err == nil {
+		if err = j.expectNode(ctx, instance, node); err != nil {
+			return journey.Retry(err)
+		}
 	}
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
@@ -56,10 +59,12 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return journey.WaitForCluster(err)
 	}
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err == nil {
+		err = j.expectNode(ctx, instance, node)
+	}
 	if err != nil {
 		return journey.Retry(err)
 	}
-	instance.Status.NodeExpected = instance.Status.NodeExpected || node == nil
 	if node != nil {
 		if problem := journey.Foreign(node, instance); problem != nil {
 			return journey.Fail(problem)
@@ -103,6 +108,17 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return journey.Retry(err)
 	}
 	return journey.Done()
+}
+
+// expectNode notes that there is no Node of the host's name, so that the one that appears is what its kubelet
+// registers. A cache that shows none may lag behind another host's.
+func (j *Join) expectNode(ctx context.Context, instance *v1alpha1.WindowsInstance, shown *corev1.Node) error {
+	if shown != nil || instance.Status.NodeExpected {
+		return nil
+	}
+	node, err := j.Nodes.Live(ctx, instance.Status.NodeName)
+	instance.Status.NodeExpected = err == nil && node == nil
+	return err
 }
 
 // vacateServing moves the pods away from a node that serves and has its turn to be joined again. One
