@@ -316,6 +316,22 @@ func TestAHostThatWentWithItsMachineLeavesNoNodeThatTheCacheDoesNotShow(t *testi
 	}
 }
 
+// listsAgain takes a host off the list, and lists it when it is gone.
+func (r *rig) listsAgain(t *testing.T, n int) {
+	t.Helper()
+	r.remove(t, n)
+	for range 3 {
+		if r.exists(t, n) {
+			r.advance(t, n, 3*time.Second)
+		}
+	}
+	again := listed(n)[0]
+	again.SetUID("again")
+	if err := r.api.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A host that is taken off the list and listed again, behind a cache that still shows the Node that was deleted
 // with its first instance: Ready, at the desired revision, and marked for an instance of that name. It is no
 // sign that kubelet, which has yet to get its certificate, has one.
@@ -323,17 +339,7 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	deleted := r.node(t, 1)
-	r.remove(t, 1)
-	for range 3 {
-		if r.exists(t, 1) {
-			r.advance(t, 1, 3*time.Second)
-		}
-	}
-	again := listed(1)[0]
-	again.SetUID("again")
-	if err := r.api.Create(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	r.listsAgain(t, 1)
 	r.staleNode = deleted
 	for range 3 {
 		r.reconcile(t, 1)
@@ -409,17 +415,7 @@ func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) { n.Finalizers = []string{"example.com/others"} })
-	r.remove(t, 1)
-	for range 3 {
-		if r.exists(t, 1) {
-			r.advance(t, 1, 3*time.Second)
-		}
-	}
-	again := listed(1)[0]
-	again.SetUID("again")
-	if err := r.api.Create(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	r.listsAgain(t, 1)
 	for range 4 {
 		r.reconcile(t, 1)
 		r.sign(t)
