@@ -34,6 +34,9 @@ func TestALeakIsNamedFromWhatToWhat(t *testing.T) {
 		"and the like of win-001 grew from 1 to 2: certificate 2": func(f *Figures) {
 			f.host(func(h *Host) { h.Others = append(h.Others, "certificate 2") })
 		},
+		`files of win-001 in c:\k\cni\config grew from 0 to 2`: func(f *Figures) {
+			f.host(func(h *Host) { h.Files = append(h.Files, `c:\k\cni\config\1`, `c:\k\cni\config\2`) })
+		},
 		"open handles of win-001 grew from 4 to 40": func(f *Figures) { f.host(func(h *Host) { h.Open = 40 }) },
 		"processes of win-001 grew from 9 to 20":    func(f *Figures) { f.host(func(h *Host) { h.Processes = 20 }) },
 	} {
@@ -65,7 +68,7 @@ func TestWhatComesAndGoesByItselfIsNoLeak(t *testing.T) {
 	after.Stacks["a.run"] = 15
 	after.Objects["secrets"] = []string{"a/1", "a/3"} // another one in place of one
 	after.host(func(h *Host) {
-		h.Files = []string{`c:\k\store\2`, `c:\var\log\kubelet\1`, `c:\var\log\kubelet\2`}
+		h.Files = []string{`c:\k\store\2`, `c:\k\cni\config\ovnkube-client-2026-01-01-00-00-00.pem`, `c:\var\log\kubelet\1`, `c:\var\log\kubelet\2`}
 		h.Open, h.Processes = 6, 8
 	})
 	if leaks := Leaks(counted(), after); len(leaks) > 0 {
