@@ -121,7 +121,8 @@ func (r real) registers(t *testing.T, minor string) {
 	t.Helper()
 	node := r.node(t, r.h)
 	info := node.Status.NodeInfo
-	if !strings.HasPrefix(info.KubeletVersion, "v"+minor+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
+	if !strings.HasPrefix(info.KubeletVersion, "v"+minor+".") ||
+		!strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
 		info.OSImage != "Windows Server 2022 Datacenter" || info.OperatingSystem != "windows" ||
 		!strings.HasPrefix(info.KernelVersion, "10.0.20348.") {
 		t.Errorf("the node says of itself %+v", info)

@@ -58,12 +58,18 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 }
 
 // prove is a conflict where the API server has another instance than is known here, which the next reconcile
-// reads. It asks once in a reconcile at most.
+// reads. What was proven or written in this reconcile is not asked again.
 func (r *record) prove(ctx context.Context) error {
 	if r.isProven {
 		return nil
 	}
-	return r.isCurrent(ctx)
+	live, err := r.live(ctx)
+	if err == nil && (live.ResourceVersion != r.version() ||
+		!equality.Semantic.DeepEqual(live.Status, r.saved.Status)) { // the same version again, after a restore of etcd
+		r.life.conflicted, err = true, conflict(r.instance)
+	}
+	r.isProven = err == nil
+	return err
 }
 
 // overlay puts what is known over what the cache shows, unless the cache shows what somebody else
@@ -107,16 +113,6 @@ func (r *record) readLive(ctx context.Context) error {
 	r.isProven = true
 	r.remember()
 	return nil
-}
-
-func (r *record) isCurrent(ctx context.Context) error {
-	live, err := r.live(ctx)
-	if err == nil && (live.ResourceVersion != r.version() ||
-		!equality.Semantic.DeepEqual(live.Status, r.saved.Status)) { // the same version again, after a restore of etcd
-		r.life.conflicted, err = true, conflict(r.instance)
-	}
-	r.isProven = err == nil
-	return err
 }
 
 // live reads the instance past the cache.
