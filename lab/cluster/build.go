@@ -108,7 +108,10 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	}
 	found := ""
 	if options.AnyKubectl {
-		found = b.withoutKubectl(ctx)
+		found = kubectlOnPath(ctx)
+	}
+	if found != "" {
+		b.programs = slices.DeleteFunc(b.programs, func(p program) bool { return p.name == kubectlName })
 	}
 	if err = b.build(ctx); err != nil {
 		return Binaries{}, err
@@ -123,8 +126,8 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 // oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply do what ours do.
 const oldestKubectl = 25
 
-// withoutKubectl leaves kubectl out where one is on the PATH that will do, and answers that one.
-func (b *builder) withoutKubectl(ctx context.Context) (path string) {
+// kubectlOnPath finds a kubectl that will do; empty where there is none.
+func kubectlOnPath(ctx context.Context) string {
 	path, err := exec.LookPath(kubectlName)
 	if err != nil {
 		return ""
@@ -140,7 +143,6 @@ func (b *builder) withoutKubectl(ctx context.Context) (path string) {
 	if err != nil || minor < oldestKubectl {
 		return ""
 	}
-	b.programs = slices.DeleteFunc(b.programs, func(p program) bool { return p.name == kubectlName })
 	return path
 }
 
@@ -298,6 +300,10 @@ func named(programs []program) string {
 	return strings.Join(names, ", ")
 }
 
+// CompileFlags are those of the Makefile's builds, too: what one build has compiled, the others find. They leave out
+// what debuggers read, which the linker drops anyway.
+func CompileFlags() []string { return []string{"-trimpath", "-gcflags=all=-dwarf=false"} }
+
 // buildAll builds programs with one go command, which compiles what they share once and lets both
 // processors work until the end. Each is renamed into place when all are whole.
 func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags string) error {
@@ -306,8 +312,7 @@ func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags 
 		return err
 	}
 	defer os.RemoveAll(temporary)
-	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags", b.tags,
-		"-ldflags", linkerFlags}
+	flags := append(CompileFlags(), "-mod=readonly", "-buildvcs=false", "-tags", b.tags, "-ldflags", linkerFlags)
 	var packages []string
 	for _, p := range programs {
 		packages = append(packages, p.pkg)

@@ -18,9 +18,9 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 		return "", fmt.Errorf("finding the operator's source: %w", err)
 	}
 	path := filepath.Join(dir, "wmco-"+version)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", //nolint:gosec // the version is the caller's own
-		"-gcflags=all=-dwarf=false", "-ldflags",
+	args := append(cluster.CompileFlags(), "-ldflags",
 		"-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path, "./cmd/wmco")
+	build := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...) //nolint:gosec // the caller's own
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building version %s of the operator: %w: %s", version, err, output)

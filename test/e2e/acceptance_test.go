@@ -86,8 +86,8 @@ func (s *stage) program(t *testing.T, args ...string) (c *exec.Cmd, output *byte
 	if _, err := os.Stat(path); err != nil {
 		root, err := cluster.ModuleRoot()
 		must(t, err)
-		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-gcflags=all=-dwarf=false",
-			"-ldflags", "-s -w", "-o", path, "./cmd/wmco-e2e")
+		args := append(cluster.CompileFlags(), "-ldflags", "-s -w", "-o", path, "./cmd/wmco-e2e")
+		build := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...)
 		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("building wmco-e2e: %v: %s", err, text)
