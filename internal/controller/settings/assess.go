@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ type Facts struct {
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is empty while nothing is published.
+	// DesiredRevision is empty while this process has published nothing, or can't for a problem. What the status
+	// says stays then: nodes are at it, and the next process goes on with its salt.
 	DesiredRevision string
 	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's
 	// configuration that is in force, or nil. Both are known once something is published in this
@@ -71,7 +73,8 @@ const (
 
 // Assess writes the status. Conditions keep their transition time when they don't change.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
-	status.ObservedGeneration, status.DesiredRevision = f.Generation, f.DesiredRevision
+	status.ObservedGeneration = f.Generation
+	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
 	status.RejectedEntries = nil
 	for _, r := range f.Rejected[:min(maxRejected, len(f.Rejected))] {
 		status.RejectedEntries = append(status.RejectedEntries, v1alpha1.RejectedEntry{

@@ -96,9 +96,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
-		For(&v1alpha1.WindowsMachineConfig{},
-			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
-				predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(watched())).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
 		Watches(&corev1.Secret{}, enqueue,
@@ -113,6 +111,10 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	return nil
 }
+
+// watched lets all changes of the object through, those of its status, too: a status that was compared with what a
+// stale cache showed is compared once more when the cache shows the last write.
+func watched() predicate.Predicate { return predicate.ResourceVersionChangedPredicate{} }
 
 // counted lets changes through that change a count.
 func counted() predicate.Predicate {

@@ -169,6 +169,39 @@ func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A process that has only just started has published nothing. One that blanked the revision had the next one render
+// from another salt, which is another revision for the whole fleet.
+func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
+	t.Parallel()
+	before := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	before.Status.DesiredRevision = "1-before"
+	r := newRig(t, before)
+	r.current = contract.NewProblem(contract.ReasonManifestMissing, "nothing is published yet")
+	if config := r.reconcile(t); config.Status.DesiredRevision != "1-before" {
+		t.Errorf("before anything is published the status names %q", config.Status.DesiredRevision)
+	}
+	r.problems = []*contract.Problem{contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")}
+	if config := r.reconcile(t); config.Status.DesiredRevision != "1-before" {
+		t.Errorf("while a problem keeps one from being published the status names %q", config.Status.DesiredRevision)
+	}
+	r.current, r.problems = nil, nil
+	if config := r.reconcile(t); config.Status.DesiredRevision != "1-x" {
+		t.Errorf("with another one published the status names %q", config.Status.DesiredRevision)
+	}
+}
+
+// A stale cache shows the status of before its own write, which is what must be now: nothing is written. It must look
+// again when the cache shows that write.
+func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
+	t.Parallel()
+	old := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	written := old.DeepCopy()
+	written.ResourceVersion, written.Status.DesiredRevision = "2", "1-x"
+	if !watched().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: written}) {
+		t.Error("a status that is wrong stays so until something else happens")
+	}
+}
+
 func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 	t.Parallel()
 	old := &v1alpha1.WindowsInstance{}
