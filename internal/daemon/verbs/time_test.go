@@ -112,7 +112,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		return strings.Contains(journal(t, r),
 			"the daemon's certificate has expired")
 	})
-	// The host is held at what was last known. No program runs from this file, so nobody has it open.
+	// The host is held at what was last known. No program runs from this file: only the daemon opens it, to compare.
 	const file = contract.DirTemp + `\readme.txt`
 	write(t, r, file, "damaged", winos.AccessAdministrators)
 	eventually(t, "reconciling without an identity", func() bool { return read(t, r, file) == "ours" })
