@@ -14,13 +14,14 @@ import (
 // level packs the real payload from 264 to 88 MiB in 1.4 s on one core (measured 2026-11), so that
 // the network stays the bottleneck; what does not compress is stored in raw blocks.
 //
-// One encoder goroutine per stream keeps fifty hosts that join at once from needing fifty times the
-// memory of all cores. A blob whose content is shorter or longer than it says is an error; digests
-// are the receiver's business.
+// A stream needs about a megabyte of memory, however long it is, because hundreds of hosts may get
+// theirs at once: one encoder goroutine, and a small window. A blob whose content is shorter or
+// longer than it says is an error; digests are the receiver's business.
 func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	z, err := zstd.NewWriter(w,
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1),
+		zstd.WithLowerEncoderMem(true),
 		zstd.WithEncoderCRC(true),
 		zstd.WithWindowSize(windowSize))
 	if err != nil {
@@ -38,8 +39,9 @@ func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	return nil
 }
 
-// windowSize of the compression in bytes; the receiver refuses larger ones.
-const windowSize = 4 << 20
+// windowSize of the compression in bytes. With 4 MiB a stream of the daemon's program is 1 % shorter, and
+// takes 9 MB of memory (measured 2026-11).
+const windowSize = 256 << 10
 
 func packOne(ctx context.Context, t *tar.Writer, b Blob) (err error) {
 	if !isDigest(b.Digest) {

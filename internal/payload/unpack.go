@@ -39,9 +39,9 @@ const (
 	maxUnwantedEntries = 1 << 10
 	// entryOverhead is what tar adds to an entry: header and padding.
 	entryOverhead = 2 << 10
-	// maxWindow is the largest zstd window in bytes that is accepted. It is twice what Pack uses,
-	// and what RFC 8878 recommends.
-	maxWindow = 2 * windowSize
+	// maxWindow is the largest zstd window in bytes that is accepted: what RFC 8878 recommends. Earlier
+	// operators used 4 MiB.
+	maxWindow = 8 << 20
 )
 
 // errTooMuch ends a stream that goes on and on.

@@ -334,3 +334,19 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// Hundreds of hosts may get their stream at once. It can't be parallel: it counts what the whole process allocates.
+func TestAStreamNeedsLittleMemoryHoweverLongItIs(t *testing.T) { //nolint:paralleltest // see above
+	noise := make([]byte, 16<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	blobs := []Blob{blobOf(noise)}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := Pack(t.Context(), io.Discard, blobs); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 2<<20 {
+		t.Errorf("packing a blob of %d bytes took %d bytes of memory", len(noise), took)
+	}
+}
