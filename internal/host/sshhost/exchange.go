@@ -119,14 +119,18 @@ func (c *conn) endFiles() {
 	}
 }
 
+// packetSize is the content of one SFTP request in bytes.
+const packetSize = 8 << 10
+
 // open starts the SFTP session.
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		// 64 writes of 32 KiB on their way fill the 2 MiB window that SSH servers give a channel;
-		// larger packets would gain nothing.
+		// SSH keeps buffers of the largest packet, as long as the connection is there, and hundreds may be. 64
+		// writes of 8 KiB on their way are 25 MB/s over a line with a round trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
-			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
+			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
+				sftp.MaxPacket(packetSize))
 			return err
 		})
 		if err == nil {
