@@ -17,6 +17,8 @@ type Verdict struct {
 	// Reason is that of a no; empty when it is the budget.
 	Reason contract.Reason
 	Why    string
+	// IsLost says that it holds only as long as the node's pods are lost: see Fleet.IsLost.
+	IsLost bool
 }
 
 // MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is
@@ -33,7 +35,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	switch {
 	case i >= 0 && fleet.Members[i].Granted:
 		return Verdict{Allowed: true, Why: "it has its turn already: " + fleet.Members[i].Down}
-	case i >= 0 && (fleet.Members[i].Begun || fleet.Members[i].Down != "" && fleet.isOut(fleet.Members[i])):
+	case fleet.IsLost(node):
 		return amongGranted(node, fleet, maxUnavailable)
 	}
 	return withinBudget(node, fleet, maxUnavailable)
@@ -63,7 +65,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 			others = append(others, m.Node+": "+m.Down)
 		}
 	}
-	return Verdict{Allowed: len(others) < limit, Why: fmt.Sprintf("%d of %d nodes were let go ahead and "+
+	return Verdict{Allowed: len(others) < limit, IsLost: true, Why: fmt.Sprintf("%d of %d nodes were let go ahead and "+
 		"maxUnavailable is %d%s", len(others), total, limit, some(others))}
 }
 

@@ -45,6 +45,14 @@ type Member struct {
 	Set types.UID
 }
 
+// IsLost says that a node's pods are lost already, because the operator had begun with it, or it has not been Ready
+// for long.
+func (f Fleet) IsLost(node string) bool {
+	return slices.ContainsFunc(f.Members, func(m Member) bool {
+		return m.Node == node && (m.Begun || m.Down != "" && f.isOut(m))
+	})
+}
+
 // isOut says that a member's pods are taken to be lost already: it has not been Ready for long.
 func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && IsOut(m.NotReadySince, f.Now, f.UnavailableAfter)

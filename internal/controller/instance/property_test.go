@@ -712,6 +712,21 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 	}
 }
 
+// Schedules that once exceeded the budget. In the first a node whose pods were lost was put back into service by an
+// operator that no longer leads, between the moment at which the present one read the fleet and the one at which it
+// took the place. In the second a pause that had ended gave a place back.
+func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
+	t.Parallel()
+	pods := kubefake.NewClientset()
+	for _, seed := range []uint64{17684973464418948535, 15900765175375646017} {
+		f := newFleet(t, pods, seed)
+		f.run()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
 // stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
 // change, windows close, hosts are removed — no node that serves is disturbed when as many as the

@@ -46,12 +46,13 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 		}
 	}
 	var verdict policy.Verdict
+	var seen policy.Fleet
 	shown := &v1alpha1.WindowsInstance{}
 	has, err := c.gate.Ask(ctx, rollout.Question{
 		Name: c.life.name(), Node: node.Name, Order: order(c.instance, node),
 		Wake: func() { c.wake(c.instance.UID) },
 		Decide: func(look rollout.Look) bool {
-			shown = look.Instances[c.instance.Name]
+			shown, seen = look.Instances[c.instance.Name], look.Fleet
 			if purpose == v1alpha1.DisruptionRemove {
 				verdict = look.MayRemove(node.Name)
 				return verdict.Allowed
@@ -67,7 +68,10 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 	if problem, ok := contract.AsProblem(err); ok {
 		verdict, err = policy.Verdict{Reason: problem.Reason, Why: problem.Detail}, nil
 	}
-	if has {
+	if has && verdict.IsLost {
+		err = c.confirmLost(ctx, node.Name, shown, seen)
+	}
+	if has && err == nil {
 		err = c.usePlace(ctx, shown, purpose, granted)
 	}
 	verdict.Allowed = has && err == nil
@@ -86,6 +90,32 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 		order.Failures += update.Tries
 	}
 	return order
+}
+
+// confirmLost gives a place back that was given out because the node's pods were lost, if another operator has put it
+// back into service since the fleet was read: its instance does not show that.
+func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1alpha1.WindowsInstance,
+	seen policy.Fleet) error {
+	live, err := c.parts.Nodes.Live(ctx, node)
+	if err == nil && shown != nil {
+		var nodes []corev1.Node
+		if live != nil && live.Labels[contract.OSIDLabel] == contract.OSIDWindows {
+			nodes = append(nodes, *live)
+		}
+		now := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{*shown}, nil)
+		now.Now, now.UnavailableAfter = seen.Now, seen.UnavailableAfter
+		if now.IsLost(node) {
+			return nil
+		}
+	}
+	if shown != nil {
+		err = errors.Join(err, c.gate.Return(ctx, shown.DeepCopy()))
+	}
+	c.life.conflicted = true
+	if err != nil {
+		return err
+	}
+	return conflict(c.instance)
 }
 
 // usePlace writes down that the place is used that was given out under the version that was shown, or
