@@ -343,7 +343,9 @@ type Process struct {
 	Exe string
 }
 
-// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.
+// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed. What others have open
+// can't be replaced, and scanners and collectors of logs open any file for a moment: it waits up to a second for them,
+// and answers ErrInUse then.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
 	w, err := files.Create(temporary, access)
@@ -356,11 +358,22 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	if err = w.Close(); err != nil {
 		return errors.Join(err, files.Remove(temporary))
 	}
-	if err = files.Rename(temporary, path); err != nil {
+	err = files.Rename(temporary, path)
+	for pause := firstPause; errors.Is(err, ErrInUse) && pause <= lastPause; pause *= 2 {
+		time.Sleep(pause)
+		err = files.Rename(temporary, path)
+	}
+	if err != nil {
 		return errors.Join(err, files.Remove(temporary))
 	}
 	return nil
 }
+
+// Between attempts to replace a file that is open: together about a second.
+const (
+	firstPause = 8 * time.Millisecond
+	lastPause  = 512 * time.Millisecond
+)
 
 // ReadFile reads a whole file.
 func ReadFile(files Files, path string) (content []byte, err error) {

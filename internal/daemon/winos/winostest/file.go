@@ -24,6 +24,7 @@ func fileCases() []testCase {
 		{name: "a rename replaces the target and moves directories", run: fileRenamed},
 		{name: "a rename that fails changes nothing", run: fileRenameFails},
 		{name: "a file being written is left alone by others", needs: []Ability{SharingModes}, run: fileShared},
+		{name: "a file that is being read is replaced as soon as it is closed", run: fileReadMeanwhile},
 		{name: "access is for administrators when asked for", needs: []Ability{FileAccess}, run: fileAccess},
 		{name: "a file knows its size and time", run: fileStat},
 		{name: "a closed file is closed", run: fileClosed},
@@ -231,6 +232,23 @@ func fileShared(m machine) {
 	noError(t, err)
 	noError(t, w.Close())
 	if have := m.read(t, path); have != "half whole" {
+		t.Errorf("the file holds %q", have)
+	}
+	noError(t, files.Remove(path))
+}
+
+// fileReadMeanwhile is what a scanner does to any file.
+func fileReadMeanwhile(m machine) {
+	t := m.t
+	files, path := m.Host.Files, m.dir+`\file`
+	m.write(t, path, "old")
+	r, err := files.Open(path)
+	noError(t, err)
+	closed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { closed <- r.Close() })
+	noError(t, winos.WriteFile(files, path, strings.NewReader("new"), winos.AccessInherit))
+	noError(t, <-closed)
+	if have := m.read(t, path); have != "new" {
 		t.Errorf("the file holds %q", have)
 	}
 	noError(t, files.Remove(path))
