@@ -25,9 +25,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -65,6 +67,9 @@ func newReal(t *testing.T) real {
 	made, err := scene.Start(t.Context(), scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Debug: true,
 		SigningDuration: firstLife, Hosts: fleet.Options{Count: 1},
+		// its disk is the one of this machine, which may be nearly full
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Kubelet: v1alpha1.KubeletSpec{Config: &runtime.RawExtension{
+			Raw: []byte(`{"evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"}}`)}}},
 		Computer: func(ctx context.Context, hostname string, address netip.Addr,
 			reach []netip.AddrPort) (fleet.Computer, error) {
 			return shared.template.StartAt(ctx, hostname, address, reach)
