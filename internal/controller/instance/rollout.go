@@ -92,8 +92,9 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 	return order
 }
 
-// confirmLost gives a place back that was given out because the node's pods were lost, if another operator has put it
-// back into service since the fleet was read: its instance does not show that.
+// confirmLost gives a place back that was given out because the node's pods were lost, if it has come back since the
+// fleet was read, by itself or by another operator: its instance does not show that. Between this read and the write of
+// the place it still may.
 func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1alpha1.WindowsInstance,
 	seen policy.Fleet) error {
 	live, err := c.parts.Nodes.Live(ctx, node)
@@ -110,6 +111,8 @@ func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1
 	}
 	if shown != nil {
 		err = errors.Join(err, c.gate.Return(ctx, shown.DeepCopy()))
+	} else {
+		c.gate.Freed() // the place is void with its instance
 	}
 	c.life.conflicted = true
 	if err != nil {

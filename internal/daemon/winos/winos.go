@@ -344,8 +344,8 @@ type Process struct {
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed. What others have open
-// can't be replaced, and scanners and collectors of logs open any file for a moment: it waits up to a second for them,
-// and answers ErrInUse then.
+// can't be replaced, for which Windows answers a sharing violation or that access is denied, and scanners open any file
+// for a moment: renaming is tried for up to a second, and then answers ErrInUse or ErrDenied.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
 	w, err := files.Create(temporary, access)
@@ -359,7 +359,8 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 		return errors.Join(err, files.Remove(temporary))
 	}
 	err = files.Rename(temporary, path)
-	for pause := firstPause; errors.Is(err, ErrInUse) && pause <= lastPause; pause *= 2 {
+	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
+	for pause := firstPause; isOpen() && pause <= lastPause; pause *= 2 {
 		time.Sleep(pause)
 		err = files.Rename(temporary, path)
 	}
