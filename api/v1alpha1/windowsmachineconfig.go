@@ -470,7 +470,8 @@ type WindowsMachineConfigStatus struct {
 	// Kubelet says which configuration kubelets get.
 	// +optional
 	Kubelet KubeletStatus `json:"kubelet,omitempty"`
-	// DesiredRevision is the published revision that nodes are taken to.
+	// DesiredRevision is the published revision that nodes are taken to. It stays while a problem keeps the next
+	// one from being published.
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
 	// Rollout is the progress of the desired revision.

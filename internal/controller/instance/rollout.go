@@ -97,28 +97,33 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 // the place it still may.
 func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1alpha1.WindowsInstance,
 	seen policy.Fleet) error {
+	if shown == nil {
+		return nil // usePlace finds its place void
+	}
 	live, err := c.parts.Nodes.Live(ctx, node)
-	if err == nil && shown != nil {
-		var nodes []corev1.Node
-		if live != nil && live.Labels[contract.OSIDLabel] == contract.OSIDWindows {
-			nodes = append(nodes, *live)
-		}
-		now := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{*shown}, nil)
-		now.Now, now.UnavailableAfter = seen.Now, seen.UnavailableAfter
-		if now.IsLost(node) {
-			return nil
-		}
-	}
-	if shown != nil {
-		err = errors.Join(err, c.gate.Return(ctx, shown.DeepCopy()))
-	} else {
-		c.gate.Freed() // the place is void with its instance
-	}
-	c.life.conflicted = true
 	if err != nil {
-		return err
+		return c.returnPlace(ctx, shown, err)
 	}
-	return conflict(c.instance)
+	var nodes []corev1.Node
+	if live != nil && live.Labels[contract.OSIDLabel] == contract.OSIDWindows {
+		nodes = append(nodes, *live)
+	}
+	now := seen
+	now.Members = policy.NewFleet(nodes, []v1alpha1.WindowsInstance{*shown}, nil).Members
+	if now.IsLost(node) {
+		return nil
+	}
+	return c.returnPlace(ctx, shown, conflict(c.instance))
+}
+
+// returnPlace gives a place back that is certainly not used, and has the instance read past the cache. The answer is
+// why it is not used, with what failed meanwhile.
+func (c *reconciliation) returnPlace(ctx context.Context, shown *v1alpha1.WindowsInstance, why error) error {
+	c.life.conflicted = true
+	if failed := c.gate.Return(ctx, shown.DeepCopy()); !apierrors.IsConflict(failed) { // void by another's write
+		why = errors.Join(why, failed)
+	}
+	return why
 }
 
 // usePlace writes down that the place is used that was given out under the version that was shown, or
@@ -138,10 +143,7 @@ func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsIn
 		granted()
 	})
 	if rollout.IsRefused(err) {
-		c.life.conflicted = true
-		if failed := c.gate.Return(ctx, shown.DeepCopy()); !apierrors.IsConflict(failed) { // void by another's write
-			err = errors.Join(err, failed)
-		}
+		return c.returnPlace(ctx, shown, err)
 	}
 	return err
 }

@@ -306,13 +306,9 @@ func write(t *testing.T, r *rig, path, content string, access winos.Access) {
 	if err := files.MkdirAll(path[:strings.LastIndex(path, `\`)], winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writing "+path, func() bool {
-		err := winos.WriteFile(files, path, strings.NewReader(content), access)
-		if err != nil && !errors.Is(err, winos.ErrInUse) { // the daemon reads it just now
-			t.Fatal(err)
-		}
-		return err == nil
-	})
+	if err := winos.WriteFile(files, path, strings.NewReader(content), access); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestCleanupGivesTheHostItsNameBack(t *testing.T) {
