@@ -45,6 +45,22 @@ type Member struct {
 	Set types.UID
 }
 
+// With is the fleet with the node of one instance as it is by now; node is nil where it is gone.
+func (f Fleet) With(node *corev1.Node, instance *v1alpha1.WindowsInstance) Fleet {
+	var nodes []corev1.Node
+	if node != nil && node.Labels[contract.OSIDLabel] == contract.OSIDWindows {
+		nodes = []corev1.Node{*node}
+	}
+	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets).Members
+	for _, m := range f.Members {
+		if m.Node != instance.Status.NodeName {
+			members = append(members, m)
+		}
+	}
+	f.Members = members
+	return f
+}
+
 // IsLost says that a node's pods are lost already, because the operator had begun with it, or it has not been Ready
 // for long.
 func (f Fleet) IsLost(node string) bool {

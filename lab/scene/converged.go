@@ -9,6 +9,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,12 +19,13 @@ import (
 )
 
 // RolloutIdle says whether so many nodes have what the settings say, as far as the operator knows and
-// has seen the settings.
+// has seen the settings. While a problem keeps new settings from being published, nobody has them.
 func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 	status := config.Status.Rollout
 	seen := !slices.ContainsFunc(config.Status.Conditions, func(c metav1.Condition) bool {
 		return c.ObservedGeneration != config.Generation
 	})
+	seen = seen && meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAvailable)
 	return seen && status.Phase == v1alpha1.RolloutIdle && status.Revision == config.Status.DesiredRevision &&
 		int(status.Updated) == nodes
 }
@@ -89,6 +91,10 @@ func (s state) unsettled(hosts int) (behind []string) {
 		status := s.config.Status.Rollout
 		behind = append(behind, fmt.Sprintf("the rollout of %s is %s with %d of %d updated: %s", status.Revision,
 			status.Phase, status.Updated, status.Total, status.Message))
+		if c := meta.FindStatusCondition(s.config.Status.Conditions, v1alpha1.ConditionAvailable); c != nil &&
+			c.Status != metav1.ConditionTrue {
+			behind = append(behind, fmt.Sprintf("settings are not published: %s: %s", c.Reason, c.Message))
+		}
 	}
 	return behind
 }

@@ -18,7 +18,8 @@ func calm() state {
 	s := state{config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	s.config.Generation = 2
 	s.config.Status.DesiredRevision = "b"
-	s.config.Status.Conditions = []metav1.Condition{{ObservedGeneration: 2}}
+	s.config.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable,
+		Status: metav1.ConditionTrue, ObservedGeneration: 2}}
 	s.config.Status.Rollout = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutIdle, Revision: "b", Total: 1, Updated: 1}
 	s.instances.Items = []v1alpha1.WindowsInstance{{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.1", UID: "u", ResourceVersion: "7"},
@@ -58,23 +59,26 @@ func TestWhatHasNotConvergedIsNamed(t *testing.T) {
 		t.Fatalf("a calm state is unsettled: %v", behind)
 	}
 	for want, change := range map[string]func(s *state){
-		"1 instances and 1 nodes of 2 hosts":  nil,
-		"10.0.0.1 is Confirming":              func(s *state) { s.instances.Items[0].Status.Phase = v1alpha1.PhaseConfirming },
-		"10.0.0.1 has failed 2 times":         func(s *state) { s.instances.Items[0].Status.Failures = 2 },
-		"10.0.0.1 holds a place":              func(s *state) { s.instances.Items[0].Status.Disruption = &v1alpha1.Disruption{} },
-		"10.0.0.1 failed at c":                func(s *state) { s.instances.Items[0].Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "c"} },
-		"10.0.0.1 was given a place":          func(s *state) { s.instances.Items[0].ResourceVersion = "6" },
-		"the list of places can't be read":    func(s *state) { s.places.Data["grants"] = "?" },
-		"10.0.0.1 has no node":                func(s *state) { s.nodes.Items[0].Name = "win-002" },
-		"10.0.0.1 is not Ready":               func(s *state) { s.nodes.Items[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
-		"10.0.0.1 is cordoned":                func(s *state) { s.nodes.Items[0].Spec.Unschedulable = true },
-		"10.0.0.1 is at a and is to be at b":  func(s *state) { s.nodes.Items[0].Annotations[contract.RevisionAnnotation] = "a" },
-		"10.0.0.1 has the annotation":         func(s *state) { s.nodes.Items[0].Annotations[contract.RebootRequestedAnnotation] = "" },
-		"10.0.0.1 has the label":              func(s *state) { s.nodes.Items[0].Labels[contract.UpgradingLabel] = "true" },
-		"is pending":                          func(s *state) { s.requests.Items[0].Status.Conditions = nil },
-		"the rollout of b is Halted":          func(s *state) { s.config.Status.Rollout.Phase = v1alpha1.RolloutHalted },
-		"is Idle with 0 of 1 updated":         func(s *state) { s.config.Status.Rollout.Updated = 0 },
-		"the rollout of b is Idle":            func(s *state) { s.config.Generation = 3 },
+		"1 instances and 1 nodes of 2 hosts": nil,
+		"10.0.0.1 is Confirming":             func(s *state) { s.instances.Items[0].Status.Phase = v1alpha1.PhaseConfirming },
+		"10.0.0.1 has failed 2 times":        func(s *state) { s.instances.Items[0].Status.Failures = 2 },
+		"10.0.0.1 holds a place":             func(s *state) { s.instances.Items[0].Status.Disruption = &v1alpha1.Disruption{} },
+		"10.0.0.1 failed at c":               func(s *state) { s.instances.Items[0].Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "c"} },
+		"10.0.0.1 was given a place":         func(s *state) { s.instances.Items[0].ResourceVersion = "6" },
+		"the list of places can't be read":   func(s *state) { s.places.Data["grants"] = "?" },
+		"10.0.0.1 has no node":               func(s *state) { s.nodes.Items[0].Name = "win-002" },
+		"10.0.0.1 is not Ready":              func(s *state) { s.nodes.Items[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
+		"10.0.0.1 is cordoned":               func(s *state) { s.nodes.Items[0].Spec.Unschedulable = true },
+		"10.0.0.1 is at a and is to be at b": func(s *state) { s.nodes.Items[0].Annotations[contract.RevisionAnnotation] = "a" },
+		"10.0.0.1 has the annotation":        func(s *state) { s.nodes.Items[0].Annotations[contract.RebootRequestedAnnotation] = "" },
+		"10.0.0.1 has the label":             func(s *state) { s.nodes.Items[0].Labels[contract.UpgradingLabel] = "true" },
+		"is pending":                         func(s *state) { s.requests.Items[0].Status.Conditions = nil },
+		"the rollout of b is Halted":         func(s *state) { s.config.Status.Rollout.Phase = v1alpha1.RolloutHalted },
+		"is Idle with 0 of 1 updated":        func(s *state) { s.config.Status.Rollout.Updated = 0 },
+		"the rollout of b is Idle":           func(s *state) { s.config.Generation = 3 },
+		"settings are not published": func(s *state) {
+			s.config.Status.Conditions[0].Status = metav1.ConditionFalse
+		},
 		"10.0.0.1 is at b and is to be at cc": func(s *state) { s.config.Status.DesiredRevision = "cc" },
 	} {
 		s, hosts := calm(), 1

@@ -172,7 +172,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 		left := []string{}
 		for _, n := range nodes.Items {
 			for _, m := range machines {
-				if n.Status.Addresses != nil && n.Status.Addresses[0].Address == m.Status.Addresses[0].Address {
+				if len(n.Status.Addresses) > 0 && n.Status.Addresses[0].Address == m.Status.Addresses[0].Address {
 					left = append(left, n.Name)
 				}
 			}

@@ -104,13 +104,7 @@ func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1
 	if err != nil {
 		return c.returnPlace(ctx, shown, err)
 	}
-	var nodes []corev1.Node
-	if live != nil && live.Labels[contract.OSIDLabel] == contract.OSIDWindows {
-		nodes = append(nodes, *live)
-	}
-	now := seen
-	now.Members = policy.NewFleet(nodes, []v1alpha1.WindowsInstance{*shown}, nil).Members
-	if now.IsLost(node) {
+	if seen.With(live, shown).IsLost(node) {
 		return nil
 	}
 	return c.returnPlace(ctx, shown, conflict(c.instance))

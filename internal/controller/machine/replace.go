@@ -10,6 +10,7 @@ import (
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -325,6 +326,9 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look
 	case err != nil:
 		return policy.ReplaceDecision{}, wrap("reading Machine "+due.machine.Name, err)
 	}
+	if look, err = r.byNow(ctx, due.machine.Name, look); err != nil {
+		return policy.ReplaceDecision{}, err
+	}
 	decision := r.decide(fromOpenShift(now), look, hash)
 	if decision.Action != policy.ActReplace {
 		return decision, errChanged
@@ -333,6 +337,25 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look
 		return decision, err
 	}
 	return decision, r.delete(ctx, now, due)
+}
+
+// byNow is a look with the Node of a Machine as it is by now. A node may go as out of service only if it has not come
+// back since the fleet was read: that changes nothing of its instance, by which a place would be void.
+func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Look) (rollout.Look, error) {
+	instance := look.Instances[machine]
+	if instance == nil || instance.Status.NodeName == "" {
+		return look, nil
+	}
+	node := &corev1.Node{}
+	err := r.live.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node)
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return look, wrap("reading Node "+instance.Status.NodeName, err)
+	}
+	look.Fleet = look.Fleet.With(node, instance)
+	return look, nil
 }
 
 // candidate is a Machine as the policy wants to know it.

@@ -50,6 +50,8 @@ type yard struct {
 	denied       error
 	// byCloud says that somebody else deletes.
 	byCloud bool
+	// meanwhile happens when the use of a place is written down.
+	meanwhile func()
 	// stale are Machines as a cache that lags behind shows them.
 	stale map[string]*machinev1beta1.Machine
 }
@@ -83,7 +85,15 @@ func newYard(t *testing.T, replicas int) *yard {
 		clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), stale: map[string]*machinev1beta1.Machine{}}
 	y.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithStatusSubresource(&v1alpha1.WindowsInstance{},
 		&machinev1beta1.Machine{}).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object,
+			patch client.Patch, options ...client.PatchOption) error {
+			err := c.Patch(ctx, o, patch, options...)
+			if y.meanwhile != nil && o.GetAnnotations()[contract.PlaceAnnotation] != "" {
+				y.meanwhile()
+				y.meanwhile = nil
+			}
+			return err
+		}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
 			options ...client.DeleteOption) error {
 			if _, is := o.(*machinev1beta1.Machine); !is || y.byCloud {
 				return c.Delete(ctx, o, options...)
@@ -478,6 +488,52 @@ func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
 	y.stale["m0"] = old
 	y.reconcile()
 	y.want("m0", "m1")
+}
+
+// nodeIs has kubelet report whether it is Ready, for an hour already.
+func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
+	y.t.Helper()
+	node := &corev1.Node{}
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Name: name}, node); err != nil {
+		y.t.Fatal(err)
+	}
+	node.Status.Conditions[0].Status = ready
+	node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(y.clock.Add(-time.Hour))
+	if err := y.api.Status().Update(y.t.Context(), node); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// Its instance does not show that the node serves again, so its place is not void.
+func TestAMachineWhoseNodeComesBackMeanwhileIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		meanwhile func(y *yard)
+		left      []string
+	}{
+		"it stays away":                    {func(*yard) {}, []string{"m1", "m2"}},
+		"its Node goes":                    {func(y *yard) { y.deleteNode("m0") }, []string{"m1", "m2"}},
+		"it is Ready, and another is away": {func(y *yard) { y.nodeIs("m0", corev1.ConditionTrue) }, []string{"m0", "m1", "m2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 3)
+			y.rotate("b")
+			y.refuses("m0", "m1")
+			y.nodeIs("m0", corev1.ConditionFalse)
+			y.nodeIs("m1", corev1.ConditionFalse)
+			y.meanwhile = func() { test.meanwhile(y) }
+			y.reconcile()
+			y.want(test.left...)
+		})
+	}
+}
+
+func (y *yard) deleteNode(name string) {
+	y.t.Helper()
+	if err := y.api.Delete(y.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		y.t.Fatal(err)
+	}
 }
 
 func TestADeletionThatIsRefusedIsSaid(t *testing.T) {

@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -194,13 +199,62 @@ func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 // again when the cache shows that write.
 func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 	t.Parallel()
-	old := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
-	written := old.DeepCopy()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
+		ResourceVersion: "1"}}
+	looked := make(chan struct{}, 100)
+	r := newRig(t, config)
+	api := interceptor.NewClient(r.api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+		key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		if _, is := o.(*v1alpha1.WindowsMachineConfig); is {
+			looked <- struct{}{}
+		}
+		return c.Get(ctx, key, o, options...)
+	}})
+	informers := &informertest.FakeInformers{Scheme: api.Scheme()}
+	informer, err := informers.FakeInformerFor(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(&rest.Config{}, ctrl.Options{Scheme: api.Scheme(),
+		Metrics:        metricsserver.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return api.RESTMapper(), nil },
+		NewCache:       func(*rest.Config, cache.Options) (cache.Cache, error) { return informers, nil },
+		NewClient:      func(*rest.Config, client.Options) (client.Client, error) { return api, nil },
+	})
+	if err == nil {
+		options := r.Options
+		options.Desired = published{r}
+		err = Setup(mgr, options)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- mgr.Start(ctx) }()
+	look := func(when string) {
+		t.Helper()
+		select {
+		case <-looked:
+		case <-time.After(time.Minute):
+			t.Fatalf("it does not look %s", when)
+		}
+	}
+	look("when it starts")
+	written := config.DeepCopy()
 	written.ResourceVersion, written.Status.DesiredRevision = "2", "1-x"
-	if !watched().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: written}) {
-		t.Error("a status that is wrong stays so until something else happens")
+	informer.Update(config, written)
+	look("at its own write: a status that is wrong stays so until something else happens")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
+
+// published is a desired state that never changes.
+type published struct{ *rig }
+
+func (published) Changed() <-chan event.GenericEvent { return make(chan event.GenericEvent) }
 
 func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 	t.Parallel()
