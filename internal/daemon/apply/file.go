@@ -76,8 +76,12 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
 // CommitFile gives what was staged its name, at once. The exe of a running program is moved to
-// aside first. It is a matter of one or two renames, which need no room on the disk.
+// aside first; aside is empty for what is no program, which is tried for a second while somebody has it
+// open. It is a matter of one or two renames, which need no room on the disk.
 func CommitFile(files winos.Files, path, aside string) error {
+	if aside == "" {
+		return winos.Replace(files, temporary(path), path)
+	}
 	err := files.Rename(temporary(path), path)
 	if !errors.Is(err, winos.ErrInUse) {
 		return err

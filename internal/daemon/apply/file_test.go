@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
@@ -62,6 +63,33 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 	}
 	if there, _ := winos.Exists(files, path+".tmp"); there {
 		t.Error("a temporary file is left")
+	}
+}
+
+// A scanner opens any file for a moment. What is no program has no name to be moved to.
+func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
+	t.Parallel()
+	files := machine(t).Host().Files
+	const path = `C:\k\kubelet.conf`
+	if err := errors.Join(files.MkdirAll(`C:\k`, winos.AccessInherit),
+		winos.WriteFile(files, path, strings.NewReader("old"), winos.AccessInherit)); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply.StageFile(t.Context(), files, path, apply.Content{Digest: digestOf("new"),
+		Content: strings.NewReader("new")}); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := files.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+	if err = errors.Join(apply.CommitFile(files, path, ""), <-closed); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("new") {
+		t.Errorf("it holds %s, %v", got, err)
 	}
 }
 

@@ -343,9 +343,7 @@ type Process struct {
 	Exe string
 }
 
-// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed. What others have open
-// can't be replaced, for which Windows answers a sharing violation or that access is denied, and scanners open any file
-// for a moment: renaming is tried for up to a second, and then answers ErrInUse or ErrDenied.
+// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed with Replace.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
 	w, err := files.Create(temporary, access)
@@ -355,19 +353,26 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	if _, err = io.Copy(w, content); err != nil {
 		return errors.Join(err, w.Close(), files.Remove(temporary))
 	}
-	if err = w.Close(); err != nil {
-		return errors.Join(err, files.Remove(temporary))
-	}
-	err = files.Rename(temporary, path)
-	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
-	for pause := firstPause; isOpen() && pause <= lastPause; pause *= 2 {
-		time.Sleep(pause)
-		err = files.Rename(temporary, path)
+	if err = w.Close(); err == nil {
+		err = Replace(files, temporary, path)
 	}
 	if err != nil {
 		return errors.Join(err, files.Remove(temporary))
 	}
 	return nil
+}
+
+// Replace renames a file to path, which it replaces. What others have open can't be replaced, for which Windows answers
+// a sharing violation or that access is denied, and scanners open any file for a moment: it is tried for up to a
+// second, and then answers ErrInUse or ErrDenied.
+func Replace(files Files, from, path string) error {
+	err := files.Rename(from, path)
+	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
+	for pause := firstPause; isOpen() && pause <= lastPause; pause *= 2 {
+		time.Sleep(pause)
+		err = files.Rename(from, path)
+	}
+	return err
 }
 
 // Between attempts to replace a file that is open: together about a second.
