@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -139,7 +140,9 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address] = hosttest.New(name)
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
-	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	// without managed fields, for which each write would list all types of the scheme
+	tracker := kubetesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},
 			&corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
 	r.pods = kubefake.NewClientset()
