@@ -30,7 +30,7 @@ type Orphan struct {
 }
 
 // JudgeOrphan judges a Node that has had no instance since a time. released says that the operator
-// let its host go because somebody forced its removal.
+// let its host go because somebody forced its removal, or because its Machine was gone.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}

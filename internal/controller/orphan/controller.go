@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,16 +35,27 @@ type Reconciler struct {
 	now       func() time.Time
 
 	mu sync.Mutex
-	// since is since when a Node has no instance, forced which nodes have just lost theirs by force.
-	since  map[string]time.Time
-	forced map[string]bool
+	// since is since when a Node has no instance, forced which nodes have just lost theirs by force, and
+	// discarded which hosts went with their Machines, by node.
+	since     map[string]time.Time
+	forced    map[string]bool
+	discarded map[string]discarded
 }
+
+// discarded is an instance that was removed because its Machine was gone.
+type discarded struct {
+	instance *v1alpha1.WindowsInstance
+	at       time.Time
+}
+
+// discardedFor is how long such an instance is remembered.
+const discardedFor = time.Hour
 
 func newReconciler(api client.Client, recorder events.EventRecorder, namespace string,
 	now func() time.Time) *Reconciler {
 	return &Reconciler{client: api, events: recorder, namespace: namespace, now: now,
 		record: record{client: api, namespace: namespace, now: now},
-		since:  map[string]time.Time{}, forced: map[string]bool{}}
+		since:  map[string]time.Time{}, forced: map[string]bool{}, discarded: map[string]discarded{}}
 }
 
 // Setup adds the controller to a manager. namespace is the operator's.
@@ -87,15 +99,31 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// deleted notes the node of an instance whose removal was forced.
+// deleted notes the node of an instance whose removal was forced, or whose Machine is gone.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
-	if !ok || instance.Status.NodeName == "" || instance.Spec.RemovalPolicy != v1alpha1.RemovalForce {
+	if !ok || instance.Status.NodeName == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forced[instance.Status.NodeName] = true
+	switch now := r.now(); instance.Spec.RemovalPolicy {
+	case v1alpha1.RemovalForce:
+		r.forced[instance.Status.NodeName] = true
+	case v1alpha1.RemovalDiscard:
+		maps.DeleteFunc(r.discarded, func(_ string, d discarded) bool { return now.Sub(d.at) > discardedFor })
+		r.discarded[instance.Status.NodeName] = discarded{instance, now}
+	}
+}
+
+// isDiscarded says that a Node was registered by a host that went with its Machine: in the middle of its join, it
+// may have done so when nobody waited for its Node any more. A Node that was there before the instance is another's.
+func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, is := r.discarded[node.Name]
+	return is && hasAddress(node, d.instance) && !node.CreationTimestamp.Before(&d.instance.CreationTimestamp) &&
+		node.CreationTimestamp.Sub(d.at) <= policy.OrphanGrace
 }
 
 // Reconcile looks at one Node.
@@ -115,13 +143,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if claim != unclaimed {
 		r.forget(node.Name)
 	}
+	if claim == claimed {
+		r.forgetDiscarded(node.Name)
+	}
 	switch claim {
 	case claimed:
 		return ctrl.Result{}, r.keep(ctx, node)
 	case mayBeClaimed: // what was done stays until the instance has the Node
 		return ctrl.Result{}, nil
 	}
-	if !policy.IsOurs(node) || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+	discarded := r.isDiscarded(node)
+	if !policy.IsOurs(node) && !discarded || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.forget(node.Name)
 		return ctrl.Result{}, nil
 	}
@@ -129,7 +161,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdict := policy.JudgeOrphan(node, released, r.sinceOf(node.Name), r.now())
+	verdict := policy.JudgeOrphan(node, released || discarded, r.sinceOf(node.Name), r.now())
 	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
 }
 
@@ -163,6 +195,12 @@ func (r *Reconciler) forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.since, name)
+}
+
+func (r *Reconciler) forgetDiscarded(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.discarded, name)
 }
 
 // claim is what instances have of a Node.
@@ -228,7 +266,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting node %s: %w", node.Name, err)
 		}
-		log.Info("deleted the node of a host that was let go by force")
+		log.Info("deleted the node of a host that was let go by force, or with its Machine")
 		return r.record.drop(ctx, node.Name)
 	}
 	cordons := verdict.Cordon && !node.Spec.Unschedulable

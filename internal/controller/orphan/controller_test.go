@@ -268,6 +268,74 @@ func TestAHostThatIsListedAgainIsNoLongerReleased(t *testing.T) {
 	}
 }
 
+// A Machine that is deleted while its host joins: kubelet may register the Node when the instance is gone already.
+func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
+	t.Parallel()
+	registered := func(edit func(n *corev1.Node)) *corev1.Node {
+		return node(func(n *corev1.Node) {
+			n.Annotations, n.CreationTimestamp = nil, metav1.NewTime(time.Unix(1_800_000_001, 0))
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.NewTime(time.Unix(1_800_000_040, 0))}}
+			edit(n)
+		})
+	}
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		goes bool
+	}{
+		"registered as the host went": {registered(func(*corev1.Node) {}), true},
+		"Ready":                       {registered(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }), false},
+		"at another address":          {registered(func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.99" }), false},
+		"there before the instance": {registered(func(n *corev1.Node) {
+			n.CreationTimestamp = metav1.NewTime(time.Unix(1_799_000_000, 0))
+		}), false},
+		"made much later": {registered(func(n *corev1.Node) {
+			n.CreationTimestamp = metav1.NewTime(time.Unix(1_800_000_001, 0).Add(policy.OrphanGrace))
+		}), false},
+		"of another system": {registered(func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.node)
+			i := instance()
+			i.Spec.RemovalPolicy, i.CreationTimestamp = v1alpha1.RemovalDiscard, metav1.NewTime(r.clock.Add(-time.Minute))
+			r.deleted(i)
+			if n, _ := r.look(t); n == nil {
+				t.Fatal("it goes at once")
+			}
+			r.clock = r.clock.Add(policy.OrphanGrace)
+			if n, _ := r.look(t); n == nil {
+				t.Fatal("it goes before it has been not Ready for long")
+			}
+			r.clock = r.clock.Add(time.Minute)
+			if n, _ := r.look(t); (n == nil) != test.goes {
+				t.Errorf("it is gone: %t", n == nil)
+			}
+		})
+	}
+}
+
+// A host that has the name and the address of one that went before is another's.
+func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
+	t.Parallel()
+	i := instance()
+	r := newRig(t, i, node(func(n *corev1.Node) {
+		n.Annotations, n.CreationTimestamp = nil, metav1.NewTime(time.Unix(1_800_000_001, 0))
+	}))
+	went := instance()
+	went.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
+	r.deleted(went)
+	r.look(t)
+	if err := r.api.Delete(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ := r.look(t); n == nil || n.Spec.Unschedulable {
+		t.Errorf("a node that is not ours is %v", n)
+	}
+}
+
 func TestOnlyAForcedRemovalIsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, removal := range []v1alpha1.RemovalPolicy{"", v1alpha1.RemovalClean, v1alpha1.RemovalDiscard} {

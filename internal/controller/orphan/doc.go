@@ -2,7 +2,8 @@
 // host was let go without being cleaned, and came back.
 //
 // The operator runs it. It cordons such a Node and reports it, and has the daemon of a host whose
-// removal was forced clean that host. It leaves alone every Node that an instance has or may get.
+// removal was forced clean that host. It deletes a Node that was registered by a host while its Machine
+// was deleted. It leaves alone every Node that an instance has or may get.
 package orphan
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
