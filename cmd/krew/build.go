@@ -23,7 +23,7 @@ func build(ctx context.Context, o options, platform, into string) (string, error
 	}
 	compile := exec.CommandContext(ctx, "go", "build", //nolint:gosec // who builds names what is made
 		"-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", // the linker drops it anyway, and what the operator shares is compiled with it already
+		"-gcflags=all=-dwarf=false", // which the linker drops anyway; the operator is compiled with the same
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
 		"-o", binary, "./cmd/kubectl-windows")
 	compile.Dir = o.root

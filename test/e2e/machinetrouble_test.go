@@ -20,6 +20,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
@@ -166,7 +167,9 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 	}
 	t.Logf("all were gone after %s", time.Since(began).Round(time.Millisecond))
 	nodes := &corev1.NodeList{}
-	s.await(t, "their nodes to be gone", func(ctx context.Context) (bool, string, error) {
+	// One that was registered when its instance was gone already goes when it has been not Ready for long.
+	limit := soon + 2*policy.OrphanGrace
+	err := s.Await(t.Context(), limit, "their nodes to be gone", func(ctx context.Context) (bool, string, error) {
 		if err := s.Client.List(ctx, nodes); err != nil {
 			return false, "", err
 		}
@@ -181,6 +184,9 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 		}
 		return len(left) == 0, fmt.Sprint(left), nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Their slots are free again.
 	s.set(t, "after", 1)
 	s.running(t, "after", 1)
