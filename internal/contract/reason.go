@@ -540,8 +540,8 @@ func nodeExplanations() []row {
 			"If its removal was forced, or its Machine is gone, nothing to do: the daemon cleans the host if it " +
 				"still runs, and the Node is deleted when it has been NotReady for five minutes. Delete one yourself " +
 				"that stays for longer though its Machine is gone. Otherwise list the host again, in " +
-				"windows-instances or as a WindowsInstance: it joins and is uncordoned. To get rid of it, remove it from there again, " +
-				"which cleans it."},
+				"windows-instances or as a WindowsInstance: it joins and is uncordoned. To get rid of it, remove it " +
+				"from there again, which cleans it."},
 	}
 }
 

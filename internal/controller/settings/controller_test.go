@@ -211,6 +211,12 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 		return c.Get(ctx, key, o, options...)
 	}})
 	informers := &informertest.FakeInformers{Scheme: api.Scheme()}
+	// all are made now: those that watch would make them at the same time
+	for _, o := range []client.Object{&v1alpha1.WindowsInstance{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
+		if _, err := informers.FakeInformerFor(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
 	informer, err := informers.FakeInformerFor(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
