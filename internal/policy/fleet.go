@@ -45,15 +45,15 @@ type Member struct {
 	Set types.UID
 }
 
-// With is the fleet with the node of one instance as it is by now; node is nil where it is gone.
-func (f Fleet) With(node *corev1.Node, instance *v1alpha1.WindowsInstance) Fleet {
+// With is the fleet with the node of one instance as it is by now, by name; node is nil where it is gone.
+func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance) Fleet {
 	var nodes []corev1.Node
 	if node != nil && node.Labels[contract.OSIDLabel] == contract.OSIDWindows {
 		nodes = []corev1.Node{*node}
 	}
 	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets).Members
 	for _, m := range f.Members {
-		if m.Node != instance.Status.NodeName {
+		if m.Node != name {
 			members = append(members, m)
 		}
 	}

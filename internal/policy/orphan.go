@@ -48,6 +48,14 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
+// IsRegisteredAtEnd says whether a Node is of an age that the host of an instance can have registered it: made with the
+// instance there, or so soon after its removal that kubelet was still on its way, in the middle of a join. A Node that
+// was there before the instance is another's.
+func IsRegisteredAtEnd(node *corev1.Node, made, removed time.Time) bool {
+	registered := node.CreationTimestamp.Time
+	return !registered.Before(made) && registered.Sub(removed) <= OrphanGrace
+}
+
 // IsOurs reports whether our daemon, or the operator, has written on a Node. No other operator's
 // nodes have these annotations.
 func IsOurs(node *corev1.Node) bool {

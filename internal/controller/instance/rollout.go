@@ -104,7 +104,7 @@ func (c *reconciliation) confirmLost(ctx context.Context, node string, shown *v1
 	if err != nil {
 		return c.returnPlace(ctx, shown, err)
 	}
-	if seen.With(live, shown).IsLost(node) {
+	if seen.With(node, live, shown).IsLost(node) {
 		return nil
 	}
 	return c.returnPlace(ctx, shown, conflict(c.instance))

@@ -354,7 +354,7 @@ func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Look)
 	if err != nil {
 		return look, wrap("reading Node "+instance.Status.NodeName, err)
 	}
-	look.Fleet = look.Fleet.With(node, instance)
+	look.Fleet = look.Fleet.With(instance.Status.NodeName, node, instance)
 	return look, nil
 }
 

@@ -116,14 +116,13 @@ func (r *Reconciler) deleted(o client.Object) {
 	}
 }
 
-// isDiscarded says that a Node was registered by a host that went with its Machine: in the middle of its join, it
-// may have done so when nobody waited for its Node any more. A Node that was there before the instance is another's.
+// isDiscarded says that a Node was registered by a host that went with its Machine.
 func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, is := r.discarded[node.Name]
-	return is && hasAddress(node, d.instance) && !node.CreationTimestamp.Before(&d.instance.CreationTimestamp) &&
-		node.CreationTimestamp.Sub(d.at) <= policy.OrphanGrace
+	return is && hasAddress(node, d.instance) &&
+		policy.IsRegisteredAtEnd(node, d.instance.CreationTimestamp.Time, d.at)
 }
 
 // Reconcile looks at one Node.
@@ -143,17 +142,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if claim != unclaimed {
 		r.forget(node.Name)
 	}
-	if claim == claimed {
-		r.forgetDiscarded(node.Name)
-	}
 	switch claim {
 	case claimed:
+		r.forgetDiscarded(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
 	case mayBeClaimed: // what was done stays until the instance has the Node
 		return ctrl.Result{}, nil
 	}
-	discarded := r.isDiscarded(node)
-	if !policy.IsOurs(node) && !discarded || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+	isDiscarded := r.isDiscarded(node)
+	if !policy.IsOurs(node) && !isDiscarded || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.forget(node.Name)
 		return ctrl.Result{}, nil
 	}
@@ -161,7 +158,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdict := policy.JudgeOrphan(node, released || discarded, r.sinceOf(node.Name), r.now())
+	verdict := policy.JudgeOrphan(node, released || isDiscarded, r.sinceOf(node.Name), r.now())
 	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
 }
 
