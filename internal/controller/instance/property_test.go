@@ -141,7 +141,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			f.claims(now)
 		}
 		if ok && was.Status.Disruption != nil && now.Status.Disruption == nil {
-			f.givesBack(now)
+			f.givesBack(was, now)
 		}
 		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil &&
 			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose &&
@@ -237,10 +237,12 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 }
 
 // givesBack is the observer at the moment at which a place is given back: the node is in service,
-// or an administrator has paused it, or its host waits to be reached.
-func (f *fleet) givesBack(now *v1alpha1.WindowsInstance) {
+// or an administrator has paused it, or its host waits to be reached. What an operator could not write when an
+// attempt to reach the host failed it writes with the next step, and then only the phase of before shows the attempt.
+func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	phase := now.Status.Phase
 	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
+	looked = looked && was.Status.Phase != v1alpha1.PhaseConnecting
 	if node := f.p.now.nodes[now.Status.NodeName]; looked && node != nil && !now.Spec.Paused &&
 		node.Annotations[contract.CordonedAnnotation] != "" {
 		f.note("%+v", now.Status)
@@ -712,13 +714,14 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 	}
 }
 
-// Schedules that once exceeded the budget. In the first a node whose pods were lost was put back into service by an
+// Schedules at which the observer once reported a violation. In the first a node whose pods were lost was put back into service by an
 // operator that no longer leads, between the moment at which the present one read the fleet and the one at which it
-// took the place. In the second a pause that had ended gave a place back.
+// took the place. In the second a pause that had ended gave a place back. In the third the place of a host that could
+// not be reached was given back with the step after the attempt, as it must be.
 func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	t.Parallel()
 	pods := kubefake.NewClientset()
-	for _, seed := range []uint64{17684973464418948535, 15900765175375646017} {
+	for _, seed := range []uint64{17684973464418948535, 15900765175375646017, 13682184014610488624} {
 		f := newFleet(t, pods, seed)
 		f.run()
 		if t.Failed() {
