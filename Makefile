@@ -103,7 +103,9 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-test: fmt lint windows unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
+# Tests that wait go beside others, and those that compute come last, when they have the processors to themselves.
+test: fmt lint windows ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
+	$(MAKE) --no-print-directory -j2 e2e wine conformance unit
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
