@@ -14,7 +14,7 @@ PUSH    ?=
 REPOSITORY = $(if $(PUSH),$(PUSH),$(IMAGE))
 # GOGC=400 gives compilers more memory and takes an eighth less of the processors.
 # BUILD leaves out what debuggers read, which the linker drops anyway. The lab builds the control plane with the same flags, and finds
-# what both have in common compiled.
+# what both have in common compiled, as do the tests that start the operator.
 BUILD   := -trimpath -gcflags=all=-dwarf=false
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
 # HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
@@ -103,8 +103,8 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-# Tests that wait go beside others, and those that compute come last, when they have the processors to themselves.
-test: fmt lint windows ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
+# Two levels at once, begun in this order: those that wait for hosts leave processors to others, and what computes comes last.
+test: fmt lint windows build controlplane ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 	$(MAKE) --no-print-directory -j2 e2e wine conformance unit
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
@@ -141,7 +141,7 @@ unit: controlplane ## Unit tests and house rules, with the race detector
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
@@ -152,8 +152,8 @@ wine: build controlplane ## Real Windows programs under Wine: Windows-only tests
 wine-lane:
 	GOOS=windows CGO_ENABLED=0 go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-	go test -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/wine
+	CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 10m ./lab/wine
+	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 30m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
@@ -161,7 +161,7 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 
 .PHONY: conformance
 conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart, have alerts fire
-	cd lab/controlplane && CGO_ENABLED=0 go test -trimpath -count=1 ./podgc
+	cd lab/controlplane && CGO_ENABLED=0 go vet $(BUILD) ./... && CGO_ENABLED=0 go test $(BUILD) -count=1 ./podgc
 	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...

@@ -51,7 +51,20 @@ GOOS=windows go test -exec "winlab wine run" ./internal/daemon/winos`,
 func newWineCheck() *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Check whether this machine can run hosts under Wine", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return wine.Check() },
+		Long: `check fails where Wine or the cross compiler is missing, and says whether hosts get namespaces. Without
+them one host runs at a time, and the tests of the real kubelet and kube-proxy are left out.`,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := wine.Check(); err != nil {
+				return err
+			}
+			answer := "hosts under Wine have namespaces of their own"
+			if !wine.CanIsolate(command.Context()) {
+				answer = "no namespaces for hosts under Wine, which take root, CAP_SYS_ADMIN, CAP_NET_ADMIN, iproute2 and " +
+					"util-linux: one host at a time, and without the tests of the real kubelet and kube-proxy (A46)"
+			}
+			_, err := fmt.Fprintln(command.OutOrStdout(), answer)
+			return err
+		},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -25,7 +26,7 @@ func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T)
 				Confidential: noise}, contract.Latest{Version: "1-a"},
 		},
 		"a manifest that is too large": {
-			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": string(make([]byte, 40<<20))}},
+			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": strings.Repeat("a", 17<<20)}},
 			contract.Latest{Version: "1-a"},
 		},
 	} {

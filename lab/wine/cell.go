@@ -75,10 +75,10 @@ exec "$1" -k
 // trialTimeout bounds the trial of namespaces, which takes a few milliseconds.
 const trialTimeout = 20 * time.Second
 
-// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there
+// CanIsolate says whether the kernel lets us have namespaces, and whether the programs are there
 // that furnish them. It tries all of what a first process does: containers may grant some of it and
 // not the rest.
-func canIsolate(ctx context.Context) bool {
+func CanIsolate(ctx context.Context) bool {
 	for _, program := range []string{"ip", "mount", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return false

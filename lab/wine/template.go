@@ -64,7 +64,7 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 		}
 		cache = filepath.Join(user, "wmco-lab", "wine")
 	}
-	t := &Template{tools: found, hosts: filepath.Join(cache, "hosts"), isolated: !options.Shared && canIsolate(ctx)}
+	t := &Template{tools: found, hosts: filepath.Join(cache, "hosts"), isolated: !options.Shared && CanIsolate(ctx)}
 	if err = os.MkdirAll(t.hosts, 0o700); err != nil {
 		return nil, fmt.Errorf("making the cache directory: %w", err)
 	}

@@ -25,7 +25,7 @@ import (
 // stormLabel marks the requests that are nobody's.
 const stormLabel = "storm"
 
-// It has the processors to itself: it is not parallel, so it is over before those that are begin.
+// It is not parallel, so it is over before the other end-to-end tests begin.
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
