@@ -34,6 +34,11 @@ func silent(n *corev1.Node)   { n.Status.Conditions = nil }
 func behind(n *corev1.Node)   { n.Annotations[contract.DesiredRevisionAnnotation] = "2" }
 func ours(n *corev1.Node) {
 	n.Annotations[contract.CordonedAnnotation], n.Spec.Unschedulable = "true", true
+	n.Annotations[contract.InstanceAnnotation] = "ns/" + n.Name
+}
+func orphaned(n *corev1.Node) {
+	n.Annotations[contract.CordonedAnnotation], n.Spec.Unschedulable = "true", true
+	n.Annotations[contract.BootIDAnnotation] = "1"
 }
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
@@ -90,7 +95,13 @@ func TestMayDisrupt(t *testing.T) {
 		"one never said how it is":                  {nodes: nodes{a, readyNode("b", silent)}},
 		"one is on its way to another revision":     {nodes: nodes{a, readyNode("b", behind)}},
 		"one is cordoned by us":                     {nodes: nodes{a, readyNode("b", ours)}},
-		"one is cordoned by an administrator":       {nodes: nodes{a, readyNode("b", cordoned)}},
+		"one was taken out of service because no instance has it": {nodes: nodes{a, readyNode("b", orphaned)},
+			instances: instances{onNode("ia", "a")}, allowed: true},
+		"it is off besides": {nodes: nodes{a, readyNode("b", orphaned, notReady)},
+			instances: instances{onNode("ia", "a")}, allowed: true},
+		"an instance has it again": {nodes: nodes{a, readyNode("b", orphaned)},
+			instances: instances{onNode("ia", "a"), onNode("ib", "b")}},
+		"one is cordoned by an administrator": {nodes: nodes{a, readyNode("b", cordoned)}},
 		"one was let go ahead and does not show it": {nodes: nodes{a, b},
 			instances: instances{onNode("ib", "b", claiming)}},
 		"one leaves": {nodes: nodes{a, b},

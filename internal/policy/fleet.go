@@ -105,7 +105,8 @@ type SetHost struct {
 }
 
 // NewFleet puts together what is known: all Windows nodes, all instances, and the sets that make
-// hosts anew.
+// hosts anew. A Node that was taken out of service because no instance has it is missed by nobody, and would
+// hold back all others for as long as it is there.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set) Fleet {
 	hosts, setOf := map[string]SetHost{}, map[string]types.UID{}
 	for _, set := range sets {
@@ -122,6 +123,9 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	fleet := Fleet{Sets: sets}
 	there := map[string]bool{}
 	for i := range nodes {
+		if byNode[nodes[i].Name] == nil && isOrphan(&nodes[i]) {
+			continue
+		}
 		there[nodes[i].Name] = true
 		fleet.Members = append(fleet.Members, memberOf(&nodes[i], byNode[nodes[i].Name], hosts, setOf))
 	}

@@ -48,6 +48,13 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
+// isOrphan says that a Node which no instance has was judged so before, and its mark of an instance taken away. One
+// that still has it may belong to an instance that is just being replaced.
+func isOrphan(node *corev1.Node) bool {
+	return node.Annotations[contract.InstanceAnnotation] == "" &&
+		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")
+}
+
 // IsRegisteredAtEnd says whether a Node is of an age that the host of an instance can have registered it: made with the
 // instance there, or so soon after its removal that kubelet was still on its way, in the middle of a join. A Node that
 // was there before the instance is another's.

@@ -268,7 +268,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 	}
 	cordons := verdict.Cordon && !node.Spec.Unschedulable
 	releases := verdict.Release != "" && node.Annotations[contract.ReleasedAnnotation] != verdict.Release
-	if !cordons && !releases {
+	isMarked := node.Annotations[contract.InstanceAnnotation] != ""
+	if !cordons && !releases && !(isMarked && verdict.Cordon) {
 		return nil
 	}
 	if err := r.patch(ctx, node, func() {
@@ -281,7 +282,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if releases {
 			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
 		}
-		// There is no such instance, and one of another name may get the node.
+		// There is no such instance, and one of another name may get the node. Without it the node does not count in
+		// the rollout budget.
 		delete(node.Annotations, contract.InstanceAnnotation)
 	}); err != nil {
 		return err

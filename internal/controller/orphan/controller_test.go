@@ -121,17 +121,25 @@ func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T
 		"with the mark of an instance that lost its finalizer": node(func(n *corev1.Node) {
 			n.Annotations[contract.InstanceAnnotation] = namespace + "/" + address
 		}),
+		"in the middle of an update": node(func(n *corev1.Node) {
+			n.Annotations[contract.InstanceAnnotation] = namespace + "/" + address
+			n.Spec.Unschedulable, n.Annotations[contract.CordonedAnnotation] = true, "true"
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, n)
-			if n, after := r.look(t); n.Spec.Unschedulable || after != policy.OrphanGrace {
+			was := n.Spec.Unschedulable
+			if n, after := r.look(t); n.Spec.Unschedulable != was || after != policy.OrphanGrace {
 				t.Fatalf("cordoned %t at first sight, next look after %s", n.Spec.Unschedulable, after)
 			}
 			r.clock = r.clock.Add(policy.OrphanGrace)
 			n, _ := r.look(t)
 			if !n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "true" {
 				t.Errorf("not cordoned: %v", n.Annotations)
+			}
+			if fleet := policy.NewFleet([]corev1.Node{*n}, nil, nil); len(fleet.Members) > 0 {
+				t.Errorf("it holds a place in the rollout budget: %+v", fleet.Members)
 			}
 			if _, released := n.Annotations[contract.ReleasedAnnotation]; released {
 				t.Error("its host is cleaned although nobody forced its removal")
