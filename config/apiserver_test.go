@@ -247,7 +247,7 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 			_, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"mints a token of the bootstrapper": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		"mints a token of the bootstrapper": token(contract.OperatorNamespace, contract.BootstrapServiceAccount),
 		"mints a token of the operator":     token(contract.OperatorNamespace, contract.OperatorServiceAccount),
 		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
@@ -387,10 +387,12 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"A36 reads a ConfigMap elsewhere":         readConfigMap("kube-system", "kube-root-ca.crt"),
-		"A36 reads more than one there":           readConfigMap("kube-system", "kubeadm-config"),
-		"A36 mints a token of its own account":    token(contract.OperatorNamespace, contract.OperatorServiceAccount),
-		"A36 mints a token of another account":    token("kube-system", "default"),
+		"A36 reads a ConfigMap elsewhere":      readConfigMap("kube-system", "kube-root-ca.crt"),
+		"A36 reads more than one there":        readConfigMap("kube-system", "kubeadm-config"),
+		"A36 mints a token of its own account": token(contract.OperatorNamespace, contract.OperatorServiceAccount),
+		"A36 mints a token of another account": token("kube-system", "default"),
+		"A36 mints a token of OpenShift's own bootstrapper": mintIn(contract.MachineConfigNamespace,
+			"windows-bootstrap-1", 3600),
 		"A36 lets daemons read a secret":          letDaemonsRead("secrets", "other"),
 		"A36 lets daemons read the private key":   letDaemonsRead("secrets", contract.PrivateKeySecret),
 		"A36 lets daemons read the list of hosts": letDaemonsRead("configmaps", contract.InstancesConfigMap),
@@ -403,8 +405,10 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		"A36 deletes the private key": deleteSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
 		"A36 makes a token of its own account": makeSecret(contract.OperatorNamespace, "windows-services-2",
 			corev1.SecretTypeServiceAccountToken),
-		"A36 makes a token of the bootstrapper": makeSecret(contract.MachineConfigNamespace, "windows-bootstrap-a",
+		"A36 makes a token of the bootstrapper": makeSecret(contract.OperatorNamespace, "windows-bootstrap-a",
 			corev1.SecretTypeServiceAccountToken),
+		"A36 makes a Secret beside OpenShift's bootstrapper": makeSecret(contract.MachineConfigNamespace,
+			"windows-bootstrap-a", contract.BootstrapSecretType),
 		"A36 makes a Secret of any name": makeSecret(contract.OperatorNamespace, "other-2", corev1.SecretTypeOpaque),
 		"A36 makes a Secret of another name there": makeSecret(contract.MachineAPINamespace, "worker-user-data",
 			corev1.SecretTypeOpaque),
@@ -509,7 +513,7 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapTokenSecret}}, metav1.CreateOptions{})
 	failures = append(failures, err)
-	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
+	_, err = admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapSecretPrefix + "1"},
 			Type: contract.BootstrapSecretType}, metav1.CreateOptions{})
 	failures = append(failures, err)

@@ -28,6 +28,10 @@ func TestA66_TheOperatorBindsItsOwnRolesOnlyEachAsItIsMeant(t *testing.T) {
 	other := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "default"}
 	azure := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
 		Name: contract.CloudNodeServiceAccount}
+	bootstrapper := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
+		Name: contract.BootstrapServiceAccount}
+	openShifts := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace,
+		Name: contract.BootstrapServiceAccount}
 	daemons := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}
 	everybody := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}
 	bind := func(namespace, kind, role string, subjects ...rbacv1.Subject) attempt {
@@ -57,6 +61,7 @@ func TestA66_TheOperatorBindsItsOwnRolesOnlyEachAsItIsMeant(t *testing.T) {
 		"daemons' events":                bind("default", "ClusterRole", "windows-daemon-events-default", daemons),
 		"what daemons read":              bind(contract.OperatorNamespace, "Role", contract.ServicesReaderRole, daemons),
 		"the node manager's rights":      bind("", "ClusterRole", "windows-cloud-node", azure),
+		"requests of hosts that join":    bind("", "ClusterRole", "system:node-bootstrapper", bootstrapper),
 	}, func(err error) bool { return err == nil })
 	tries(t, operator, map[string]attempt{
 		"cluster-admin":                          bind("", "ClusterRole", "cluster-admin", own),
@@ -70,6 +75,9 @@ func TestA66_TheOperatorBindsItsOwnRolesOnlyEachAsItIsMeant(t *testing.T) {
 		"daemons' rights for itself":             bind("", "ClusterRole", "system-wicd-nodes", own),
 		"the node manager's rights for daemons":  bind("", "ClusterRole", "windows-cloud-node", daemons),
 		"the node manager's rights for itself":   bind("", "ClusterRole", "windows-cloud-node", own),
+		"requests of hosts for another account":  bind("", "ClusterRole", "system:node-bootstrapper", openShifts),
+		"requests of hosts for itself":           bind("", "ClusterRole", "system:node-bootstrapper", own),
+		"more for hosts that join":               bind("", "ClusterRole", "system-wicd-nodes", bootstrapper),
 		"daemons' events in the wrong namespace": bind("kube-system", "ClusterRole", "windows-daemon-events-default", daemons),
 	}, refusedByPolicy)
 }

@@ -126,13 +126,17 @@ func requested(t *testing.T, name string, change func(*certificatesv1.Certificat
 
 // mint requests a token of the bootstrapper that ends with a Secret, or with none.
 func mint(secret string, seconds int64) attempt {
+	return mintIn(contract.OperatorNamespace, secret, seconds)
+}
+
+func mintIn(namespace, secret string, seconds int64) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 		if secret != "" {
 			request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret",
 				Name: secret}
 		}
-		_, err := c.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).CreateToken(ctx,
+		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx,
 			contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
 		return err
 	}
@@ -141,8 +145,7 @@ func mint(secret string, seconds int64) attempt {
 // approvals tries who may have what approved by the operator's token.
 func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface) {
 	t.Helper()
-	const bootstrapper = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" +
-		contract.BootstrapServiceAccount
+	bootstrapper := contract.BootstrapUser(contract.OperatorNamespace)
 	of := func(signer string, usage certificatesv1.KeyUsage) func(*certificatesv1.CertificateSigningRequestSpec) {
 		return func(s *certificatesv1.CertificateSigningRequestSpec) { s.SignerName, s.Usages[1] = signer, usage }
 	}
@@ -158,8 +161,7 @@ func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface
 		"a kubelet's renewal":                   {contract.KubeletUserPrefix + "win-a", kubelet, true},
 		"a kubelet's serving certificate":       {contract.KubeletUserPrefix + "win-a", serving, true},
 		"a kubelet's first certificate":         {bootstrapper, kubelet, true},
-		"a first one where no OpenShift is":     {contract.BootstrapUser(contract.OperatorNamespace), kubelet, true},
-		"and there, too, nothing else":          {contract.BootstrapUser(contract.OperatorNamespace), client, false},
+		"one for OpenShift's own bootstrapper":  {contract.BootstrapUser(contract.MachineConfigNamespace), kubelet, false},
 		"somebody's client certificate":         {"mallory", client, false},
 		"the bootstrapper's other certificate":  {bootstrapper, client, false},
 		"somebody's kubelet certificate":        {"mallory", kubelet, false},

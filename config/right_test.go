@@ -115,14 +115,10 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 	for _, resource := range rule.Resources {
 		switch resource {
 		case "secrets", "serviceaccounts/token", "signers":
-			// In its own namespace the operator publishes Secrets whose names follow from their
-			// content.
+			// In its own namespace the operator publishes Secrets whose names follow from their content, and
+			// makes those that are named after instances.
 			own := resource == "secrets" && where.namespace == contract.OperatorNamespace
-			// Beside the bootstrapper it makes and deletes Secrets that are named after instances;
-			// the policy windows-operator-secret keeps it to those. It reads none of them.
-			bootstrap := resource == "secrets" && where.namespace == contract.MachineConfigNamespace &&
-				slices.Equal(rule.Verbs, []string{"create", "delete"})
-			if len(rule.ResourceNames) == 0 && !creates && !own && !bootstrap {
+			if len(rule.ResourceNames) == 0 && !creates && !own {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
 			}
 		case "leases", "roles":

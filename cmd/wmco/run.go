@@ -287,7 +287,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	}
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
-			BootstrapUser:  contract.BootstrapUser(facts.BootstrapNamespace()),
+			BootstrapUser:  contract.BootstrapUser(o.namespace),
 			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
@@ -301,7 +301,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
 			Desired: desired, Keys: keys,
-			Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
+			Tokens: instance.BootstrapToken{Client: clients, Namespace: o.namespace},
 			Now:    time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},

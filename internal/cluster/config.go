@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
-	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // singleton is the name of OpenShift's configuration objects.
@@ -42,9 +41,6 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	facts.APIServer = server
 	return errors.Join(all...)
 }
-
-// BootstrapNamespace implements Kind.
-func (r *Reader) BootstrapNamespace() string { return contract.MachineConfigNamespace }
 
 // Platform implements Kind.
 func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -35,7 +34,7 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 		Network: blueprint.Network{NetworkType: blueprint.NetworkExternal}}
 	var all []error
 	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
-		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.flannel, p.dns, p.network, p.granted,
+		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.flannel, p.dns, p.network, p.bootstrapper,
 		p.userCA, p.credentials, p.consistent,
 	} {
 		all = append(all, read(ctx, spec, &facts))
@@ -54,11 +53,12 @@ func (p *Plain) Platform(context.Context) (blueprint.Platform, error) {
 	return blueprint.PlatformNone, nil
 }
 
-// BootstrapNamespace implements Kind: the operator's manifests have the ServiceAccount.
-func (p *Plain) BootstrapNamespace() string { return p.namespace }
-
 func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	return p.serverVersion(ctx, facts)
+}
+
+func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	return p.granted(ctx, facts)
 }
 
 func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
@@ -70,23 +70,6 @@ func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpe
 		return unsupported("spec.network.type of the WindowsMachineConfig is %q, which needs OpenShift", t)
 	}
 	return nil
-}
-
-// granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
-func (p *Plain) granted(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
-	const accounts = "system:serviceaccounts"
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User:   contract.BootstrapUser(p.namespace),
-		Groups: []string{accounts, accounts + ":" + p.namespace, "system:authenticated"},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
-			Resource: "certificatesigningrequests"},
-	}
-	allowed, err := p.allowed(ctx, spec)
-	if err == nil && !allowed {
-		return contract.NewProblem(contract.ReasonBootstrapNotGranted, "%s may not create CertificateSigningRequests",
-			spec.User)
-	}
-	return err
 }
 
 // credentials reads the pull secret. It waits for one that is named and not there: nodes keep what

@@ -100,7 +100,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.serviceCIDRs, r.hybridOverlay, r.kubeletCA, r.worker,
 		r.bootstrapCA, r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
-		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services,
+		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services, r.granted,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -123,6 +123,23 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	if err == nil && !allowed {
 		facts.Troubles = append(facts.Troubles, contract.NewProblem(contract.ReasonServicesNotGranted,
 			"the group %s may not list EndpointSlices", nodes))
+	}
+	return err
+}
+
+// granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
+func (r *common) granted(ctx context.Context, _ *blueprint.Facts) error {
+	const accounts = "system:serviceaccounts"
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User:   contract.BootstrapUser(r.namespace),
+		Groups: []string{accounts, accounts + ":" + r.namespace, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
+			Resource: "certificatesigningrequests"},
+	}
+	allowed, err := r.allowed(ctx, spec)
+	if err == nil && !allowed {
+		return contract.NewProblem(contract.ReasonBootstrapNotGranted, "%s may not create CertificateSigningRequests",
+			spec.User)
 	}
 	return err
 }

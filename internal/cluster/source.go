@@ -26,8 +26,6 @@ type Kind interface {
 	// Platform is where the cluster runs. It is known before the rest of the facts are; until it
 	// is, the error joins problems.
 	Platform(ctx context.Context) (blueprint.Platform, error)
-	// BootstrapNamespace is where the ServiceAccount is that kubelets join with.
-	BootstrapNamespace() string
 }
 
 // Input is one object that facts are read from, or all of a kind.

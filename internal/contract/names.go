@@ -12,14 +12,14 @@ const (
 const (
 	// OperatorServiceAccount runs the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate:
-	// in MachineConfigNamespace on OpenShift, else in the operator's namespace.
+	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate, in
+	// the operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
 	// CredentialIDExtra is where the API server says in a requester's extra which token showed who
 	// asks.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix and the UID of an instance name the Secret in the namespace of
-	// BootstrapServiceAccount that bootstrap tokens of its join are bound to: they end with it.
+	// BootstrapSecretPrefix and the UID of an instance name the Secret in the operator's namespace that
+	// bootstrap tokens of its join are bound to: they end with it.
 	// BootstrapSecretType is its type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"

@@ -167,7 +167,8 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
 	return slices.ContainsFunc(subjects, func(s any) bool {
 		subject, _ := s.(map[string]any)
-		return subject["name"] == contract.DaemonGroup || subject["name"] == contract.CloudNodeServiceAccount
+		return slices.Contains([]any{contract.DaemonGroup, contract.CloudNodeServiceAccount,
+			contract.BootstrapServiceAccount}, subject["name"])
 	}), err
 }
 

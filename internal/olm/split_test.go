@@ -69,8 +69,8 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 	t.Parallel()
 	parts := split(t, contract.OperatorNamespace)
-	// The operator makes this Role itself, of the manifests that nodes use.
-	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true}
+	// The operator makes this Role itself, of the manifests that nodes use, and the API server that ClusterRole.
+	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true, "ClusterRole/system:node-bootstrapper": true}
 	for _, object := range parts.Bundle {
 		roles[object.GetKind()+"/"+object.GetName()] = true
 	}
@@ -99,7 +99,7 @@ func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
 	}
 	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
 	i := slices.IndexFunc(cluster, binds)
-	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 9 {
+	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 10 {
 		t.Errorf("the rights to bind are %v", cluster)
 	}
 }

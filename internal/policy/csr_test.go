@@ -359,6 +359,9 @@ func requesterCases() map[string]adversarial {
 		"a client request by nobody is refused": from(firstKubelet, ""),
 		"a client request by a bootstrapper of another namespace is refused": from(firstKubelet,
 			"system:serviceaccount:default:node-bootstrapper"),
+		// whose requests OpenShift's approver approves for each Machine that is no node yet
+		"a client request by OpenShift's own bootstrapper is refused": from(firstKubelet,
+			"system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"),
 		"a client request by a look-alike of the bootstrapper is refused": from(firstKubelet, bootstrapper+"2"),
 		"a client request by a bootstrap token's user is refused": from(firstKubelet,
 			"system:bootstrap:abcdef", "system:bootstrappers"),

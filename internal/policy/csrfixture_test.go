@@ -26,7 +26,7 @@ import (
 const (
 	nodeName      = "win-a"
 	operator      = "system:serviceaccount:openshift-windows-machine-config-operator:windows-machine-config-operator"
-	bootstrapper  = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"
+	bootstrapper  = "system:serviceaccount:openshift-windows-machine-config-operator:node-bootstrapper"
 	nodeAddress   = "10.0.0.11"
 	hostAddress   = "192.168.7.11"
 	authenticated = "system:authenticated"
@@ -151,7 +151,7 @@ func (s situation) input() policy.CSRInput {
 		Instances:      s.instances,
 		Node:           s.node,
 		OperatorUser:   operator,
-		BootstrapUser:  contract.BootstrapUser(contract.MachineConfigNamespace),
+		BootstrapUser:  contract.BootstrapUser(contract.OperatorNamespace),
 		Elsewhere:      s.elsewhere,
 		ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"),
 	}

@@ -127,7 +127,7 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 		Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 	s.put(t, linux)
 	foreign := s.asker(t, "foreign")
-	bootstrap := s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+	bootstrap := s.account(t, contract.OperatorNamespace, contract.BootstrapServiceAccount)
 	operator := s.account(t, contract.OperatorNamespace, contract.OperatorServiceAccount)
 	kubelet, daemon := s.stolen(t, hosts[0], kubeletCredential), s.stolen(t, hosts[0], contract.PathDaemonCertificate)
 	instance := s.instance(t, hosts[0]).Name

@@ -121,7 +121,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 				daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(key.Namespace)))
 		}
 		refused(t, "all secrets", daemon.List(t.Context(), &corev1.SecretList{}))
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 			Name: contract.BootstrapServiceAccount}}
 		refused(t, "a token of the bootstrapper",
 			daemon.SubResource("token").Create(t.Context(), account, tokenRequest()))

@@ -60,7 +60,7 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 		})
 		privateFiles(t, h)
 	}
-	secrets := s.secrets(t, s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount), whole...)
+	secrets := s.secrets(t, s.account(t, contract.OperatorNamespace, contract.BootstrapServiceAccount), whole...)
 	s.drop(t, whole[2], broken[2])
 	s.gone(t, whole[2], broken[2])
 

@@ -88,7 +88,7 @@ func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 		if s == nil {
 			continue // only a part of the tests ran, and none with Machines
 		}
-		s.nothingToldIsSecret(t, s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount))
+		s.nothingToldIsSecret(t, s.account(t, contract.OperatorNamespace, contract.BootstrapServiceAccount))
 	}
 }
 

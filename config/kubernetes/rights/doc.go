@@ -10,6 +10,3 @@ package rights
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=kubeadm-config,verbs=get,namespace=kube-system
 // +kubebuilder:rbac:groups="",resources=services,verbs=list,namespace=kube-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,resourceNames=kubernetes,verbs=get
-//
-// What a kubelet joins with: the ServiceAccount is the operator's own there.
-// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-windows-machine-config-operator

@@ -134,11 +134,11 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := instances.BootstrapToken{Client: operator, Namespace: contract.MachineConfigNamespace}
+	tokens := instances.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
 	joining.UID, other.UID = "uid-a", "uid-b"
 	shows := func(token journey.Token) error {
-		host := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
 		asker, err := client.New(host, client.Options{Scheme: testScheme(t)})
 		if err != nil {
@@ -212,7 +212,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	calm := ours("calm")
 	var group sync.WaitGroup
 	// every host that joins has this identity for a while
-	thief, err := client.New(s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+	thief, err := client.New(s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount),
 		client.Options{Scheme: testScheme(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -311,14 +311,6 @@ func newStageWith(t *testing.T, o cluster.Options) *stage {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
 		}
 	}
-	s.create(
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
-			Name: contract.BootstrapServiceAccount}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "node-bootstrapper"},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace,
-				Name: contract.BootstrapServiceAccount}}},
-	)
 	return s
 }
 
@@ -390,7 +382,7 @@ func (s *stage) addInstance(name, node, address string) {
 // join gives an instance the token of a join, and is who shows it.
 func (s *stage) join(name string) *rest.Config {
 	s.t.Helper()
-	bootstrap := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+	bootstrap := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 	id, err := policy.CredentialIDOf(bootstrap.BearerToken)
 	if err != nil {
 		s.t.Fatal(err)

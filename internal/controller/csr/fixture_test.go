@@ -121,4 +121,4 @@ func node(name, instance string, ready corev1.ConditionStatus, addresses ...stri
 }
 
 // bootstrapUser is who joins with a bootstrap token on OpenShift.
-func bootstrapUser() string { return contract.BootstrapUser(contract.MachineConfigNamespace) }
+func bootstrapUser() string { return contract.BootstrapUser(contract.OperatorNamespace) }

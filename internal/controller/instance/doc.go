@@ -13,5 +13,5 @@ package instance
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=create;list;watch
-// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-machine-config-operator
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete,namespace=openshift-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete,namespace=openshift-windows-machine-config-operator
