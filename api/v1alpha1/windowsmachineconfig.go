@@ -147,9 +147,9 @@ type LoggingSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxFiles *int32 `json:"maxFiles,omitempty"`
-	// FlushInterval is how often the logs of kubelet, kube-proxy and csi-proxy are flushed to disk;
-	// the other services write without a buffer. 0s leaves it to Windows. By default it is the
-	// operator's SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
+	// FlushInterval is how often the logs of kubelet and kube-proxy are flushed to disk; the other
+	// services write without a buffer. 0s leaves it to Windows. By default it is the operator's
+	// SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
@@ -265,8 +265,8 @@ type PayloadSpec struct {
 }
 
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and
-// the object may be absent. On OpenShift the cluster's own objects say what apiServer, network, proxy,
-// mirrors and pullSecret say elsewhere, and these are refused there.
+// the operator makes the object with them. On OpenShift the cluster's own objects say what apiServer,
+// network, proxy, mirrors and pullSecret say elsewhere, and these are refused there.
 type WindowsMachineConfigSpec struct {
 	// Rollout bounds how many hosts are worked on at once.
 	// +kubebuilder:default={}

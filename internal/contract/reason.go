@@ -535,8 +535,8 @@ func nodeExplanations() []row {
 				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +
 				"the Node: the operator then joins its host again over SSH, at the revision that it held."},
 		{ReasonNodeOrphaned, 715,
-			"The node has our daemon but no WindowsInstance: its host left without being cleaned, and came back. It " +
-				"is cordoned.",
+			"The node is the operator's but has no WindowsInstance: its host left without being cleaned and came " +
+				"back, or registered it while its Machine was deleted. It is cordoned.",
 			"If its removal was forced, or its Machine is gone, nothing to do: the daemon cleans the host if it " +
 				"still runs, and the Node is deleted when it has been NotReady for five minutes. Delete one yourself " +
 				"that stays for longer though its Machine is gone. Otherwise list the host again, in " +

@@ -290,8 +290,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 	}
 	reason := contract.ReasonNodeOrphaned
 	log.Info("a node of ours has no instance", "cordoned", cordons, "released", releases)
-	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Look", "node %s has our daemon and no "+
-		"WindowsInstance (%s). %s", node.Name, reason.Code(), reason.Fix())
+	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Look", "node %s is the operator's and "+
+		"has no WindowsInstance (%s). %s", node.Name, reason.Code(), reason.Fix())
 	return nil
 }
 
