@@ -16,7 +16,9 @@ func upgradePage() []byte {
 	fmt.Fprint(page, generated+"# Steps of an upgrade\n\n"+
 		"What the operator does with a node at each step, in the order in which it is checked: the first row of "+
 		"the step that applies counts.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps; "+
-		"`status.update.step` of a WindowsInstance names the present one.\n\n")
+		"`status.update.step` of a WindowsInstance names the present one.\nA grant of a place and the first step "+
+		"after it are one write of the status. A change that pods don't feel reaches all nodes\nat once, without "+
+		"these steps, and a reboot has its own.\n\n")
 	step, rows := v1alpha1.Step(""), [][]string(nil)
 	flush := func() {
 		if len(rows) > 0 {
