@@ -21,9 +21,9 @@ func TestWhatTheDaemonLinks(t *testing.T) {
 			"daemon watches two objects",
 		"k8s.io/client-go/informers":                        "the same",
 		"github.com/windows-nodes/wmco/api":                 "the operator's objects are none of a node's business",
-		"github.com/windows-nodes/wmco/internal/host":       "the operator's wing",
-		"github.com/windows-nodes/wmco/internal/instance":   "the operator's wing",
-		"github.com/windows-nodes/wmco/internal/controller": "the operator's wing",
+		"github.com/windows-nodes/wmco/internal/host":       "the operator's",
+		"github.com/windows-nodes/wmco/internal/instance":   "the operator's",
+		"github.com/windows-nodes/wmco/internal/controller": "the operator's",
 		"github.com/windows-nodes/wmco/lab/sim":             "product code never imports the simulator",
 		"testing":                                           "no test code in a product",
 	}

@@ -26,7 +26,7 @@ func read(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// What both wings call by name is what users see: each must stand in one of the two pages that
+// What operator and daemon call by name is what users see: each must stand in one of the two pages that
 // people write.
 func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 // what to do.
 type Reason string
 
-// Problem is a reason with what is particular to one case. It is an error in both wings.
+// Problem is a reason with what is particular to one case. It is an error in the operator and in the daemon.
 type Problem struct {
 	Reason Reason `json:"reason"`
 	// Detail names the object and the cause, without secrets.

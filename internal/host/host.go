@@ -1,8 +1,8 @@
-// Package host answers HOW we touch a Windows machine from afar: the interface to one, and the ways
-// in which reaching it fails.
+// Package host answers HOW we touch a Windows machine from afar: the interface to one, and how
+// reaching it fails.
 //
-// The lifecycle uses it; sshhost implements it over SSH and SFTP. It never decides whether a
-// machine should be touched.
+// The journeys of internal/instance use it; sshhost implements it over SSH and SFTP. It never decides
+// whether a machine should be touched.
 package host
 
 import (

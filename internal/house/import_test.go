@@ -62,7 +62,7 @@ func TestImportArrowsPointDown(t *testing.T) {
 		why          string
 	}{
 		{[]string{"internal/contract"}, []string{module, "k8s.io/client-go", "net/http", "os/exec"},
-			"the contract is what both wings share: it may know neither"},
+			"the contract is what operator and daemon share: it may know neither"},
 		{[]string{"internal/diagnosis"}, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os"},
 			"what objects mean is pure: no client, no network"},
 		{[]string{"cmd/kubectl-windows", "internal/kubectlwindows"}, []string{module + "internal/instance",
@@ -79,13 +79,13 @@ func TestImportArrowsPointDown(t *testing.T) {
 				module + "internal/blueprint",
 				module + "internal/cluster", module + "internal/policy", module + "internal/inventory",
 				"golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "os/exec"},
-			"the daemon's wing meets the operator's wing in the contract only, and starts no process"},
+			"the daemon meets the operator in the contract only, and starts no process"},
 		{[]string{"internal/instance", "internal/host", "internal/cluster", "internal/payloadserver",
 			"internal/inventory",
 			"internal/policy", "internal/blueprint", "internal/rollout", "internal/userdata", "cmd/wmco",
 			"internal/controller"},
-			[]string{module + "internal/daemon", "os/exec"}, "the operator's wing meets the daemon's wing in the " +
-				"contract only"},
+			[]string{module + "internal/daemon", "os/exec"}, "the operator meets the daemon in the contract " +
+				"only"},
 		{[]string{"internal/instance", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host",
 			"internal/cluster", "internal/rollout", "internal/userdata"}, []string{module + "internal/controller"},
 			"arrows point to what changes least"},

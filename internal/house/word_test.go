@@ -1,6 +1,9 @@
 package house_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +40,47 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 				if found := word.FindString(line); found != "" {
 					t.Errorf("%s says %q; write: %s\n\t%.160s", page, found, instead, line)
 				}
+			}
+		}
+	}
+}
+
+// TestGoUsesTheTermsOfTheField finds some of them in comments and messages of the code.
+func TestGoUsesTheTermsOfTheField(t *testing.T) {
+	t.Parallel()
+	terms := []struct {
+		part    string // of every match, as it is found quickly
+		word    *regexp.Regexp
+		instead string
+	}{
+		{"walk", regexp.MustCompile(`walk(s|ed|ing)? (into|in again|the way)`),
+			"the operator joins the host again over SSH"},
+		{" way in", regexp.MustCompile(`\bo[nf] (its|their) way in\b`), "joins"},
+		{"let", regexp.MustCompile(`\ble(t|ts|tting) (us|the operator|a key|the (\w+ )?key) in\b`), "accepts the key"},
+		{"let go ahead", regexp.MustCompile(`let go ahead`), "granted a place"},
+		{" wing", regexp.MustCompile(`(both|operator's|daemon's) wings?\b`), "the operator, the daemon"},
+		{"the lifecycle", regexp.MustCompile(`the lifecycle('s|;| uses| and)`), "the journeys of internal/instance"},
+	}
+	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.go")
+	command.Dir = root(t)
+	output, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(output)) {
+		source, err := os.ReadFile(filepath.Join(root(t), name))
+		if os.IsNotExist(err) || name == "internal/house/word_test.go" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, term := range terms {
+			if !strings.Contains(string(source), term.part) {
+				continue
+			}
+			for _, found := range term.word.FindAllString(string(source), -1) {
+				t.Errorf("%s says %q; write: %s", name, found, term.instead)
 			}
 		}
 	}

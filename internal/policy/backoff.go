@@ -34,8 +34,8 @@ func Backoff(failures int32, jitter float64) time.Duration {
 	return doubled(backoffBase, backoffMax, failures, jitter)
 }
 
-// KeyBackoff is how long to wait before a host that has joined is asked again whether it lets a key
-// in: 10 s, 20 s, 40 s … at most 30 min, and up to a fifth more by jitter in [0,1).
+// KeyBackoff is how long to wait before a host that has joined is asked again whether it accepts a
+// key: 10 s, 20 s, 40 s … at most 30 min, and up to a fifth more by jitter in [0,1).
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }

@@ -52,7 +52,7 @@ func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, clos
 	return verdict
 }
 
-// amongGranted decides about a node whose pods are lost already: how many others were let go ahead?
+// amongGranted decides about a node whose pods are lost already: how many others were granted a place?
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -65,8 +65,8 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 			others = append(others, m.Node+": "+m.Down)
 		}
 	}
-	return Verdict{Allowed: len(others) < limit, IsLost: true, Why: fmt.Sprintf("%d of %d nodes were let go ahead and "+
-		"maxUnavailable is %d%s", len(others), total, limit, some(others))}
+	return Verdict{Allowed: len(others) < limit, IsLost: true, Why: fmt.Sprintf("%d of %d nodes were granted a place "+
+		"and maxUnavailable is %d%s", len(others), total, limit, some(others))}
 }
 
 func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {

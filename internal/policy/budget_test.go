@@ -102,7 +102,7 @@ func TestMayDisrupt(t *testing.T) {
 		"an instance has it again": {nodes: nodes{a, readyNode("b", orphaned)},
 			instances: instances{onNode("ia", "a"), onNode("ib", "b")}},
 		"one is cordoned by an administrator": {nodes: nodes{a, readyNode("b", cordoned)}},
-		"one was let go ahead and does not show it": {nodes: nodes{a, b},
+		"one was granted a place and does not show it": {nodes: nodes{a, b},
 			instances: instances{onNode("ib", "b", claiming)}},
 		"one leaves": {nodes: nodes{a, b},
 			instances: instances{onNode("ib", "b", leavingInstance)}},
@@ -118,7 +118,7 @@ func TestMayDisrupt(t *testing.T) {
 
 		"the node itself is down already": {nodes: nodes{readyNode("a",
 			notReady), readyNode("b", notReady)}, allowed: true},
-		"the node itself was let go ahead before": {nodes: nodes{a,
+		"the node itself was granted a place before": {nodes: nodes{a,
 			readyNode("b", notReady)}, instances: instances{onNode("ia", "a", claiming)}, allowed: true},
 		"the node itself is cordoned by an administrator, and nobody else is down": {nodes: nodes{readyNode("a",
 			cordoned), b}, allowed: true},

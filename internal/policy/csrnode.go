@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// staying demands that the instance is not on its way out: a host that is being cleaned gets
+// staying demands that the instance is not leaving: a host that is being cleaned gets
 // nothing new.
 func staying(f csrFacts) *csrFault {
 	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
@@ -18,8 +18,8 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining demands that the instance is at a point of its way in where kubelet and the daemon get
-// their first certificates.
+// joining demands that the instance is in a phase of its join where kubelet and the daemon get their
+// first certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
 		v1alpha1.PhaseConfirming}

@@ -33,7 +33,7 @@ type Member struct {
 	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because
 	// it has yet to reach the revision that was requested: its pods are well.
 	Cordoned, Behind bool
-	// Granted says that it was let go ahead, or is being removed; Begun that it was, and bears the
+	// Granted says that it was granted a place, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
 	Granted, Begun bool
 	// Leaving says that its host is to be removed. One that is dead as well is missed by nobody.
@@ -220,7 +220,7 @@ func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 	case machineLeaves:
 		return "its Machine is being deleted"
 	case claim != nil:
-		return fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("it was granted a place (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
 	case leaves && !NeedsPlace(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}

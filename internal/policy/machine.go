@@ -33,26 +33,26 @@ type ReplaceCause string
 // Causes. A host that never answers is none: it may be slow, or behind a firewall, and who wants it
 // replaced has a MachineHealthCheck.
 const (
-	// CauseKeyStale occurs when an earlier key let us in and the host refuses the present one: it
-	// was made with the earlier.
+	// CauseKeyStale occurs when the host accepted an earlier key and refuses the present one: it was
+	// made with the earlier.
 	CauseKeyStale ReplaceCause = "KeyStale"
-	// CauseKeyRefused occurs when no key ever let us in and the host has refused the present one
-	// for some time.
+	// CauseKeyRefused occurs when the host never accepted a key and has refused the present one for
+	// some time.
 	CauseKeyRefused ReplaceCause = "KeyRefused"
 )
 
 const (
-	// staleRefusals is how often a host that has let us in must refuse a key: once more than once,
-	// as a Machine is at stake.
+	// staleRefusals is how often a host that has accepted a key must refuse another: once more than
+	// once, as a Machine is at stake.
 	staleRefusals = 2
-	// earlyRefusals is how often a host must that has never let us in. Its user data may still be
-	// at work.
+	// earlyRefusals is how often a host must that has never accepted a key. Its user data may still
+	// be at work.
 	earlyRefusals = 3
 )
 
 // WhyReplace reads in the status of a Machine's instance whether the Machine should make room for
 // another one; empty means no. keyHash is that of the present key, and refusalTimeout how long a host
-// that has never let us in may refuse it. after is when time alone makes it due.
+// that has never accepted a key may refuse it. after is when time alone makes it due.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
@@ -102,7 +102,7 @@ type ReplaceCandidate struct {
 	Paused, Ignored, Leaving bool
 	Governed                 string
 	// Futile says that several others of its set were replaced and none of those that came instead
-	// has let us in yet.
+	// has accepted the key yet.
 	Futile bool
 	// Stale says that the host refused the key too long ago to go by it.
 	Stale bool
@@ -160,7 +160,7 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		return decision(ActWait, contract.ReasonPaused, "the instance of Machine %s is paused", c.Name)
 	case c.Futile:
 		return decision(ActWait, contract.ReasonReplacementFutile,
-			"Machines of %s were replaced, and none that came instead has let us in yet", set.Name)
+			"Machines of %s were replaced, and none that came instead has accepted the key yet", set.Name)
 	case set.UserData != "" && set.UserData != contract.UserDataSecret:
 		return decision(ActNever, contract.ReasonUserDataStale, "%s makes Machines with the user data of Secret %s, "+
 			"and whether that holds the present key is not known", set.Name, set.UserData)
@@ -242,7 +242,7 @@ func (c ReplaceCandidate) replace() ReplaceDecision {
 			"the host of Machine %s is asked once more whether it accepts the private key", c.Name)
 	}
 	return decision(ActReplace, contract.ReasonMachineReplaced,
-		"Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
+		"Machine %s does not accept the present private key (%s)", c.Name, c.Cause)
 }
 
 // leastServing is how many hosts of a set must serve: what the user said of the set, else what the

@@ -25,11 +25,11 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 		want  policy.ReplaceCause
 		after time.Duration
 	}{
-		"nobody has tried":          {},
-		"the present key let us in": {letIn: "new"},
-		"the host refused it, and then let it in": {letIn: "new",
+		"nobody has tried":                  {},
+		"the host accepted the present key": {letIn: "new"},
+		"the host refused it, and then accepted it": {letIn: "new",
 			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)}},
-		"an earlier key let us in": {letIn: "old"},
+		"the host accepted an earlier key": {letIn: "old"},
 		"… and the host refuses the present one": {letIn: "old",
 			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2, RefusedSince: since(0)},
 			want:  policy.CauseKeyStale},
@@ -39,7 +39,7 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 			trial: &v1alpha1.KeyTrial{PublicKeyHash: "other", Refusals: 5, RefusedSince: since(time.Hour)}},
 		"… or can't be asked": {letIn: "old",
 			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
-		"no key ever let us in": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3,
+		"the host never accepted a key": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3,
 			RefusedSince: since(limit)}, want: policy.CauseKeyRefused},
 		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30,
 			RefusedSince: since(limit - time.Second)}, after: time.Second},

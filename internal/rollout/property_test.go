@@ -39,7 +39,7 @@ type host struct {
 	version, desired int
 	claimed          bool
 	deleting         bool // its Machine is told to go
-	key              int  // the key that it lets in
+	key              int  // the key that it accepts
 	writes           int  // of its instance
 }
 
@@ -454,7 +454,7 @@ func (c *cluster) happen() {
 	w := &c.now
 	h := &w.hosts[c.r.IntN(len(w.hosts))]
 	switch c.r.IntN(12) {
-	case 0: // a host that was let go ahead goes down for it
+	case 0: // a host that was granted a place goes down for it
 		if h.claimed && h.node {
 			h.desired, h.ready = w.version, false
 		}

@@ -1,4 +1,4 @@
-// Package userdata answers what a new machine is told at its first boot, so that it lets us in: the
+// Package userdata answers what a new machine is told at its first boot, so that it accepts the key: the
 // script of the secret windows-user-data.
 //
 // The controller of the same name publishes it. The script is PowerShell, which is what clouds run

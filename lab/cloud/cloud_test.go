@@ -113,7 +113,7 @@ func (s *site) publish(t *testing.T) {
 	}
 }
 
-// login says whether a host lets a key in, and shows the host key of the user data.
+// login says whether a host accepts a key, and shows the host key of the user data.
 func login(host *fleet.Host, key ssh.Signer, hostKey ssh.PublicKey) error {
 	client, err := ssh.Dial("tcp", host.Address().String(), &ssh.ClientConfig{
 		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey),
@@ -383,7 +383,7 @@ func (s *site) faults(t *testing.T) {
 				return
 			}
 			if err := login(s.booted(t, m.Name), s.key, s.hostKey); (err == nil) != test.lets {
-				t.Errorf("it lets us in: %v", err)
+				t.Errorf("it accepts the login: %v", err)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func start(ctx context.Context, options Options, i int, pool *Pool) (*Host, erro
 	return host, nil
 }
 
-// boot makes the computer, if the hosts are made of any, lets the key in, and boots.
+// boot makes the computer, if the hosts are made of any, has it accept the key, and boots.
 func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err error) {
 	if options.Computer == nil {
 		return Boot(ctx, host)

@@ -177,7 +177,7 @@ func TestA05_NodesOfMachinesHaveTheAnnotationsOfTheContract(t *testing.T) {
 		}
 	}
 	if instance.Status.PublicKeyHash != key.Hash {
-		t.Errorf("the instance says that the key %s let us in, want %s", instance.Status.PublicKeyHash, key.Hash)
+		t.Errorf("the instance says that the key %s was accepted, want %s", instance.Status.PublicKeyHash, key.Hash)
 	}
 }
 

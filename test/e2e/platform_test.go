@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
 
-// What differs from cloud to cloud: who names a host and its Node, whether it must be renamed, by
-// whom it lets us in, and what runs on it.
+// What differs from cloud to cloud: who names a host and its Node, whether it must be renamed, as
+// whom the operator logs in, and what runs on it.
 func TestA03_MachinesBecomeNodesOnEachPlatform(t *testing.T) {
 	t.Parallel()
 	for platform, want := range map[configv1.PlatformType]struct {

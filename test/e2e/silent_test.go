@@ -48,7 +48,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 	})
 }
 
-// What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once,
+// What an antivirus does to a daemon shows when it owes an answer: its host is joined again, once,
 // and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
 	t.Parallel()
 	s, dead, _ := silent(t, time.Second)
-	// later than the host was walked into, which brought the one that it has
+	// later than the host was joined again, which brought the one that it has
 	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
 	node := s.node(t, dead)
 	before := node.DeepCopy()

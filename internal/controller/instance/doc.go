@@ -2,7 +2,7 @@
 // runs it, and writes down what came of it as phase, conditions, reason and fix, event and metric.
 //
 // The operator runs it. It is the only writer of a WindowsInstance's status and of our marks on
-// Nodes. What a phase does is the lifecycle's business.
+// Nodes. What a phase or a step does is decided by the journeys in internal/instance.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// trials is how many hosts are asked at once whether they let a new key in. A handshake takes a
+	// trials is how many hosts are asked at once whether they accept a new key. A handshake takes a
 	// host a second or so, and the fleet has time: nothing waits for the answer.
 	trials = 16
 	// trialRetry is a safety net for a host whose turn to be asked has not come: its turn is an
@@ -22,7 +22,7 @@ const (
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the present private key lets us in where another one last did. It asks
+// tryKey finds out whether the present private key is accepted where another one last was. It asks
 // the host once for each key, and again after ever longer waits if that was no yes. wait is when to
 // come again; 0 when there is nothing to find out.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
@@ -34,7 +34,7 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	if status.PublicKeyHash == key.Hash {
 		status.KeyTrial = nil
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key let us in")
+			"the present private key was accepted")
 		return 0
 	}
 	if trial := status.KeyTrial; trial != nil && trial.PublicKeyHash == key.Hash && trial.NextTime != nil {
@@ -50,9 +50,9 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	defer ended()
 	outcome := c.parts.Access.TryKey(work, c.instance, key)
 	if outcome.IsDone() {
-		logf.FromContext(ctx).Info("host lets the new key in", "publicKeyHash", key.Hash)
+		logf.FromContext(ctx).Info("host accepts the new key", "publicKeyHash", key.Hash)
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key let us in")
+			"the present private key was accepted")
 		return 0
 	}
 	if work.Err() != nil || status.KeyTrial == nil {
@@ -72,7 +72,7 @@ func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 // keyAccepted is the reason of a KeyAuthorized condition that is True.
 const keyAccepted contract.Reason = "KeyAccepted"
 
-// notLetIn writes down that the key did not let us in, and when it is tried again.
+// notLetIn writes down that the key was not accepted, and when it is tried again.
 func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
 	trial := c.instance.Status.KeyTrial
 	wait := policy.KeyBackoff(trial.Failures, c.jitter())
@@ -83,7 +83,7 @@ func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
 	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
-	logf.FromContext(ctx).Info("host does not let the new key in", "reason", problem.Reason, "detail", problem.Detail,
+	logf.FromContext(ctx).Info("host does not accept the new key", "reason", problem.Reason, "detail", problem.Detail,
 		"failures", trial.Failures, "retryIn", wait.String())
 	return wait
 }

@@ -19,7 +19,7 @@ import (
 // rotate replaces the private key.
 func (r *rig) rotate(name string) { r.key = journey.Key{PEM: []byte(name), Hash: "hash of " + name} }
 
-// joined is a host that let key a in.
+// joined is a host that accepted key a.
 func joined(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, listed(1)...)

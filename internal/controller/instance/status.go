@@ -55,9 +55,9 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 	switch phase {
 	case v1alpha1.PhaseConnecting:
-		r.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host let us in")
+		r.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host accepted the login")
 		r.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key let us in")
+			"the present private key was accepted")
 	case v1alpha1.PhasePreflight:
 		r.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed",
 			"the host meets every requirement")
@@ -193,6 +193,6 @@ func (r reporter) sayKey(outcome journey.Outcome) {
 	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
 		return
 	}
-	r.say(contract.ReasonKeyNotAuthorized, "the host lets in an earlier private key, and not the present one",
+	r.say(contract.ReasonKeyNotAuthorized, "the host accepts an earlier private key, and not the present one",
 		contract.ReasonKeyNotAuthorized.Fix())
 }

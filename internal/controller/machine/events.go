@@ -66,7 +66,7 @@ func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[str
 func (r *replacer) tellDeleted(due dueMachine) {
 	reason := contract.ReasonMachineReplaced
 	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeNormal, eventDeleted, "Replace"+string(due.cause),
-		"its host does not let the present private key in; its MachineSet makes another (%s %s)", reason.Code(),
+		"its host does not accept the present private key; its MachineSet makes another (%s %s)", reason.Code(),
 		reason)
 }
 

@@ -64,7 +64,7 @@ func (f *futility) load(ctx context.Context) error {
 	return nil
 }
 
-// replaced notes, before a Machine is deleted, that it does not let a key in. Noting it again
+// replaced notes, before a Machine is deleted, that it refuses a key. Noting it again
 // changes nothing. Sets that are gone are forgotten.
 func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash string, now time.Time,
 	sets []policy.Set) error {
@@ -87,7 +87,7 @@ func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash strin
 	return f.save(ctx, changed)
 }
 
-// fruitful notes that a Machine lets the present key in. It counts when it came after another was
+// fruitful notes that a Machine accepts the present key. It counts when it came after another was
 // deleted.
 func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
 	if m.Owner == nil {

@@ -94,7 +94,7 @@ func TestAMachineKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(y *yard){
-		"its host lets the key in": func(y *yard) {
+		"its host accepts the key": func(y *yard) {
 			i := y.instance("m0")
 			i.Status.KeyTrial, i.Status.PublicKeyHash = nil, "b"
 			if err := y.api.Status().Update(y.t.Context(), i); err != nil {

@@ -30,7 +30,7 @@ import (
 // of; time alone makes some of them due.
 const recheck = 15 * time.Second
 
-// replacer deletes Machines whose hosts do not let the present key in, one decision at a time, so
+// replacer deletes Machines whose hosts refuse the present key, one decision at a time, so
 // that their sets make others. All that it goes by is in the API server.
 type replacer struct {
 	// client reads instances through the manager's cache and deletes; machines reads Machines

@@ -101,7 +101,7 @@ func (s *starter) project(machines cache.Cache) error {
 		Complete(r)
 }
 
-// replace adds the controller that deletes Machines whose hosts do not let us in. It has one
+// replace adds the controller that deletes Machines whose hosts refuse the key. It has one
 // worker: decisions are taken one after the other.
 func (s *starter) replace(machines cache.Cache) error {
 	r := &replacer{

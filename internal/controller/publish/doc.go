@@ -3,11 +3,12 @@
 // what must not be public in the Secret of that name, and takes away the versions that nobody uses
 // any more.
 //
-// The operator runs it; the lifecycle and the controller of the settings read the result from
-// Source. It never touches a Node, and moves none to another version. Two controllers share the
-// work, so that every object has one writer:
+// The operator runs it; the journeys of internal/instance and the controller of the settings read
+// the result from Source. It never touches a Node, and moves none to another version. Two
+// controllers share the work, so that every object has one writer:
 //
-//	publish  facts, settings → Secret and ConfigMap of the current revision,
+//	publish  facts, settings → Secret and ConfigMap of the current revision, Secret
+//	                           windows-services-latest, ConfigMap windows-payload-source,
 //	                           Role windows-services-reader, ConfigMap trusted-ca
 //	retire   Nodes, instances → ConfigMaps of other revisions: marked when nothing uses them,
 //	                           deleted after a while, and then their Secrets

@@ -77,7 +77,7 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 // used are the versions that a Node runs or is to run, whose payload it fetches, that it may go
-// back to, or that a host on its way in was given.
+// back to, or that a joining host was given.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}

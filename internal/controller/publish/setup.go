@@ -31,7 +31,7 @@ import (
 )
 
 // DefaultGrace is how long a version stays after the last node left it. It covers a host that is on
-// its way in with that version and has no Node yet.
+// joining with that version and has no Node yet.
 const DefaultGrace = time.Hour
 
 // bound ends a reconciliation that waits for an API server or a cache that does not answer.

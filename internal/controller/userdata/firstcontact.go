@@ -24,7 +24,8 @@ import (
 // user's own.
 const margin = time.Minute
 
-// FirstContact tells which host key a machine shows that nobody has reached yet. It is lifecycle's.
+// FirstContact tells which host key a machine shows that nobody has reached yet. It implements
+// journey.FirstContact.
 type FirstContact struct {
 	// Cached reads Secrets of the operator's namespace; Live reads Machines past the cache.
 	Cached, Live client.Reader

@@ -25,7 +25,7 @@ import (
 // bound ends a look that waits for an API server that does not answer.
 const bound = time.Minute
 
-// PublicKey is the key that lets us in, as machines are told it.
+// PublicKey is the key that machines are told to accept.
 type PublicKey struct {
 	// Line of authorized_keys, "<type> <base64>", and the hex SHA-256 of it.
 	Line, Hash string

@@ -91,7 +91,7 @@ func (r *Renewer) Run(ctx context.Context) {
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
 			// Nobody takes it any more, not even for its renewal. The operator gives another one
-			// when it walks the host in again.
+			// when it joins the host again.
 			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
 				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
 			r.wait(ctx, pause)

@@ -117,7 +117,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	write(t, r, file, "damaged", winos.AccessAdministrators)
 	eventually(t, "reconciling without an identity", func() bool { return read(t, r, file) == "ours" })
 	daemon := service(t, r, contract.ServiceDaemon).PID
-	join(t, r) // the operator walks the host in again
+	join(t, r) // the operator joins the host again
 	fresh := read(t, r, contract.PathDaemonCertificate)
 	if fresh == old || !expires(t, fresh).After(r.Host().System.Now().Add(13*day)) {
 		t.Errorf("the certificate expires at %s", expires(t, fresh))

@@ -28,15 +28,15 @@ func (s shelf) Blob(digest string) (payload.Blob, bool) {
 	content, ok := s[digest]
 	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(content))},
 		Open: func() (io.ReadCloser, error) {
-			return book{strings.NewReader(content)}, nil
+			return blobFile{strings.NewReader(content)}, nil
 		}}, ok
 }
 
-// book is a blob that can be read from any place, as a file can.
-type book struct{ *strings.Reader }
+// blobFile is a blob that can be read from any place, as a file can.
+type blobFile struct{ *strings.Reader }
 
 // Close is io.Closer.
-func (book) Close() error { return nil }
+func (blobFile) Close() error { return nil }
 
 // payload server serves payload as the operator does, and tells daemons where.
 func (w *world) payloadServer(t *testing.T, blobs shelf) {

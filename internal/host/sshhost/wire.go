@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// handshakeBudget is how many bytes a host may send before it has let us in. A key exchange and
+	// handshakeBudget is how many bytes a host may send before the login is done. A key exchange and
 	// a login take less than 10 KiB, and some hosts send a banner.
 	handshakeBudget = 256 << 10
 	// stepBudget is how many bytes a host may send during one step, such as a call: the longest

@@ -26,7 +26,7 @@ const (
 // Access reaches hosts over SSH.
 type Access struct{ options *Options }
 
-// keyAccepted notes that a key let us in.
+// keyAccepted notes that the host accepted a key.
 func keyAccepted(instance *v1alpha1.WindowsInstance, key Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }
@@ -51,7 +51,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 	instance.Status.KeyTrial = trial
 }
 
-// HasKey waits while there is no key to let us in: a host that waits for one takes no place from
+// HasKey waits while there is no key to log in with: a host that waits for one takes no place from
 // others.
 func (a *Access) HasKey(ctx context.Context) Outcome {
 	_, err := a.options.Keys.PrivateKey(ctx)
@@ -64,7 +64,7 @@ func (a *Access) HasKey(ctx context.Context) Outcome {
 	return Done()
 }
 
-// TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at
+// TryKey asks a host that has joined whether it accepts a key, over a connection that is closed at
 // once. What came of it is in the instance's status; it fails with the reason why not.
 func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))

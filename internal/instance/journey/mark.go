@@ -15,7 +15,7 @@ import (
 // Marks are what the operator writes on a Node of ours.
 type Marks struct {
 	Instance *v1alpha1.WindowsInstance
-	// KeyHash is the hash of the public key that let us in; empty leaves the annotation alone.
+	// KeyHash is the hash of the public key that was accepted; empty leaves the annotation alone.
 	KeyHash string
 	// Revision that the node should have; empty leaves the annotation alone.
 	Revision string

@@ -84,7 +84,7 @@ type Origin struct {
 	Drains bool
 }
 
-// Key is the SSH key that lets us in.
+// Key is the SSH key with which the operator logs in.
 type Key struct {
 	PEM []byte
 	// Hash is the hex SHA-256 of the public key's authorized_keys line.
