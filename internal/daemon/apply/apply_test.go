@@ -34,11 +34,11 @@ func newHost(t *testing.T) *host {
 			t.Error(err)
 		}
 	})
-	book, err := state.Open(m.Host().Files)
+	stateFile, err := state.Open(m.Host().Files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, book}
+	h := &host{m, stateFile}
 	h.want(t, "one", "one")
 	return h
 }
@@ -304,13 +304,13 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	var renamed []string
 	host := h.Host()
 	host.Files = watching{host.Files, &renamed}
-	book, err := state.Read(host.Files)
+	stateFile, err := state.Read(host.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
-	book.Manifest = h.state.Manifest
-	report := apply.New(apply.Options{Host: host, State: book}).Pass(t.Context(),
+	stateFile.Manifest = h.state.Manifest
+	report := apply.New(apply.Options{Host: host, State: stateFile}).Pass(t.Context(),
 		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
 			Files: []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
 				{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},

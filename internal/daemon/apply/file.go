@@ -20,7 +20,7 @@ var ErrDigest = errors.New("content has another digest")
 // WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and
 // path is as it was. The exe of a running program is moved aside, which Windows allows, and noted
 // in the state file for Sweep. Other errors are those of winos.Files and of content.
-func WriteFile(ctx context.Context, files winos.Files, book *state.File, path, digest string,
+func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
 	if err != nil {
@@ -28,8 +28,8 @@ func WriteFile(ctx context.Context, files winos.Files, book *state.File, path, d
 	}
 	aside, err := MoveAside(files, path)
 	if err == nil {
-		book.AddAside(aside)
-		err = book.Save()
+		stateFile.AddAside(aside)
+		err = stateFile.Save()
 	}
 	if err == nil {
 		err = CommitFile(files, path, aside)
@@ -114,16 +114,16 @@ func MoveAside(files winos.Files, path string) (string, error) {
 
 // RemoveAside removes programs that were moved aside and that nothing runs any more. Those that
 // still run stay for the next time.
-func RemoveAside(files winos.Files, book *state.File) error {
+func RemoveAside(files winos.Files, stateFile *state.File) error {
 	var all []error
-	book.Aside = slices.DeleteFunc(book.Aside, func(path string) bool {
+	stateFile.Aside = slices.DeleteFunc(stateFile.Aside, func(path string) bool {
 		err := files.Remove(path)
 		if err != nil && !errors.Is(err, winos.ErrInUse) && !errors.Is(err, winos.ErrDenied) {
 			all = append(all, fmt.Errorf("removing %s: %w", path, err))
 		}
 		return err == nil
 	})
-	return errors.Join(append(all, book.Save())...)
+	return errors.Join(append(all, stateFile.Save())...)
 }
 
 // DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist.

@@ -40,22 +40,23 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 	t.Parallel()
 	m := machine(t)
 	files := m.Host().Files
-	book, err := state.Open(files)
+	stateFile, err := state.Open(files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const path = `C:\k\x`
-	if err = apply.WriteFile(t.Context(), files, book, path, digestOf("good"), strings.NewReader("good")); err != nil {
+	if err = apply.WriteFile(t.Context(), files, stateFile, path, digestOf("good"),
+		strings.NewReader("good")); err != nil {
 		t.Fatal(err)
 	}
-	err = apply.WriteFile(t.Context(), files, book, path, digestOf("better"), strings.NewReader("bad"))
+	err = apply.WriteFile(t.Context(), files, stateFile, path, digestOf("better"), strings.NewReader("bad"))
 	if !errors.Is(err, apply.ErrDigest) || apply.FileProblem(err).Reason != contract.ReasonPayloadCorrupt {
 		t.Errorf("got %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err = apply.WriteFile(ended, files, book, path, digestOf("better"), strings.NewReader("better")); !errors.Is(err,
-		context.Canceled) {
+	err = apply.WriteFile(ended, files, stateFile, path, digestOf("better"), strings.NewReader("better"))
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("good") {
@@ -97,14 +98,14 @@ func TestARunningProgramIsMovedAsideAndSweptLater(t *testing.T) {
 	t.Parallel()
 	m := machine(t)
 	files, services := m.Host().Files, m.Host().Services
-	book, err := state.Open(files)
+	stateFile, err := state.Open(files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const path = `C:\k\x.exe`
 	write := func(content string) {
 		t.Helper()
-		if err := apply.WriteFile(t.Context(), files, book, path, digestOf(content),
+		if err := apply.WriteFile(t.Context(), files, stateFile, path, digestOf(content),
 			strings.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
@@ -118,17 +119,17 @@ func TestARunningProgramIsMovedAsideAndSweptLater(t *testing.T) {
 	}
 	write("MZ 2")
 	write("MZ 3")
-	if !slices.Contains(book.Aside, path+".old-1") {
-		t.Errorf("aside: %v", book.Aside)
+	if !slices.Contains(stateFile.Aside, path+".old-1") {
+		t.Errorf("aside: %v", stateFile.Aside)
 	}
-	if err = apply.RemoveAside(files, book); err != nil || len(book.Aside) != 1 {
-		t.Errorf("a sweep while it runs: %v, %v", book.Aside, err)
+	if err = apply.RemoveAside(files, stateFile); err != nil || len(stateFile.Aside) != 1 {
+		t.Errorf("a sweep while it runs: %v, %v", stateFile.Aside, err)
 	}
 	if err = services.Stop(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err = apply.RemoveAside(files, book); err != nil || len(book.Aside) != 0 {
-		t.Errorf("a sweep afterwards: %v, %v", book.Aside, err)
+	if err = apply.RemoveAside(files, stateFile); err != nil || len(stateFile.Aside) != 0 {
+		t.Errorf("a sweep afterwards: %v, %v", stateFile.Aside, err)
 	}
 	if there, _ := winos.Exists(files, path+".old-1"); there {
 		t.Error("the old program is left")

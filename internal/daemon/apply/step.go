@@ -112,8 +112,8 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 
 // PutBack gives a variable of ours, named in lower case, the value that it had before us, and
 // forgets it. A variable that is not ours is left alone.
-func PutBack(ctx context.Context, host winos.Host, book *state.File, key string) error {
-	v, ours := book.Environment[key]
+func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
+	v, ours := stateFile.Environment[key]
 	if !ours {
 		return nil
 	}
@@ -126,8 +126,8 @@ func PutBack(ctx context.Context, host winos.Host, book *state.File, key string)
 	if err != nil {
 		return fmt.Errorf("putting environment variable %s back: %w", v.Name, err)
 	}
-	delete(book.Environment, key)
-	return book.Save()
+	delete(stateFile.Environment, key)
+	return stateFile.Save()
 }
 
 func (r *run) writeFile(path string) error {

@@ -39,10 +39,11 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 					}
 					r.expectStatus(t, one(), contract.ReasonServiceFailed)
 					r.expectServing(t, "{}")
-					book, err := state.Read(r.Host().Files)
-					if err != nil || book.Version != one() || book.Failed == nil || book.Failed.Version != two {
-						t.Errorf("the state file has version %s and failed revision %v, %v", book.Version, book.Failed,
-							err)
+					stateFile, err := state.Read(r.Host().Files)
+					if err != nil || stateFile.Version != one() || stateFile.Failed == nil ||
+						stateFile.Failed.Version != two {
+						t.Errorf("the state file has version %s and failed revision %v, %v", stateFile.Version,
+							stateFile.Failed, err)
 					}
 				})
 			})
@@ -59,12 +60,12 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 		pass(10 * time.Second)
 		r.expectStatus(t, one(), contract.ReasonServiceFailed)
 		r.stopDaemon()
-		book, err := state.Read(r.Host().Files)
+		stateFile, err := state.Read(r.Host().Files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		book.Failed.Until, book.Failed.Pause = time.Now().Add(10*365*24*time.Hour), 10*365*24*time.Hour
-		if err = book.Save(); err != nil {
+		stateFile.Failed.Until, stateFile.Failed.Pause = time.Now().Add(10*365*24*time.Hour), 10*365*24*time.Hour
+		if err = stateFile.Save(); err != nil {
 			t.Fatal(err)
 		}
 		r.picky.Store(false)
@@ -96,9 +97,9 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 		pass(time.Minute)
 		r.expectStatus(t, one(), "")
 		r.expectServing(t, "{}")
-		book, err := state.Read(r.Host().Files)
-		if err != nil || book.Version != one() || !book.Proven {
-			t.Errorf("the state file has version %q, %v", book.Version, err)
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil || stateFile.Version != one() || !stateFile.Proven {
+			t.Errorf("the state file has version %q, %v", stateFile.Version, err)
 		}
 	})
 }

@@ -192,7 +192,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		m.kill, m.open = cancel, map[*mortalWriter]bool{}
 		host = m.host(host)
 	}
-	book, err := state.Read(host.Files)
+	stateFile, err := state.Read(host.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +205,8 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	go func() {
 		defer close(done)
 		r.serve(ctx, reconcile.Options{
-			Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace, Kubeconfig: contract.PathDaemonKubeconfig,
-			Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
+			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
+			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done
 }
@@ -228,11 +228,11 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 		}
 		r.exchanged.Add(1)
 		time.Sleep(time.Second)
-		book, err := state.Read(options.Host.Files)
+		stateFile, err := state.Read(options.Host.Files)
 		if err != nil {
 			return
 		}
-		options.State = book
+		options.State = stateFile
 	}
 }
 

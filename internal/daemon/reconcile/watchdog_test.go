@@ -50,14 +50,14 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	if exe == oldDaemon {
 		host = r.mortals(p)
 	}
-	book, err := state.Read(host.Files)
+	stateFile, err := state.Read(host.Files)
 	if err != nil {
 		return 1
 	}
 	p.Running()
 	host.Services = winos.WithTimeouts(host.Services, host.Programs)
 	err = reconcile.New(reconcile.Options{
-		Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
+		Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
 		Intervals: r.pace, Program: digestOf(exe),
 	}).Run(ctx)
 	if errors.Is(err, reconcile.ErrExchanged) {
@@ -136,8 +136,8 @@ func (r *rig) expectNoWatchdog(t *testing.T) {
 	if got := r.read(t, contract.PathGuard); got != "absent" {
 		t.Errorf("the guard's program is %.40q", got)
 	}
-	book, err := state.Read(r.Host().Files)
-	if err != nil || selfupdate.WatchdogRuns(book) {
+	stateFile, err := state.Read(r.Host().Files)
+	if err != nil || selfupdate.WatchdogRuns(stateFile) {
 		t.Errorf("the state file knows of a guard, %v", err)
 	}
 }

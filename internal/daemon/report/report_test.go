@@ -41,7 +41,7 @@ func node(t *testing.T, m *sim.Machine) {
 	if err := host.Files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
-	book, err := state.Read(host.Files)
+	stateFile, err := state.Read(host.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func node(t *testing.T, m *sim.Machine) {
 	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: "kubelet --token=" + secret},
 		{Name: "kube-proxy"}}, EnvironmentVars: map[string]string{"HTTP_PROXY": "http://u:" + secret + "@proxy"},
 		Files: []contract.File{{Path: `C:\k\a`, Content: secret}}}
-	book.State = state.State{NodeName: "win-a", Revision: state.Revision{Version: "2", Manifest: manifest},
+	stateFile.State = state.State{NodeName: "win-a", Revision: state.Revision{Version: "2", Manifest: manifest},
 		Before: &state.Revision{Version: "1", Manifest: manifest}, NodeValues: map[string]string{"{.x}": secret},
 		HostValues: map[contract.Fact]string{contract.FactAWSHostname: secret},
 		Extra:      []contract.File{{Path: `C:\k\b`, Content: secret}},
@@ -58,7 +58,7 @@ func node(t *testing.T, m *sim.Machine) {
 		Changes: state.Changes{Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY",
 			Before: &before}}, Certificates: [][]byte{[]byte(secret)}, Files: []string{`C:\k\a`},
 			Services: map[string]state.Start{"kubelet": {}, "left-over": {}}, Routes: []string{"169.254.169.254"}}}
-	if err = book.Save(); err != nil {
+	if err = stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []winos.ServiceConfig{{Name: "kubelet", Description: plan.Description("kubelet"),

@@ -17,13 +17,13 @@ const Verb = "guard"
 
 // StartWatchdog has the daemon's program, whose digest is given, be the watchdog. A watchdog that
 // is there already is replaced.
-func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, digest string) error {
+func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, digest string) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
-	book.AddFile(contract.PathGuard)
-	book.SetService(contract.ServiceGuard, state.Start{})
-	if err := book.Save(); err != nil {
+	stateFile.AddFile(contract.PathGuard)
+	stateFile.SetService(contract.ServiceGuard, state.Start{})
+	if err := stateFile.Save(); err != nil {
 		return err
 	}
 	if err := copyTo(ctx, host.Files, contract.PathDaemon, digest); err != nil {
@@ -45,14 +45,14 @@ func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, diges
 }
 
 // WatchdogRuns says whether the state file has a watchdog.
-func WatchdogRuns(book *state.File) bool {
-	_, posted := book.Services[contract.ServiceGuard]
+func WatchdogRuns(stateFile *state.File) bool {
+	_, posted := stateFile.Services[contract.ServiceGuard]
 	return posted
 }
 
 // StopWatchdog takes the watchdog and its program away, and crosses them off. Repeating it changes
 // nothing.
-func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error {
+func StopWatchdog(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error 
 			return fmt.Errorf("removing the watchdog's program: %w", err)
 		}
 	}
-	delete(book.Services, contract.ServiceGuard)
-	book.RemoveFile(contract.PathGuard)
-	return book.Save()
+	delete(stateFile.Services, contract.ServiceGuard)
+	stateFile.RemoveFile(contract.PathGuard)
+	return stateFile.Save()
 }
 
 // RemoveWatchdog ends the watchdog's service and removes it, so that it acts no more: who does the

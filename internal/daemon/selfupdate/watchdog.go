@@ -146,12 +146,12 @@ const (
 	before
 )
 
-func turnOf(book *state.File, own string) turn {
-	if program, _ := book.Manifest.DaemonProgram(); program.Digest == own {
+func turnOf(stateFile *state.File, own string) turn {
+	if program, _ := stateFile.Manifest.DaemonProgram(); program.Digest == own {
 		return present
 	}
-	if book.Before != nil && WatchdogRuns(book) {
-		if program, _ := book.Before.Manifest.DaemonProgram(); program.Digest == own {
+	if stateFile.Before != nil && WatchdogRuns(stateFile) {
+		if program, _ := stateFile.Before.Manifest.DaemonProgram(); program.Digest == own {
 			return before
 		}
 	}
@@ -162,7 +162,7 @@ func turnOf(book *state.File, own string) turn {
 // that the service manager starts no process of it. Repeated after a crash, it goes on where it
 // was.
 func (w Watchdog) act(ctx context.Context, own, why string) error {
-	book, err := state.Read(w.Host.Files)
+	stateFile, err := state.Read(w.Host.Files)
 	if err != nil {
 		return err
 	}
@@ -170,13 +170,13 @@ func (w Watchdog) act(ctx context.Context, own, why string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	switch now := turnOf(book, own); {
+	switch now := turnOf(stateFile, own); {
 	case now == other:
 		return w.leave(ctx, have)
 	case now == present && have == own:
 		return w.start(ctx)
 	}
-	logr.FromContextOrDiscard(ctx).Info("going back", "why", why, "version", book.Version)
+	logr.FromContextOrDiscard(ctx).Info("going back", "why", why, "version", stateFile.Version)
 	if have == own {
 		return w.goBack(ctx, own, why, "")
 	}
@@ -197,17 +197,17 @@ func (w Watchdog) goBack(ctx context.Context, own, why, source string) error {
 		return err
 	}
 	// The new daemon may have written its last in the meantime.
-	book, err := state.Read(w.Host.Files)
+	stateFile, err := state.Read(w.Host.Files)
 	if err != nil {
 		return err
 	}
-	if turnOf(book, own) == other {
+	if turnOf(stateFile, own) == other {
 		return w.leave(ctx, "")
 	}
 	if err = w.Host.Files.Remove(aside); err != nil { // the store has it, and a full disk its room
 		log.Info("the new program can't be removed yet", "detail", err.Error())
 	}
-	if source, err = w.note(book, own, why, source); err != nil {
+	if source, err = w.note(stateFile, own, why, source); err != nil {
 		return err
 	}
 	if source != "" {
@@ -215,7 +215,7 @@ func (w Watchdog) goBack(ctx context.Context, own, why, source string) error {
 			return fmt.Errorf("putting the program back: %w", err)
 		}
 	}
-	log.Info("went back", "version", book.Version)
+	log.Info("went back", "version", stateFile.Version)
 	return w.start(ctx)
 }
 
@@ -232,20 +232,20 @@ func (w Watchdog) source(ctx context.Context, own string) string {
 
 // note writes down that the host goes back, and what was refused. A full disk gets the room of the
 // copy.
-func (w Watchdog) note(book *state.File, own, why, source string) (string, error) {
-	book.AddAside(aside)
-	if turnOf(book, own) == before {
-		failed, pause := book.Version, refused
-		if last := book.Failed; last != nil && last.Version == failed {
+func (w Watchdog) note(stateFile *state.File, own, why, source string) (string, error) {
+	stateFile.AddAside(aside)
+	if turnOf(stateFile, own) == before {
+		failed, pause := stateFile.Version, refused
+		if last := stateFile.Failed; last != nil && last.Version == failed {
 			pause = min(max(2*last.Pause, refused), refusedLimit)
 		}
-		book.Back()
-		book.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
+		stateFile.Back()
+		stateFile.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
 			time.Now().Add(pause))
 	}
-	err := book.Save()
+	err := stateFile.Save()
 	if errors.Is(err, winos.ErrNoSpace) && source == spare {
-		source, err = w.Self, errors.Join(w.Host.Files.Remove(spare), book.Save())
+		source, err = w.Self, errors.Join(w.Host.Files.Remove(spare), stateFile.Save())
 	}
 	return source, err
 }

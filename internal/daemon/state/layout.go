@@ -31,10 +31,10 @@ func Directories() []string {
 // Private lists what must be for Administrators only, whoever wrote it: the directories of ours
 // that hold keys or are read by services, and files that neither a manifest nor its confidential
 // part lists. What does not exist need not.
-func Private(book *File) []string {
+func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {
-		if Access(dir) == winos.AccessAdministrators && book.Made(dir) {
+		if Access(dir) == winos.AccessAdministrators && stateFile.Made(dir) {
 			paths = append(paths, dir)
 		}
 	}
@@ -83,17 +83,17 @@ func Open(files winos.Files) (*File, error) {
 			return nil, fmt.Errorf("making %s: %w", contract.DirK, err)
 		}
 	}
-	book, err := Read(files)
+	stateFile, err := Read(files)
 	if err != nil {
 		return nil, err
 	}
 	if state != ours {
-		book.AddDirectory(contract.DirK)
-		if err = book.Save(); err != nil {
+		stateFile.AddDirectory(contract.DirK)
+		if err = stateFile.Save(); err != nil {
 			return nil, err
 		}
 	}
-	return book, nil
+	return stateFile, nil
 }
 
 // Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure
@@ -174,8 +174,8 @@ func keysOf(files winos.Files) (condition, error) {
 
 // clearKeys takes away an empty directory of kubelet's keys that somebody else made, so that it is
 // made anew, and refuses one that is not empty.
-func clearKeys(files winos.Files, book *File) error {
-	if book.Made(contract.DirKubeletPKI) {
+func clearKeys(files winos.Files, stateFile *File) error {
+	if stateFile.Made(contract.DirKubeletPKI) {
 		return nil
 	}
 	keys, err := keysOf(files)
@@ -210,7 +210,7 @@ type condition int
 
 const (
 	absent  condition = iota
-	empty             // ours, as a crash before the first line of the state file leaves it
+	empty             // ours, as a crash before the first entry of the state file leaves it
 	open              // empty, but others may write into it
 	ours              // only Administrators get in
 	foreign           // not empty, and others may write into it
@@ -249,9 +249,9 @@ func look(files winos.Files) (condition, error) {
 
 // Ensure makes directories and their parents, and notes those that were not there before it makes
 // them. Of those that are for Administrators only, none may have been made by others meanwhile.
-func Ensure(files winos.Files, book *File, dirs ...string) error {
+func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	if slices.Contains(dirs, contract.DirKubeletPKI) {
-		if err := clearKeys(files, book); err != nil {
+		if err := clearKeys(files, stateFile); err != nil {
 			return err
 		}
 	}
@@ -263,12 +263,12 @@ func Ensure(files winos.Files, book *File, dirs ...string) error {
 				return fmt.Errorf("looking at %s: %w", d, err)
 			}
 			if !there && !slices.Contains(missing, d) {
-				book.AddDirectory(d)
+				stateFile.AddDirectory(d)
 				missing = append(missing, d)
 			}
 		}
 	}
-	if err := book.Save(); err != nil {
+	if err := stateFile.Save(); err != nil {
 		return err
 	}
 	for _, d := range missing {

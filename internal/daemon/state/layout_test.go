@@ -60,15 +60,15 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 			if err != nil || (conflict == nil) != c.want.usable {
 				t.Errorf("conflict %v, %v", conflict, err)
 			}
-			book, err := state.Open(f)
+			stateFile, err := state.Open(f)
 			if (err == nil) != c.want.usable {
 				t.Fatal(err)
 			}
 			if err != nil {
 				return
 			}
-			if book.Made(contract.DirK) != c.want.made {
-				t.Errorf("the state file says %v", book.Directories)
+			if stateFile.Made(contract.DirK) != c.want.made {
+				t.Errorf("the state file says %v", stateFile.Directories)
 			}
 			info, err := f.Stat(contract.DirK)
 			if err != nil || info.Access != winos.AccessAdministrators {
@@ -84,12 +84,12 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 	if err := f.MkdirAll(`C:\var\lib`, winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	book, err := state.Open(f)
+	stateFile, err := state.Open(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err = state.Ensure(f, book, state.Directories()...); err != nil {
+		if err = state.Ensure(f, stateFile, state.Directories()...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,16 +99,17 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{`C:\var`, `C:\var\lib`} {
-		if book.Made(dir) {
+		if stateFile.Made(dir) {
 			t.Errorf("%s was there before", dir)
 		}
 	}
 	for _, dir := range []string{`C:\var\lib\kubelet`, `C:\k\etc\kubernetes\manifests`, `C:\K\ETC`, `C:\Temp`} {
-		if !book.Made(dir) {
+		if !stateFile.Made(dir) {
 			t.Errorf("%s is not noted", dir)
 		}
 	}
-	if slices.Index(book.Directories, `C:\var\lib\kubelet`) > slices.Index(book.Directories, `C:\var\lib\kubelet\pki`) {
+	if slices.Index(stateFile.Directories, `C:\var\lib\kubelet`) >
+		slices.Index(stateFile.Directories, `C:\var\lib\kubelet\pki`) {
 		t.Error("a directory is noted before its parent")
 	}
 }

@@ -120,7 +120,7 @@ type Start struct {
 	// by us.
 	Inputs string `json:"inputs,omitempty"`
 	// NotPID is the process that ran when Inputs was written, right before the restart. Any other
-	// process has been started since then, so it has these inputs. That is how one line, written
+	// process has been started since then, so it has these inputs. That is how one entry, written
 	// ahead, tells a restart that happened from one that a crash prevented.
 	NotPID uint32 `json:"notPID,omitempty"`
 }

@@ -31,36 +31,36 @@ func stateFiles(t *testing.T) winos.Files {
 
 func open(t *testing.T, f winos.Files) *state.File {
 	t.Helper()
-	book, err := state.Read(f)
+	stateFile, err := state.Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return book
+	return stateFile
 }
 
 func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	t.Parallel()
 	f := stateFiles(t)
-	book := open(t, f)
-	if book.Exists() {
+	stateFile := open(t, f)
+	if stateFile.Exists() {
 		t.Error("a fresh host has a state file")
 	}
-	if err := book.Save(); err != nil || book.Exists() {
+	if err := stateFile.Save(); err != nil || stateFile.Exists() {
 		t.Errorf("an empty state was written, %v", err)
 	}
 	before := "http://before"
-	book.NodeName, book.Version = "win-a", "1"
-	book.AddDirectory(contract.DirTLS)
-	book.AddDirectory(strings.ToUpper(contract.DirTLS))
-	book.AddFile(contract.PathKubelet)
-	book.TouchVariable("HTTP_PROXY", &before)
-	book.TouchVariable("http_proxy", nil) // the second change is not what was before
-	book.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
-	if err := book.Save(); err != nil {
+	stateFile.NodeName, stateFile.Version = "win-a", "1"
+	stateFile.AddDirectory(contract.DirTLS)
+	stateFile.AddDirectory(strings.ToUpper(contract.DirTLS))
+	stateFile.AddFile(contract.PathKubelet)
+	stateFile.TouchVariable("HTTP_PROXY", &before)
+	stateFile.TouchVariable("http_proxy", nil) // the second change is not what was before
+	stateFile.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
+	if err := stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
 	again := open(t, f)
-	if diff := cmp.Diff(book.State, again.State); diff != "" {
+	if diff := cmp.Diff(stateFile.State, again.State); diff != "" {
 		t.Error(diff)
 	}
 	if len(again.Directories) != 1 || *again.Environment["http_proxy"].Before != before || !again.Exists() {
@@ -82,8 +82,8 @@ func TestADamagedLedgerIsKeptAsEvidence(t *testing.T) {
 		winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
-	if book := open(t, f); book.Exists() || book.NodeName != "" {
-		t.Errorf("got %+v", book.State)
+	if stateFile := open(t, f); stateFile.Exists() || stateFile.NodeName != "" {
+		t.Errorf("got %+v", stateFile.State)
 	}
 	if content, err := winos.ReadFile(f, contract.PathState+".bad"); err != nil ||
 		!strings.Contains(string(content), "7") {
@@ -115,12 +115,12 @@ func TestABootWhoseNameBecameLongerIsTheSame(t *testing.T) {
 			}
 		})
 	}
-	var book state.State
-	book.TouchVariable("HTTP_PROXY", nil)
-	book.NoteVariable("HTTP_PROXY", "boot-6", true)
-	book.NoteVariable("HTTP_PROXY", "boot-7", false)
-	book.NoteVariable("HTTP_PROXY", "boot-7-18f", true)
-	if v := book.Environment["http_proxy"]; v.SetIn != "boot-6" || v.RemovedIn != "" {
+	var stateFile state.State
+	stateFile.TouchVariable("HTTP_PROXY", nil)
+	stateFile.NoteVariable("HTTP_PROXY", "boot-6", true)
+	stateFile.NoteVariable("HTTP_PROXY", "boot-7", false)
+	stateFile.NoteVariable("HTTP_PROXY", "boot-7-18f", true)
+	if v := stateFile.Environment["http_proxy"]; v.SetIn != "boot-6" || v.RemovedIn != "" {
 		t.Errorf("set again in the boot in which it was removed: %+v; the service manager still has it", v)
 	}
 }

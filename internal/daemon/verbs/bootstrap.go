@@ -43,11 +43,11 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = errors.Join(selfupdate.RemoveWatchdog(ctx, host.Services), stopDaemon(ctx, host.Services)); err != nil {
 		return answer, err
 	}
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return answer, err
 	}
-	if err = makeDirectories(host.Files, book); err != nil {
+	if err = makeDirectories(host.Files, stateFile); err != nil {
 		return answer, err
 	}
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
@@ -57,7 +57,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, err
 	}
-	if err = note(book, request, told); err != nil {
+	if err = note(stateFile, request, told); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	useless, err := uselessCertificate(ctx, host, answer.NodeName, request)
@@ -69,7 +69,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, apply.FileProblem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
-	report := apply.New(apply.Options{Host: host, State: book}).Pass(ctx,
+	report := apply.New(apply.Options{Host: host, State: stateFile}).Pass(ctx,
 		apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
@@ -103,8 +103,8 @@ func uselessCertificate(ctx context.Context, host winos.Host, node string,
 
 // makeDirectories makes those that are missing, and sees then that none is a user's: nobody can put
 // himself in between.
-func makeDirectories(files winos.Files, book *state.File) error {
-	if err := errors.Join(book.Tidy(), state.Ensure(files, book, state.Directories()...)); err != nil {
+func makeDirectories(files winos.Files, stateFile *state.File) error {
+	if err := errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...)); err != nil {
 		return apply.FileProblem(err)
 	}
 	problem, err := state.Usurped(files)
@@ -181,20 +181,21 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 }
 
 // note writes down what this host is to be, and what it was.
-func note(book *state.File, request contract.BootstrapRequest, told identified) error {
-	if book.NodeName != request.NodeName {
-		book.NodeValues = nil
+func note(stateFile *state.File, request contract.BootstrapRequest, told identified) error {
+	if stateFile.NodeName != request.NodeName {
+		stateFile.NodeValues = nil
 	}
-	if book.Version != request.Version {
-		if book.Proven {
-			book.Before = &state.Revision{Version: book.Version, Manifest: book.Manifest, Partial: book.Partial}
+	if stateFile.Version != request.Version {
+		if stateFile.Proven {
+			stateFile.Before = &state.Revision{Version: stateFile.Version, Manifest: stateFile.Manifest,
+				Partial: stateFile.Partial}
 		}
-		book.Proven = false
+		stateFile.Proven = false
 	}
-	book.Partial, book.Failed = false, nil
-	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
-	book.NodeIP, book.HostValues = request.NodeIP, told.values
-	book.Extra = nil
+	stateFile.Partial, stateFile.Failed = false, nil
+	stateFile.NodeName, stateFile.Version, stateFile.Manifest = request.NodeName, request.Version, request.Manifest
+	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
+	stateFile.Extra = nil
 	for _, f := range []contract.File{
 		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},
 		{Path: contract.PathKubeletCA, Content: string(request.KubeletCA)},
@@ -202,10 +203,10 @@ func note(book *state.File, request contract.BootstrapRequest, told identified) 
 		listed := slices.ContainsFunc(request.Manifest.Files,
 			func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
 		if f.Content != "" && !listed {
-			book.Extra = append(book.Extra, f)
+			stateFile.Extra = append(stateFile.Extra, f)
 		}
 	}
-	return book.Save()
+	return stateFile.Save()
 }
 
 // excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host

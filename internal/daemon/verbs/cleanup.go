@@ -31,11 +31,11 @@ type Where struct {
 // Cleanup takes everything of ours away and puts back what was. What could not be done is in the
 // answer, not an error.
 func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	book, err := open(host.Files)
+	stateFile, err := open(host.Files)
 	if err != nil {
 		return contract.CleanupAnswer{}, err
 	}
-	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
+	c := &cleaning{host: host, state: stateFile, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
@@ -59,7 +59,7 @@ func open(files winos.Files) (*state.File, error) {
 
 type cleaning struct {
 	host   winos.Host
-	book   *state.File
+	state  *state.File
 	where  Where
 	log    logr.Logger
 	answer contract.CleanupAnswer
@@ -83,9 +83,9 @@ func (c *cleaning) left(format string, args ...any) {
 
 // networks removes those that pods were on, and the two that hybrid-overlay makes.
 func (c *cleaning) networks(ctx context.Context) {
-	names := []string{c.book.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
+	names := []string{c.state.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
 		"Base" + contract.HybridOverlayNetwork}
-	earlier := slices.DeleteFunc(slices.Clone(c.book.Networks),
+	earlier := slices.DeleteFunc(slices.Clone(c.state.Networks),
 		func(name string) bool { return slices.Contains(names, name) })
 	for _, name := range slices.Concat(earlier, slices.Compact(names)) {
 		_, err := c.host.Network.HNSNetwork(ctx, name)
@@ -102,7 +102,7 @@ func (c *cleaning) networks(ctx context.Context) {
 
 // routes takes ours away. Those that are left would be gone with the next boot.
 func (c *cleaning) routes(ctx context.Context) {
-	c.book.Routes = slices.DeleteFunc(c.book.Routes, func(text string) bool {
+	c.state.Routes = slices.DeleteFunc(c.state.Routes, func(text string) bool {
 		to, err := netip.ParseAddr(text)
 		if err == nil {
 			err = c.giveRouteBack(ctx, to)
@@ -130,9 +130,9 @@ func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 
 // environment puts back the variables that we changed.
 func (c *cleaning) environment(ctx context.Context) {
-	for _, key := range slices.Sorted(maps.Keys(c.book.Environment)) {
-		name := c.book.Environment[key].Name
-		if err := apply.PutBack(ctx, c.host, c.book, key); err != nil {
+	for _, key := range slices.Sorted(maps.Keys(c.state.Environment)) {
+		name := c.state.Environment[key].Name
+		if err := apply.PutBack(ctx, c.host, c.state, key); err != nil {
 			c.left("%w", err)
 			continue
 		}
@@ -143,7 +143,7 @@ func (c *cleaning) environment(ctx context.Context) {
 // certificates removes the roots that we added, each by its exact content.
 func (c *cleaning) certificates(ctx context.Context) {
 	var stuck [][]byte
-	for _, der := range c.book.Certificates {
+	for _, der := range c.state.Certificates {
 		if err := c.host.Trust.Remove(ctx, der); err != nil {
 			stuck = append(stuck, der)
 			c.left("removing a trusted certificate: %w", err)
@@ -151,31 +151,31 @@ func (c *cleaning) certificates(ctx context.Context) {
 		}
 		c.removed("trusted certificate", fmt.Sprintf("of %d bytes", len(der)))
 	}
-	c.book.Certificates = stuck
+	c.state.Certificates = stuck
 	c.save()
 }
 
 // hostname gives the host the name back that it had, if it still has the one that we gave it.
 func (c *cleaning) hostname(ctx context.Context) {
-	if c.book.HostnameBefore == "" {
+	if c.state.HostnameBefore == "" {
 		return
 	}
 	facts, err := c.host.System.Facts(ctx)
-	if err == nil && strings.EqualFold(facts.Hostname, c.book.HostnameSet) {
-		err = c.host.System.SetHostname(ctx, c.book.HostnameBefore)
+	if err == nil && strings.EqualFold(facts.Hostname, c.state.HostnameSet) {
+		err = c.host.System.SetHostname(ctx, c.state.HostnameBefore)
 		c.answer.RebootAdvised = true
 	}
 	if err != nil {
-		c.left("giving the host the name %s back: %w", c.book.HostnameBefore, err)
+		c.left("giving the host the name %s back: %w", c.state.HostnameBefore, err)
 		return
 	}
-	c.removed("host name", c.book.HostnameSet)
-	c.book.HostnameBefore, c.book.HostnameSet = "", ""
+	c.removed("host name", c.state.HostnameSet)
+	c.state.HostnameBefore, c.state.HostnameSet = "", ""
 	c.save()
 }
 
 func (c *cleaning) save() {
-	if err := c.book.Save(); err != nil {
+	if err := c.state.Save(); err != nil {
 		c.left("%w", err)
 	}
 }

@@ -17,13 +17,13 @@ import (
 // files removes what we wrote and the directories that we made. The state file goes last, and only
 // when nothing is left for which it would be needed.
 func (c *cleaning) files(context.Context) {
-	for _, path := range slices.Concat(c.book.Files, c.book.Aside) {
+	for _, path := range slices.Concat(c.state.Files, c.state.Aside) {
 		if !contract.Within(contract.DirK, path) {
 			c.remove("file", path)
 		}
 	}
 	c.kubeletKeys()
-	if c.book.Made(state.DirCNIState) {
+	if c.state.Made(state.DirCNIState) {
 		c.removeAll(state.DirCNIState)
 	} else if err := apply.ReleaseAddresses(c.host.Files); err != nil {
 		c.left("releasing addresses: %w", err)
@@ -38,11 +38,11 @@ const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.
 // data removes volumes of pods, images and containers' file systems, which may hold secrets, unless
 // there were such directories before. What of it is held or protected is named, and keeps no host.
 func (c *cleaning) data(ctx context.Context) {
-	if c.book.Made(contract.DirContainerdData) {
+	if c.state.Made(contract.DirContainerdData) {
 		c.layers(ctx)
 	}
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
-		if there, err := winos.Exists(c.host.Files, dir); !c.book.Made(dir) || err == nil && !there {
+		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
 			continue
 		}
 		if err := c.clear(dir); err != nil {
@@ -69,11 +69,11 @@ func (c *cleaning) layers(ctx context.Context) {
 
 // kubeletKeys removes kubelet's keys and certificates where its directory was there before, and stays.
 func (c *cleaning) kubeletKeys() {
-	if c.book.Made(contract.DirKubeletPKI) {
+	if c.state.Made(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
 		return
 	}
-	if c.book.NodeName == "" {
+	if c.state.NodeName == "" {
 		return // no kubelet of ours ever ran
 	}
 	entries, err := c.host.Files.List(contract.DirKubeletPKI)
@@ -91,7 +91,7 @@ func (c *cleaning) kubeletKeys() {
 // directories removes those that we made outside C:\k, the deepest first, as far as they are empty:
 // logs stay, and so does what others put there.
 func (c *cleaning) directories() {
-	for _, dir := range slices.Backward(c.book.Directories) {
+	for _, dir := range slices.Backward(c.state.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
 			continue
 		}
@@ -113,7 +113,7 @@ func (c *cleaning) root() {
 		return
 	}
 	lost, elsewhere := c.lostState(entries), len(c.answer.Kept)
-	whole := lost || c.book.Made(contract.DirK)
+	whole := lost || c.state.Made(contract.DirK)
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
 		switch {
@@ -130,11 +130,11 @@ func (c *cleaning) root() {
 	}
 	// The store shows whose directory it is while there is no state file, so it is the last but
 	// one.
-	if whole || c.book.Made(contract.DirStore) {
+	if whole || c.state.Made(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
-	if c.book.Exists() {
-		if err = c.book.Erase(); err != nil {
+	if c.state.Exists() {
+		if err = c.state.Erase(); err != nil {
 			c.left("%w", err)
 			return
 		}
@@ -148,7 +148,7 @@ func (c *cleaning) root() {
 // makes such a store in it, and a call that was killed at its very end leaves it empty.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	info, err := c.host.Files.Stat(contract.DirK)
-	return err == nil && info.Access == winos.AccessAdministrators && !c.book.Exists() &&
+	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() &&
 		(len(entries) == 0 || slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
 			return strings.EqualFold(contract.DirK+`\`+e.Name, contract.DirStore)
 		}))
@@ -157,14 +157,14 @@ func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 // ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing
 // is: the names alone could be another's.
 func (c *cleaning) ours(path string) bool {
-	if !c.book.Exists() {
+	if !c.state.Exists() {
 		return false
 	}
 	known := []string{}
-	for _, f := range c.book.Manifest.Files { // also what was about to be written
+	for _, f := range c.state.Manifest.Files { // also what was about to be written
 		known = append(known, f.Path)
 	}
-	known = slices.Concat(known, c.book.Files, c.book.Directories, c.book.Aside, []string{
+	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
 		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
 		contract.PathDaemonKubeconfig,
 	})

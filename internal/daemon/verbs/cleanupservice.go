@@ -34,9 +34,9 @@ func (c *cleaning) services(ctx context.Context) {
 		}
 		c.removed("service", name)
 	}
-	for name := range c.book.Services {
+	for name := range c.state.Services {
 		if _, err := c.host.Services.Get(ctx, name); errors.Is(err, winos.ErrNotFound) {
-			delete(c.book.Services, name)
+			delete(c.state.Services, name)
 		}
 	}
 	c.save()
@@ -48,7 +48,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)
 	if err != nil {
 		c.left("listing services: %w", err)
-		names = slices.Sorted(maps.Keys(c.book.Services))
+		names = slices.Sorted(maps.Keys(c.state.Services))
 	}
 	ours := map[string]winos.Service{}
 	for _, name := range names {
@@ -56,7 +56,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 			continue // this very process
 		}
 		s, err := c.host.Services.Get(ctx, name)
-		_, listed := c.book.Services[name]
+		_, listed := c.state.Services[name]
 		if err != nil {
 			// Windows has services that even administrators may not open; ours are not among them.
 			if listed && !errors.Is(err, winos.ErrNotFound) {
@@ -124,7 +124,7 @@ func (c *cleaning) programs(ctx context.Context) {
 // oursRuns says whether a program below C:\k is ours: by the entry of that directory in which it
 // lies.
 func (c *cleaning) oursRuns(exe string) bool {
-	if c.book.Made(contract.DirK) {
+	if c.state.Made(contract.DirK) {
 		return true
 	}
 	name, _, _ := strings.Cut(exe[len(contract.DirK)+1:], `\`)

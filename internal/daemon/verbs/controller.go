@@ -92,20 +92,20 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	book, err := state.Read(o.Host.Files)
+	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {
 		return err
 	}
-	if book.NodeName == "" {
-		if err = rebuild(ctx, o.Host, book); err != nil {
+	if stateFile.NodeName == "" {
+		if err = rebuild(ctx, o.Host, stateFile); err != nil {
 			return err
 		}
 	}
 	running()
-	log.Info("started", "version", o.Version, "node", book.NodeName)
+	log.Info("started", "version", o.Version, "node", stateFile.NodeName)
 	// An older daemon may have made fewer. What can't be made is missed, and said, where it is
 	// needed.
-	if err := errors.Join(book.Tidy(), state.Ensure(o.Host.Files, book, state.Directories()...)); err != nil {
+	if err := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...)); err != nil {
 		log.Info("a directory is missing", "detail", err.Error())
 	}
 	rotator := logs.NewRotator(logs.RotatorOptions{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
@@ -114,7 +114,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	rotating.Go(func() { rotator.Run(ctx) })
 	defer rotating.Wait()
 	defer stop()
-	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: book.NodeName, Files: o.Host.Files,
+	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: stateFile.NodeName, Files: o.Host.Files,
 		Clock: hostClock{system: o.Host.System}})
 	rotating.Go(func() { reporter.Write(ctx) })
 	reports := report.New(report.Options{Host: o.Host, Version: o.Version})
@@ -126,7 +126,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	if err != nil {
 		return err
 	}
-	t := runner{service: s, options: o, book: book, registry: pulls, reporter: reporter, program: program,
+	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,
 		follow: func(m contract.Manifest) {
 			log.follow(m.Daemon)
@@ -142,7 +142,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 			err = t.with(ctx, l)
 		}
 		if errors.Is(err, reconcile.ErrReleased) {
-			cleanReleased(ctx, o, book)
+			cleanReleased(ctx, o, stateFile)
 			err = nil
 		}
 		if err != nil {
@@ -157,25 +157,25 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 // certificate names the node, and kubelet's command the address that its instance gave it. The
 // desired state is read again; until then nothing is changed, since nothing is known to be wanted.
 // What the host was before us is lost; cleanup goes by what is recognisably ours.
-func rebuild(ctx context.Context, host winos.Host, book *state.File) error {
+func rebuild(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	pair, err := apiclient.LoadCertificate(host.Files)
 	if err != nil {
 		return fmt.Errorf("this host was not bootstrapped, the state file names no node: %w", err)
 	}
-	if book.NodeName, err = apiclient.NodeName(pair.Leaf); err != nil {
+	if stateFile.NodeName, err = apiclient.NodeName(pair.Leaf); err != nil {
 		return err
 	}
 	usual, err := host.Network.NodeIP(ctx)
 	if kubelet, kerr := host.Services.Get(ctx, contract.ServiceKubelet); err == nil && kerr == nil {
 		for _, argument := range strings.Fields(kubelet.Command) {
 			if address, found := strings.CutPrefix(argument, "--node-ip="); found && address != usual.String() {
-				book.NodeIP = address
+				stateFile.NodeIP = address
 			}
 		}
 	}
-	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", book.NodeName, "address",
-		book.NodeIP)
-	return selfupdate.StopWatchdog(ctx, host, book)
+	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", stateFile.NodeName,
+		"address", stateFile.NodeIP)
+	return selfupdate.StopWatchdog(ctx, host, stateFile)
 }
 
 // ownProgram is the digest of the exe that this process was started from, if that is the service's.
@@ -195,7 +195,7 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 type runner struct {
 	*service
 	options  Options
-	book     *state.File
+	state    *state.File
 	registry apply.Registry
 	reporter *mirror.Reporter
 	follow   func(contract.Manifest)
@@ -239,7 +239,7 @@ func (t *runner) alone(ctx context.Context) error {
 
 func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
-		Host: t.options.Host, State: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
+		Host: t.options.Host, State: t.state, NodeName: t.state.NodeName, Namespace: t.namespace, Registry: t.registry,
 		Follow: t.follow, Report: t.report, Intervals: t.options.Intervals,
 		Program: t.program,
 	}

@@ -33,22 +33,22 @@ const (
 // service, and starts it.
 func Handover(ctx context.Context, host winos.Host, self string,
 	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return answer, err
 	}
-	if err = check(book, request); err != nil {
+	if err = check(stateFile, request); err != nil {
 		return answer, err
 	}
 	if err = selfupdate.RemoveWatchdog(ctx, host.Services); err != nil {
 		return answer, err
 	}
-	if err = state.Ensure(host.Files, book, state.Directories()...); err != nil {
+	if err = state.Ensure(host.Files, stateFile, state.Directories()...); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	if exchange := directory(self); homeOf(exchange) != "" {
-		book.Exchange = exchange
-		if err = book.Save(); err != nil {
+		stateFile.Exchange = exchange
+		if err = stateFile.Save(); err != nil {
 			return answer, apply.FileProblem(err)
 		}
 	}
@@ -64,7 +64,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, asProblem(err)
 	}
-	if err = installed(ctx, host, book, self, serviceConfig(request), changed); err != nil {
+	if err = installed(ctx, host, stateFile, self, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
 	// From its start on, the service keeps the state file alone.
@@ -81,7 +81,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 
 // installed brings program and service up to date. A running one is left alone unless it has to be
 // another, or its credentials have changed.
-func installed(ctx context.Context, host winos.Host, book *state.File, self string, config winos.ServiceConfig,
+func installed(ctx context.Context, host winos.Host, stateFile *state.File, self string, config winos.ServiceConfig,
 	changed bool) error {
 	exe, err := differs(ctx, host.Files, self)
 	if err != nil {
@@ -95,19 +95,19 @@ func installed(ctx context.Context, host winos.Host, book *state.File, self stri
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
 	}
 	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
-		return install(ctx, host, book, self, config, exe)
+		return install(ctx, host, stateFile, self, config, exe)
 	}
 	return nil
 }
 
 // check refuses what can only be a mix-up.
-func check(book *state.File, request contract.HandoverRequest) error {
+func check(stateFile *state.File, request contract.HandoverRequest) error {
 	switch {
-	case request.NodeName == "" || book.NodeName == "":
+	case request.NodeName == "" || stateFile.NodeName == "":
 		return contract.NewProblem(contract.ReasonInternal, "handover comes after bootstrap, with the node's name")
-	case request.NodeName != book.NodeName:
+	case request.NodeName != stateFile.NodeName:
 		return contract.NewProblem(contract.ReasonHostnameInvalid,
-			"the host was bootstrapped as %.63q and is handed over as %.63q", book.NodeName, request.NodeName)
+			"the host was bootstrapped as %.63q and is handed over as %.63q", stateFile.NodeName, request.NodeName)
 	case request.APIServer == "" || len(request.CA) == 0 || request.Namespace == "":
 		return contract.NewProblem(contract.ReasonInternal, "the request lacks the API server's address, its CA, "+
 			"or the namespace of the manifests")
@@ -190,14 +190,14 @@ func stuck(state winos.ServiceState) bool {
 
 // install stops a service that runs with something older, and brings program and configuration up
 // to date.
-func install(ctx context.Context, host winos.Host, book *state.File, self string, config winos.ServiceConfig,
+func install(ctx context.Context, host winos.Host, stateFile *state.File, self string, config winos.ServiceConfig,
 	exe bool) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
 	if exe {
-		if err := errors.Join(copyProgram(ctx, host.Files, book, self),
-			apply.RemoveAside(host.Files, book)); err != nil {
+		if err := errors.Join(copyProgram(ctx, host.Files, stateFile, self),
+			apply.RemoveAside(host.Files, stateFile)); err != nil {
 			return apply.FileProblem(err)
 		}
 	}
@@ -207,7 +207,7 @@ func install(ctx context.Context, host winos.Host, book *state.File, self string
 	return nil
 }
 
-func copyProgram(ctx context.Context, files winos.Files, book *state.File, self string) error {
+func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self string) error {
 	digest, err := apply.DigestOf(ctx, files, self)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func copyProgram(ctx context.Context, files winos.Files, book *state.File, self 
 	if err != nil {
 		return fmt.Errorf("opening the own program: %w", err)
 	}
-	return errors.Join(apply.WriteFile(ctx, files, book, contract.PathDaemon, digest, r), r.Close())
+	return errors.Join(apply.WriteFile(ctx, files, stateFile, contract.PathDaemon, digest, r), r.Close())
 }
 
 func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {

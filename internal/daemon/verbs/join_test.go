@@ -238,9 +238,9 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 		contract.PrepareRequest{Hostname: "win-a"})); answer.Rebooting {
 		t.Error("it reboots again")
 	}
-	book, err := state.Read(r.Host().Files)
-	if err != nil || book.HostnameBefore != "WIN-OLD" || len(book.Features) != 1 {
-		t.Errorf("the state file says %+v, %v", book, err)
+	stateFile, err := state.Read(r.Host().Files)
+	if err != nil || stateFile.HostnameBefore != "WIN-OLD" || len(stateFile.Features) != 1 {
+		t.Errorf("the state file says %+v, %v", stateFile, err)
 	}
 }
 

@@ -104,12 +104,12 @@ func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	book, err := state.Read(r.Host().Files)
+	stateFile, err := state.Read(r.Host().Files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	book.AddNetwork("flannel.4096")
-	if err = book.Save(); err != nil {
+	stateFile.AddNetwork("flannel.4096")
+	if err = stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
 	cleanUp(t, r)
@@ -240,16 +240,16 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 		if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
-		book, err := state.Open(r.Host().Files)
+		stateFile, err := state.Open(r.Host().Files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err = state.Ensure(r.Host().Files, book, state.Directories()...); err != nil {
+		if err = state.Ensure(r.Host().Files, stateFile, state.Directories()...); err != nil {
 			t.Fatal(err)
 		}
 		info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
-		if err != nil || info.Access != winos.AccessAdministrators || !book.Made(contract.DirKubeletPKI) {
-			t.Errorf("it is %+v, %v, made %v", info, err, book.Made(contract.DirKubeletPKI))
+		if err != nil || info.Access != winos.AccessAdministrators || !stateFile.Made(contract.DirKubeletPKI) {
+			t.Errorf("it is %+v, %v, made %v", info, err, stateFile.Made(contract.DirKubeletPKI))
 		}
 	})
 }

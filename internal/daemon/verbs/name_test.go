@@ -51,9 +51,9 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	if made.NodeName != name || !strings.HasSuffix(service(t, r, "kubelet").Command, "--hostname-override="+name) {
 		t.Errorf("%s, %q", made.NodeName, service(t, r, "kubelet").Command)
 	}
-	book, err := state.Read(r.Host().Files)
-	if err != nil || book.NodeName != name || book.HostValues[contract.FactGCPHostname] != name {
-		t.Errorf("the state file says %q, %v, %v", book.NodeName, book.HostValues, err)
+	stateFile, err := state.Read(r.Host().Files)
+	if err != nil || stateFile.NodeName != name || stateFile.HostValues[contract.FactGCPHostname] != name {
+		t.Errorf("the state file says %q, %v, %v", stateFile.NodeName, stateFile.HostValues, err)
 	}
 	r.SetMetadata(nil, false)
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil ||
@@ -130,15 +130,15 @@ func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 	join(t, r)
 	r.LoseRoutes() // the network was made
 	stop(t, r, contract.ServiceDaemon)
-	book, err := state.Open(r.Host().Files)
+	stateFile, err := state.Open(r.Host().Files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err = r.Host().Routes.Ensure(t.Context(), to); err != nil {
 		t.Fatal(err)
 	}
-	book.AddRoute(to.String())
-	if err = book.Save(); err != nil {
+	stateFile.AddRoute(to.String())
+	if err = stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
 	cleanUp(t, r)

@@ -100,11 +100,11 @@ const (
 // countReboot notes a reboot that is about to be asked for, and refuses it when those before were
 // in vain. Asking again in the same boot counts once.
 func countReboot(host winos.Host, boot string, needs []string) error {
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return err
 	}
-	last, now := book.Reboots, host.System.Now()
+	last, now := stateFile.Reboots, host.System.Now()
 	if last == nil {
 		last = &state.Reboots{}
 	}
@@ -114,7 +114,7 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 		return nil
 	case last.Count > 0 && contract.SameBoot(last.BootID, boot):
 		last.BootID = boot // which may tell it from the next one where the name before does not
-		return book.Save()
+		return stateFile.Save()
 	case since < 0 || since >= forgetReboot:
 		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
 	case last.Count >= maxReboots && since < rebootPause:
@@ -122,20 +122,20 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 			"%d reboots did not bring it about: %s; the next is at %s",
 			last.Count, strings.Join(needs, "; "), last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
 	}
-	book.Reboots = &state.Reboots{Count: last.Count + 1, BootID: boot, Time: now}
-	return book.Save()
+	stateFile.Reboots = &state.Reboots{Count: last.Count + 1, BootID: boot, Time: now}
+	return stateFile.Save()
 }
 
 func rename(ctx context.Context, host winos.Host, before, hostname string) error {
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return err
 	}
-	if book.HostnameBefore == "" {
-		book.HostnameBefore = before
+	if stateFile.HostnameBefore == "" {
+		stateFile.HostnameBefore = before
 	}
-	book.HostnameSet = hostname
-	if err = book.Save(); err != nil {
+	stateFile.HostnameSet = hostname
+	if err = stateFile.Save(); err != nil {
 		return err
 	}
 	if err = host.System.SetHostname(ctx, hostname); err != nil {
@@ -146,14 +146,14 @@ func rename(ctx context.Context, host winos.Host, before, hostname string) error
 }
 
 func enable(ctx context.Context, host winos.Host) (winos.FeatureState, error) {
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return "", err
 	}
-	if !slices.Contains(book.Features, Feature) {
-		book.Features = append(book.Features, Feature)
+	if !slices.Contains(stateFile.Features, Feature) {
+		stateFile.Features = append(stateFile.Features, Feature)
 	}
-	if err = book.Save(); err != nil {
+	if err = stateFile.Save(); err != nil {
 		return "", err
 	}
 	if err = host.System.EnableFeature(ctx, Feature); err != nil {

@@ -24,11 +24,11 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	}
 	path := ExchangePath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, host.Files.Remove(path)) }()
-	book, err := state.Open(host.Files)
+	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return answer, err
 	}
-	if err = state.Ensure(host.Files, book, contract.DirStore); err != nil {
+	if err = state.Ensure(host.Files, stateFile, contract.DirStore); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	blobs := nodepayload.NewStore(host.Files)

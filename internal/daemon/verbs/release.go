@@ -22,10 +22,10 @@ const released = "--released"
 const releaseRetry = time.Minute
 
 // cleanReleased has the one-shot service clean this host, and waits to be stopped by it.
-func cleanReleased(ctx context.Context, o Options, book *state.File) {
+func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log := logr.FromContextOrDiscard(ctx)
 	for ctx.Err() == nil {
-		err := startRelease(ctx, o, book)
+		err := startRelease(ctx, o, stateFile)
 		if err == nil {
 			log.Info("the operator has let this host go; it is cleaned")
 			<-ctx.Done()
@@ -40,8 +40,8 @@ func cleanReleased(ctx context.Context, o Options, book *state.File) {
 }
 
 // startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes.
-func startRelease(ctx context.Context, o Options, book *state.File) error {
-	home := homeOf(book.Exchange)
+func startRelease(ctx context.Context, o Options, stateFile *state.File) error {
+	home := homeOf(stateFile.Exchange)
 	if home == "" {
 		home = o.HomeDir
 	}
