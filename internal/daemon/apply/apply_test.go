@@ -261,6 +261,25 @@ func TestAFullDiskHasItsReason(t *testing.T) {
 	}
 }
 
+func TestWhatCanNotBePreparedForDaysIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := h.applier()
+	h.pass(t, k)
+	h.want(t, "one", "two")
+	h.SetPathFault(contract.PathKubelet+".tmp", winos.ErrDenied)
+	for range 5 {
+		h.pass(t, k)
+	}
+	if len(h.state.Staged) != 1 {
+		t.Errorf("the state file has %v", h.state.Staged)
+	}
+	h.SetPathFault(contract.PathKubelet+".tmp", nil)
+	if r := h.pass(t, k); !r.Holds() || len(h.state.Staged) > 0 {
+		t.Errorf("%v, and the state file has %v", r.Problem(), h.state.Staged)
+	}
+}
+
 func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

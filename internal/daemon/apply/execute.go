@@ -73,7 +73,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	}
 	var dirs []string
 	for _, s := range writes {
-		r.state.Staged = append(r.state.Staged, s.Name)
+		r.state.AddStaged(s.Name)
 		dirs = append(dirs, state.Parent(s.Name))
 	}
 	// The directories come with the first write of the state file.

@@ -238,6 +238,9 @@ func (l *State) AddDirectory(dir string) { l.Directories = add(l.Directories, di
 // AddFile notes a file that we are about to write.
 func (l *State) AddFile(path string) { l.Files = add(l.Files, path) }
 
+// AddStaged notes a file whose next content is about to lie beside it.
+func (l *State) AddStaged(path string) { l.Staged = add(l.Staged, path) }
+
 // AddAside notes where a running program may be moved; that nothing gets there does no harm.
 func (l *State) AddAside(path string) { l.Aside = add(l.Aside, path) }
 
