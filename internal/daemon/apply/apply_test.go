@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
@@ -149,6 +150,27 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 		if strings.Contains(e.Name, ".old-") || strings.HasSuffix(e.Name, ".tmp") {
 			t.Errorf("%s is left", e.Name)
 		}
+	}
+}
+
+func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := h.applier()
+	h.pass(t, k)
+	h.want(t, "one", "two")
+	reader, err := h.Host().Files.Open(contract.PathKubelet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+	r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
+	if err = <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if !r.Holds() || h.read(t, contract.PathKubelet) != "MZ kubelet two" {
+		t.Errorf("got %+v", r)
 	}
 }
 

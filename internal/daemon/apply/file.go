@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -32,7 +33,7 @@ func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, pa
 		err = stateFile.Save()
 	}
 	if err == nil {
-		err = CommitFile(files, path, aside)
+		err = CommitFile(ctx, files, path, aside)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("writing %s: %w", path, err), UnstageFile(files, path))
@@ -76,24 +77,32 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
 // CommitFile gives what was staged its name, at once. The exe of a running program is moved to
-// aside first; aside is empty for what is no program, which is tried for a second while somebody has it
-// open. It is a matter of one or two renames, which need no room on the disk.
-func CommitFile(files winos.Files, path, aside string) error {
-	if aside == "" {
-		return winos.Replace(files, temporary(path), path)
-	}
-	err := files.Rename(temporary(path), path)
-	if !errors.Is(err, winos.ErrInUse) {
+// aside first; aside is empty for what is no program. It is a matter of one or two renames, which
+// need no room on the disk, and is tried for a second while somebody has one of the files open, or
+// until ctx ends.
+func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
+	moved := false
+	return winos.UntilClosed(ctx.Done(), func() error {
+		err := files.Rename(temporary(path), path)
+		if aside != "" && !moved && errors.Is(err, winos.ErrInUse) {
+			switch running := files.Rename(path, aside); {
+			case errors.Is(running, fs.ErrNotExist):
+				return err // there is no program so far, and the new one is open
+			case running != nil:
+				return fmt.Errorf("moving the running program aside: %w", running)
+			}
+			moved = true
+			err = files.Rename(temporary(path), path)
+		}
+		if err != nil && moved {
+			// Better the old program than none. One that is open now comes back with the next
+			// attempt, if the new one does not take its place.
+			back := files.Rename(aside, path)
+			moved = back != nil
+			err = errors.Join(err, back)
+		}
 		return err
-	}
-	if err = files.Rename(path, aside); err != nil {
-		return fmt.Errorf("moving the running program aside: %w", err)
-	}
-	if err = files.Rename(temporary(path), path); err != nil {
-		// Better the old program than none.
-		return errors.Join(err, files.Rename(aside, path))
-	}
-	return nil
+	})
 }
 
 func temporary(path string) string { return path + ".tmp" }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -86,11 +87,184 @@ func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-	if err = errors.Join(apply.CommitFile(files, path, ""), <-closed); err != nil {
+	if err = errors.Join(apply.CommitFile(t.Context(), files, path, ""), <-closed); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("new") {
 		t.Errorf("it holds %s, %v", got, err)
+	}
+}
+
+// staged has old content at path, unless that is empty, and new content beside it.
+func staged(t *testing.T, files winos.Files, path, old string) {
+	t.Helper()
+	if err := files.MkdirAll(`C:\k`, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	if old != "" {
+		if err := winos.WriteFile(files, path, strings.NewReader(old), winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := apply.StageFile(t.Context(), files, path, apply.Content{Digest: digestOf("MZ new"),
+		Content: strings.NewReader("MZ new")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAProgramThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
+	t.Parallel()
+	const path = `C:\k\x.exe`
+	for name, c := range map[string]struct{ old, read string }{
+		"the old one":                              {"MZ old", path},
+		"the new one beside it":                    {"MZ old", path + ".tmp"},
+		"the new one, where there was none so far": {"", path + ".tmp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := machine(t).Host().Files
+			staged(t, files, path, c.old)
+			reader, err := files.Open(c.read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+			if err = errors.Join(apply.CommitFile(t.Context(), files, path, path+".old-1"), <-closed); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
+				t.Errorf("it holds %s, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestWhoIsToldToEndWaitsForNoProgramThatIsOpen(t *testing.T) {
+	t.Parallel()
+	const path = `C:\k\x.exe`
+	for _, read := range []string{path, path + ".tmp"} {
+		t.Run(read, func(t *testing.T) {
+			t.Parallel()
+			files := machine(t).Host().Files
+			staged(t, files, path, "MZ old")
+			reader, err := files.Open(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			began := time.Now()
+			err = apply.CommitFile(ended, files, path, path+".old-1")
+			if !errors.Is(err, winos.ErrInUse) || time.Since(began) > 500*time.Millisecond {
+				t.Errorf("after %s: %v", time.Since(began), err)
+			}
+			if err = reader.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ old" {
+				t.Errorf("it holds %s, %v", got, err)
+			}
+		})
+	}
+}
+
+// scanned is what a process sees of a disk with a scanner, until it is killed.
+type scanned struct {
+	winos.Files
+	// open is how many more renames of a path find it open.
+	open map[string]int
+	// killedAt is the number of the rename before which the process is killed, from 1; 0 lives on.
+	killedAt, renames int
+}
+
+var errKilled = errors.New("the process was killed")
+
+func (s *scanned) Rename(from, to string) error {
+	s.renames++
+	switch {
+	case s.dead():
+		return errKilled
+	case s.open[from] > 0:
+		s.open[from]--
+		return winos.ErrInUse
+	}
+	return s.Files.Rename(from, to)
+}
+
+func (s *scanned) Remove(path string) error {
+	if s.dead() {
+		return errKilled
+	}
+	return s.Files.Remove(path)
+}
+
+func (s *scanned) dead() bool { return s.killedAt > 0 && s.renames >= s.killedAt }
+
+// A scanner that has the new program open, and then the old one where it was moved to, keeps the one
+// from its place and the other from coming back.
+func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t *testing.T) {
+	t.Parallel()
+	const path, aside = `C:\k\x.exe`, `C:\k\x.exe.old-1`
+	run := func(t *testing.T, killedAt int) (renames int) {
+		t.Helper()
+		m := machine(t)
+		files, services := m.Host().Files, m.Host().Services
+		book, err := state.Open(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(files winos.Files, content string) error {
+			return apply.WriteFile(t.Context(), files, book, path, digestOf(content), strings.NewReader(content))
+		}
+		if err = errors.Join(write(files, "MZ old"),
+			services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: path}),
+			services.Start(t.Context(), "x")); err != nil {
+			t.Fatal(err)
+		}
+		disk := &scanned{Files: files, killedAt: killedAt,
+			open: map[string]int{path: 1, path + ".tmp": 5, aside: 1}}
+		if book, err = state.Read(disk); err != nil {
+			t.Fatal(err)
+		}
+		if err = write(disk, "MZ new"); (err != nil) != (killedAt > 0) {
+			t.Fatal(err)
+		}
+		there := map[string]string{}
+		for _, p := range []string{path, aside} {
+			if content, err := winos.ReadFile(files, p); err == nil {
+				there[p] = string(content)
+			}
+		}
+		if there[path] != "MZ new" && there[path] != "MZ old" && there[aside] != "MZ old" {
+			t.Errorf("the program is lost: %v", there)
+		}
+		if book, err = state.Open(files); err != nil {
+			t.Fatal(err)
+		}
+		if err = errors.Join(write(files, "MZ new"), services.Stop(t.Context(), "x"),
+			apply.RemoveAside(files, book)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
+			t.Errorf("it holds %s, %v", got, err)
+		}
+		entries, err := files.List(`C:\k`)
+		if err != nil || len(entries) != 2 {
+			t.Errorf("beside the program and the state file: %v, %v", entries, err)
+		}
+		return disk.renames
+	}
+	renames := 0
+	t.Run("nobody is killed", func(t *testing.T) { renames = run(t, 0) })
+	if renames < 10 {
+		t.Fatalf("only %d renames were counted", renames)
+	}
+	for at := 1; at <= renames; at++ {
+		t.Run(fmt.Sprintf("before rename %d", at), func(t *testing.T) {
+			t.Parallel()
+			run(t, at)
+		})
 	}
 }
 

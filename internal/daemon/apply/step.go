@@ -32,7 +32,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	case plan.PutBack:
 		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.state, strings.ToLower(step.Name))
 	case plan.WriteFile:
-		return contract.ReasonFileFailed, r.writeFile(step.Name)
+		return contract.ReasonFileFailed, r.writeFile(ctx, step.Name)
 	case plan.RemoveFile:
 		return contract.ReasonFileFailed, r.removeFile(step.Name)
 	case plan.RemoveNetwork:
@@ -130,8 +130,8 @@ func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key st
 	return stateFile.Save()
 }
 
-func (r *run) writeFile(path string) error {
-	err := CommitFile(r.host.Files, path, r.aside[path])
+func (r *run) writeFile(ctx context.Context, path string) error {
+	err := CommitFile(ctx, r.host.Files, path, r.aside[path])
 	r.digests.drop(path)
 	if err != nil {
 		for _, name := range r.file(path).Services {

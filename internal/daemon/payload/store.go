@@ -197,7 +197,7 @@ func (p *pending) Commit() error {
 	if err := p.Close(); err != nil {
 		return errors.Join(err, p.files.Remove(p.temporary))
 	}
-	return p.files.Rename(p.temporary, p.final)
+	return winos.Replace(p.files, p.temporary, p.final)
 }
 
 // Discard takes it away.

@@ -1,9 +1,11 @@
 package payload_test
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
@@ -74,6 +76,31 @@ func TestMissingGoesByNameAndSize(t *testing.T) {
 	_, err = s.Open(whole.Digest)
 	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadIncomplete {
 		t.Errorf("opening what is not there: %v", err)
+	}
+}
+
+func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
+	t.Parallel()
+	s, files := newStore(t)
+	b := blob("a", 3)
+	p, err := s.Create(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = io.WriteString(p, "abc"); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := files.Open(contract.DirStore + `\` + b.Digest + ".tmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+	if err = errors.Join(p.Commit(), <-closed); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := s.Missing([]contract.Blob{b}); err != nil || len(missing) > 0 {
+		t.Errorf("missing %v, %v", missing, err)
 	}
 }
 

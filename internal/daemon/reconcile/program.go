@@ -78,7 +78,7 @@ func (p *program) smokeTest(ctx context.Context, m contract.Manifest) *contract.
 		if err := apply.StageFile(ctx, p.host.Files, testPath, content); err != nil {
 			return err
 		}
-		return apply.CommitFile(p.host.Files, testPath, testPath+".old")
+		return apply.CommitFile(ctx, p.host.Files, testPath, testPath+".old")
 	}, exe.Digest); err != nil {
 		return apply.FileProblem(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,62 @@ func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
+	})
+}
+
+// scanned is a disk whose scanner reads each new file for a moment.
+type scanned struct {
+	winos.Files
+	t *testing.T
+}
+
+func (s scanned) Create(path string, access winos.Access) (io.WriteCloser, error) {
+	w, err := s.Files.Create(path, access)
+	return scannedWriter{w, s, path}, err
+}
+
+type scannedWriter struct {
+	io.WriteCloser
+	disk scanned
+	path string
+}
+
+func (w scannedWriter) Close() error {
+	if err := w.WriteCloser.Close(); err != nil {
+		return err
+	}
+	reader, err := w.disk.Files.Open(w.path)
+	if err != nil {
+		return err
+	}
+	time.AfterFunc(50*time.Millisecond, func() {
+		if err := reader.Close(); err != nil {
+			w.disk.t.Error(err)
+		}
+	})
+	return nil
+}
+
+func TestAGuardIsPostedAlthoughAScannerReadsItsProgram(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		settled(t, r)
+		r.stopDaemon()
+		host := r.Host()
+		host.Files = scanned{host.Files, t}
+		book, err := state.Read(host.Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = selfupdate.StartWatchdog(t.Context(), host, book, digestOf(oldDaemon)); err != nil {
+			t.Fatal(err)
+		}
+		if state := r.state(t, contract.ServiceGuard); state != winos.ServiceRunning {
+			t.Errorf("the guard is %s", state)
+		}
+		if err = selfupdate.StopWatchdog(t.Context(), host, book); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNoWatchdog(t)
 	})
 }
 

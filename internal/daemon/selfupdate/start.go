@@ -29,7 +29,7 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	if err := copyTo(ctx, host.Files, contract.PathDaemon, digest); err != nil {
 		return apply.FileProblem(err)
 	}
-	if err := host.Files.Rename(spare, contract.PathGuard); err != nil {
+	if err := winos.Replace(host.Files, spare, contract.PathGuard); err != nil {
 		return apply.FileProblem(fmt.Errorf("placing the watchdog's program: %w", err))
 	}
 	delays, reset := plan.DaemonRecovery()

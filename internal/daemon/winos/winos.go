@@ -362,20 +362,29 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	return nil
 }
 
-// Replace renames a file to path, which it replaces. What others have open can't be replaced, for which Windows answers
-// a sharing violation or that access is denied, and scanners open any file for a moment: it is tried for up to a
-// second, and then answers ErrInUse or ErrDenied.
+// Replace renames a file to path, which it replaces, as soon as nobody has either of them open: see UntilClosed.
 func Replace(files Files, from, path string) error {
-	err := files.Rename(from, path)
+	return UntilClosed(nil, func() error { return files.Rename(from, path) })
+}
+
+// UntilClosed makes an attempt to move files, and makes it again while one of them is open. Such a file can't be moved
+// or replaced, for which Windows answers a sharing violation or that access is denied, and scanners open any file for a
+// moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
+func UntilClosed(stop <-chan struct{}, attempt func() error) error {
+	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
 	for pause := firstPause; isOpen() && pause <= lastPause; pause *= 2 {
-		time.Sleep(pause)
-		err = files.Rename(from, path)
+		select {
+		case <-stop:
+			return err
+		case <-time.After(pause):
+		}
+		err = attempt()
 	}
 	return err
 }
 
-// Between attempts to replace a file that is open: together about a second.
+// Between attempts to move files that are open: together about a second.
 const (
 	firstPause = 8 * time.Millisecond
 	lastPause  = 512 * time.Millisecond
