@@ -21,7 +21,7 @@ const (
 // FileOptions of a Writer.
 type FileOptions struct {
 	Files winos.Files
-	// Path of the log. Its directory must exist.
+	// Path of the log. There is none before its directory is there.
 	Path string
 	// Now is the host's clock, by which older files are named.
 	Now func() time.Time
@@ -39,16 +39,20 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
+	// lost counts the lines since the last one that was written, why says what lost the latest.
+	lost int
+	why  error
 }
 
 // Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside
-// wicd.log.
-func Open(o FileOptions) (*Writer, error) {
+// wicd.log. If that can't be, the first line tries again.
+func Open(o FileOptions) *Writer {
 	w := &Writer{files: o.Files, path: o.Path, now: o.Now}
 	w.Limit(contract.Log{MaxSize: o.Size})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w, w.begin()
+	_ = w.begin()
+	return w
 }
 
 // Limit changes the limits; what is 0 of size and count takes its default, because the daemon's log
@@ -67,21 +71,33 @@ func (w *Writer) Limit(limits contract.Log) {
 }
 
 // Write writes a line. A file that can't be written to loses it: the daemon goes on without its log
-// rather than not at all.
+// rather than not at all. The next line that is written says that some are missing, and why.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.write(line); err != nil {
+		w.lost, w.why = w.lost+1, err
+		return len(line), nil
+	}
+	w.lost, w.why = 0, nil
+	return len(line), nil
+}
+
+func (w *Writer) write(line []byte) error {
 	if w.out == nil || w.size > 0 && w.size+int64(len(line)) > w.limits.MaxSize {
 		if err := errors.Join(w.end(), w.begin()); err != nil && w.out == nil {
-			return len(line), nil
+			return err
 		}
+	}
+	if w.lost > 0 {
+		line = append(fmt.Appendf(nil, "lines missing here: %d (%v)\n", w.lost, w.why), line...)
 	}
 	n, err := w.out.Write(line)
 	w.size += int64(n)
 	if err != nil {
 		_ = w.end() // the next line tries a new file
 	}
-	return len(line), nil
+	return err
 }
 
 // Close ends the file. Repeating it changes nothing.

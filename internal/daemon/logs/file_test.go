@@ -40,13 +40,8 @@ func clock() func() time.Time {
 	return func() time.Time { now = now.Add(time.Second); return now }
 }
 
-func open(t *testing.T, f winos.Files, size int64) *logs.Writer {
-	t.Helper()
-	w, err := logs.Open(logs.FileOptions{Files: f, Path: path, Now: clock(), Size: size})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+func open(f winos.Files, size int64) *logs.Writer {
+	return logs.Open(logs.FileOptions{Files: f, Path: path, Now: clock(), Size: size})
 }
 
 // older are the files beside the log, the newest first.
@@ -69,7 +64,7 @@ func older(t *testing.T, f winos.Files) (paths []string) {
 func TestA16_TheLogHasABoundedSize(t *testing.T) {
 	t.Parallel()
 	_, f := files(t)
-	w := open(t, f, 100)
+	w := open(f, 100)
 	for n := range 200 {
 		if _, err := fmt.Fprintf(w, "line %04d\n", n); err != nil {
 			t.Fatal(err)
@@ -100,7 +95,7 @@ func TestA16_TheLogHasABoundedSize(t *testing.T) {
 func TestA16_LimitsChangeWhileItIsWritten(t *testing.T) {
 	t.Parallel()
 	_, f := files(t)
-	w := open(t, f, 0)
+	w := open(f, 0)
 	w.Limit(contract.Log{MaxSize: 20, MaxFiles: 2})
 	for range 20 {
 		_, _ = io.WriteString(w, "0123456789\n")
@@ -117,7 +112,7 @@ func TestARestartKeepsTheLogBefore(t *testing.T) {
 	t.Parallel()
 	_, f := files(t)
 	for _, line := range []string{"first", "second"} {
-		w := open(t, f, 0)
+		w := open(f, 0)
 		_, _ = io.WriteString(w, line)
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
@@ -133,7 +128,7 @@ func TestARestartKeepsTheLogBefore(t *testing.T) {
 func TestSomebodyWhoReadsTheLogLosesNoLine(t *testing.T) {
 	t.Parallel()
 	m, f := files(t)
-	w := open(t, f, 20)
+	w := open(f, 20)
 	_, _ = io.WriteString(w, "before, 15 bytes\n")
 	reader, err := m.OpenFile(path, os.O_RDONLY) // as kubelet's log endpoint does, which lets nobody rename
 	if err != nil {
@@ -168,7 +163,7 @@ func TestSomebodyWhoReadsTheLogLosesNoLine(t *testing.T) {
 func TestALogThatCanNotBeWrittenStopsNobody(t *testing.T) {
 	t.Parallel()
 	m, f := files(t)
-	w := open(t, f, 10)
+	w := open(f, 10)
 	m.SetPathFault(path, winos.ErrDenied)
 	for range 5 {
 		if n, err := io.WriteString(w, "0123456789"); n != 10 || err != nil {
@@ -182,7 +177,38 @@ func TestALogThatCanNotBeWrittenStopsNobody(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if content, err := winos.ReadFile(f, path); err != nil || string(content) != "back" {
+	if content, err := winos.ReadFile(f, path); err != nil || !strings.HasSuffix(string(content), "\nback") ||
+		!strings.HasPrefix(string(content), "lines missing here: 4 (moving log "+path) {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+func TestALogThatCanNotBeOpenedBeginsOnceItCan(t *testing.T) {
+	t.Parallel()
+	_, f := files(t)
+	if err := f.Remove(`C:\logs`); err != nil {
+		t.Fatal(err)
+	}
+	w := open(f, 0)
+	for _, line := range []string{"first\n", "second\n"} {
+		if n, err := io.WriteString(w, line); n != len(line) || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if err := f.MkdirAll(`C:\logs`, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"third\n", "fourth\n"} {
+		if _, err := io.WriteString(w, line); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	content, err := winos.ReadFile(f, path)
+	why, rest, _ := strings.Cut(string(content), "\n")
+	if err != nil || rest != "third\nfourth\n" || !strings.HasPrefix(why, "lines missing here: 2 (creating log ") {
 		t.Errorf("%q, %v", content, err)
 	}
 }

@@ -79,10 +79,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 // run is the service: it says at once that it runs, because the service manager waits for that and
 // nothing else, and reconciles until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log, err := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
-	if err != nil {
-		return err
-	}
+	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
 		if errors.Is(err, reconcile.ErrExchanged) {
 			log.Info("ended, so that the service manager starts the other program")
@@ -102,11 +99,12 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		}
 	}
 	running()
+	// An older daemon may have made fewer, and somebody may have removed that of the log, which
+	// then begins with the next line. What can't be made is missed, and said, where it is needed.
+	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))
 	log.Info("started", "version", o.Version, "node", stateFile.NodeName)
-	// An older daemon may have made fewer. What can't be made is missed, and said, where it is
-	// needed.
-	if err := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...)); err != nil {
-		log.Info("a directory is missing", "detail", err.Error())
+	if missing != nil {
+		log.Info("a directory is missing", "detail", missing.Error())
 	}
 	rotator := logs.NewRotator(logs.RotatorOptions{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
 	ctx, stop := context.WithCancel(ctx)
@@ -274,22 +272,19 @@ const (
 	verbose = "4"
 )
 
-func (s *service) logger(o Options, name string) (*journal, error) {
+func (s *service) logger(o Options, name string) *journal {
 	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
 	out := o.Stderr
 	if s.logDir != "" {
 		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
-		w, err := logs.Open(logs.FileOptions{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now,
+		j.writer = logs.Open(logs.FileOptions{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now,
 			Size: j.limits.MaxSize})
-		if err != nil {
-			return nil, err
-		}
-		j.writer, out = w, w
+		out = j.writer
 	}
 	j.config = textlogger.NewConfig(textlogger.Output(out))
 	j.Logger = textlogger.NewLogger(j.config)
 	j.follow(nil)
-	return j, nil
+	return j
 }
 
 // follow takes the settings of a manifest over; those of the command line hold where it has none.

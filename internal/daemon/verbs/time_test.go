@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -81,6 +82,55 @@ func TestTheDaemonsLogHasTheNameThatCollectorsFetch(t *testing.T) {
 		content, err := winos.ReadFile(r.Host().Files, `C:\var\log\wicd\windows-instance-config-daemon.exe.INFO`)
 		return err == nil && strings.Contains(string(content), "started")
 	})
+}
+
+func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil, mend func(t *testing.T, r *rig)
+		// want is in the log afterwards.
+		want string
+	}{
+		"its directory was removed": {func(t *testing.T, r *rig) {
+			t.Helper()
+			if err := winos.RemoveAll(r.Host().Files, contract.DirDaemonLog); err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T, r *rig) {
+			t.Helper()
+			info, err := r.Host().Files.Stat(contract.DirDaemonLog)
+			if err != nil || info.Access != state.Access(contract.DirDaemonLog) {
+				t.Errorf("the directory: %+v, %v", info, err)
+			}
+		}, "started"},
+		"it can't be opened": {
+			func(_ *testing.T, r *rig) { r.SetPathFault(contract.PathDaemonLog, winos.ErrDenied) },
+			func(_ *testing.T, r *rig) { r.SetPathFault(contract.PathDaemonLog, nil) },
+			"lines missing here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			join(t, r)
+			tended(t, r)
+			stop(t, r, contract.ServiceDaemon)
+			c.spoil(t, r)
+			if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+				t.Fatal(err)
+			}
+			// No program runs from this file: only the daemon opens it, to compare.
+			const file = contract.DirTemp + `\readme.txt`
+			for _, mend := range []func(*testing.T, *rig){func(*testing.T, *rig) {}, c.mend} {
+				mend(t, r)
+				write(t, r, file, "damaged", winos.AccessAdministrators)
+				eventually(t, "holding the host", func() bool { return read(t, r, file) == "ours" })
+			}
+			eventually(t, "a log with "+c.want, func() bool {
+				content, err := winos.ReadFile(r.Host().Files, contract.PathDaemonLog)
+				return err == nil && strings.Contains(string(content), c.want)
+			})
+		})
+	}
 }
 
 func TestAHostThatWasOffForAWeekNeedsNobody(t *testing.T) {

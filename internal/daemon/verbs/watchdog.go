@@ -38,12 +38,10 @@ func runWatchdog(ctx context.Context, o Options, running func()) error {
 // logged runs a service with a log of its own, if need be without one: a disk may be full.
 func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
 	s := service{logDir: contract.DirDaemonLog}
-	log, err := s.logger(o, name)
-	if err != nil {
-		return run(ctx)
-	}
+	log := s.logger(o, name)
 	defer func() { _ = log.close() }()
-	if err = run(logr.NewContext(ctx, log.Logger)); err != nil {
+	err := run(logr.NewContext(ctx, log.Logger))
+	if err != nil {
 		log.Error(err, "ended") // nobody sees a service's standard error
 	}
 	return err
