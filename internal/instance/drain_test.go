@@ -1,12 +1,19 @@
 package instance_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
@@ -80,13 +87,19 @@ func TestADrainOfUsualPodsListsThemOnce(t *testing.T) {
 	}
 }
 
+// of has a DaemonSet own a pod, as whoever makes the pod says.
+func of(name string, uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: name, UID: uid,
+		Controller: new(true)}}
+}
+
 func TestADrainLeavesWhatADaemonSetOrTheNodeItselfRuns(t *testing.T) {
 	t.Parallel()
-	controller := true
-	s, w := newPodServer(t, 4, 1)
+	s, w := newPodServer(t, 5, 1)
 	s.Pods[0].Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static"}
-	s.Pods[1].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "there", Controller: &controller}}
-	s.Pods[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "gone", Controller: &controller}}
+	s.Pods[1].OwnerReferences = of("there", "uid-there")
+	s.Pods[2].OwnerReferences = of("gone", "uid-gone")
+	s.Pods[3].OwnerReferences = of("there", "uid-of-the-one-before")
 	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
 	var left []string
 	for _, pod := range s.Pods {
@@ -94,5 +107,63 @@ func TestADrainLeavesWhatADaemonSetOrTheNodeItselfRuns(t *testing.T) {
 	}
 	if !slices.Equal(left, []string{"pod-10000", "pod-10001"}) {
 		t.Errorf("left are %v", left)
+	}
+}
+
+// Whoever may create pods may name any owner: the API server wants a name of at least a character.
+func TestA55_APodWhoseOwnerHasAnImpossibleNameDoesNotHoldADrain(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"there/status", "..", "%2e%2e", "There", strings.Repeat("a", 254)} {
+		s, w := newPodServer(t, 3, 1)
+		s.Pods[0].OwnerReferences = of(name, "uid-there")
+		want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
+		if len(s.Pods) > 0 {
+			t.Errorf("with the owner %.20q %d pods were not evicted", name, len(s.Pods))
+		}
+	}
+}
+
+func TestAPodWhoseOwnerIsNotToldIsNamedAndTheOthersGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", false, of("there", "uid-there")...)
+	w.runPod(t, "pod-b", false)
+	refused := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, "there",
+		errors.New("no"))
+	w.pods.PrependReactor("get", "daemonsets", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, refused
+	})
+	i := leaving()
+	want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonDraining)
+	w.clock = w.clock.Add(drainTimeout + time.Second)
+	outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
+	want(t, outcome, "waits", contract.ReasonDrainBlocked)
+	if says := outcome.Problem.Detail; !strings.Contains(says, "1 pods are left") ||
+		!strings.Contains(says, "default/pod-a") || !strings.Contains(says, refused.Error()) {
+		t.Errorf("it says %s", says)
+	}
+}
+
+// While nobody tells whose a pod is, it is none that is left, and none that is not.
+func TestAnAPIServerThatDoesNotTellWhoseAPodIsIsAWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", false, of("there", "uid-there")...)
+	asked := 0
+	w.pods.PrependReactor("get", "daemonsets", func(kubetesting.Action) (bool, runtime.Object, error) {
+		asked++
+		return true, nil, apierrors.NewServiceUnavailable("away")
+	})
+	i := leaving()
+	want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonAPICallFailed)
+	w.clock = w.clock.Add(drainTimeout + time.Second)
+	want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonAPICallFailed)
+	w.runPod(t, "pod-b", false)
+	w.runPod(t, "pod-c", false, of("there", "uid-there")...)
+	asked = 0
+	outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
+	want(t, outcome, "waits", contract.ReasonDrainBlocked)
+	if says := outcome.Problem.Detail; asked != 1 || !strings.Contains(says, "1 pods are left") {
+		t.Errorf("asked %d times, it says %s", asked, says)
 	}
 }

@@ -35,10 +35,10 @@ func leaving() *v1alpha1.WindowsInstance {
 
 // runPod puts a pod on the node. A blocked one is held by a disruption budget; others vanish when
 // they are evicted.
-func (w *world) runPod(t *testing.T, name string, blocked bool) {
+func (w *world) runPod(t *testing.T, name string, blocked bool, owners ...metav1.OwnerReference) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "pod", OwnerReferences: owners},
 		Spec:       corev1.PodSpec{NodeName: "win-a"},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}

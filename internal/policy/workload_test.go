@@ -133,3 +133,35 @@ func TestA73_APodForWindowsThatNoNodeWillTakeIsRecognised(t *testing.T) {
 		}
 	}
 }
+
+// Whoever makes a pod may name any owner.
+func TestA55_OnlyADaemonSetThatThereMayBeIsAPodsOwner(t *testing.T) {
+	t.Parallel()
+	owner := func(edit func(*metav1.OwnerReference)) []metav1.OwnerReference {
+		o := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "logs.agent-1", Controller: new(true)}
+		edit(&o)
+		return []metav1.OwnerReference{o}
+	}
+	for name, c := range map[string]struct {
+		owners []metav1.OwnerReference
+		phase  corev1.PodPhase
+		want   bool
+	}{
+		"a DaemonSet":             {owners: owner(func(*metav1.OwnerReference) {}), want: true},
+		"nobody":                  {},
+		"a ReplicaSet":            {owners: owner(func(o *metav1.OwnerReference) { o.Kind = "ReplicaSet" })},
+		"one of another API":      {owners: owner(func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" })},
+		"one that only keeps it":  {owners: owner(func(o *metav1.OwnerReference) { o.Controller = nil })},
+		"one of a pod that ended": {owners: owner(func(*metav1.OwnerReference) {}), phase: corev1.PodFailed},
+		"a part of one":           {owners: owner(func(o *metav1.OwnerReference) { o.Name = "logs/status" })},
+		"a folder":                {owners: owner(func(o *metav1.OwnerReference) { o.Name = ".." })},
+		"one without a name":      {owners: owner(func(o *metav1.OwnerReference) { o.Name = "" })},
+		"one with a long name":    {owners: owner(func(o *metav1.OwnerReference) { o.Name = strings.Repeat("a", 254) })},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.owners},
+			Status: corev1.PodStatus{Phase: c.phase}}
+		if got := policy.DaemonSetOf(pod); (got != nil) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

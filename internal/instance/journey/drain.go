@@ -32,26 +32,25 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	seen := podsLeft{}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
-			must, err := p.mustGo(ctx, pod)
-			if must {
+			if p.mustGo(ctx, pod, &seen) {
 				seen.evict(helper, pod, p.Now())
 			}
-			return err
+			return nil
 		})
 	if err != nil {
 		return Retry(fmt.Errorf("draining node %s: %w", nodeName, err))
 	}
-	if all && seen.count == 0 {
+	late := p.Now().Sub(began) > timeout && !seen.inGrace
+	switch {
+	case seen.away != nil && (seen.count == 0 || !late):
+		return Retry(seen.away)
+	case all && seen.count == 0:
 		instance.Status.DrainTime = nil
 		return Done()
-	}
-	switch {
-	case p.Now().Sub(began) > timeout && !seen.inGrace:
+	case late:
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; not let go: [%s]; told to "+
 			"end and still there: [%s]", seen.count, timeout, strings.Join(seen.blocked, " "),
 			strings.Join(seen.ending, " "))
-	case seen.away != nil:
-		return Retry(seen.away)
 	}
 	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", seen.count)
 }
@@ -81,13 +80,18 @@ func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod, now time.Time) {
 	if l.away = proven(helper.Ctx); l.away != nil {
 		return
 	}
-	switch err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); {
-	case client.IgnoreNotFound(err) == nil:
-	case IsAnswer(err):
-		l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
-	default:
-		l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	if err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); client.IgnoreNotFound(err) != nil {
+		l.note(pod, err)
 	}
+}
+
+// note keeps why a pod stays, or that the API server does not answer.
+func (l *podsLeft) note(pod *corev1.Pod, err error) {
+	if IsAnswer(err) {
+		l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+		return
+	}
+	l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
 // drainBegan is when the pods of this drain were first told to go. A time from before the host got

@@ -4,28 +4,35 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// mustGo reports whether a drain moves a pod: not what the node itself or a DaemonSet runs there.
-func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod) (bool, error) {
+// mustGo reports whether a drain moves a pod: not what the node itself or a DaemonSet runs there. One of which
+// the API server does not tell that is noted, as far as there is an answer.
+func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
-		return false, nil
+		return false
 	}
-	owner := metav1.GetControllerOf(pod)
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if owner == nil || ended || owner.Kind != "DaemonSet" || owner.APIVersion != appsv1.SchemeGroupVersion.String() {
-		return true, nil
+	owner := policy.DaemonSetOf(pod)
+	if owner == nil {
+		return true
 	}
-	_, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil // nothing would start it anew
+	if left.away != nil {
+		return false
 	}
-	if err != nil {
-		return false, fmt.Errorf("reading DaemonSet %s/%s: %w", pod.Namespace, owner.Name, err)
+	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true // nothing would start it anew
+	case err == nil:
+		return set.UID != owner.UID // another one of that name would not either
+	case IsAnswer(err):
+		left.count++ // it is there, and nobody knows that it may stay
 	}
-	return false, nil
+	left.note(pod, fmt.Errorf("reading DaemonSet %s/%s: %w", pod.Namespace, owner.Name, err))
+	return false
 }

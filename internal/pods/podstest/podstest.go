@@ -82,7 +82,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Name == parts[len(parts)-2] })
 		answer(w, http.StatusOK, metav1.Status{Status: metav1.StatusSuccess})
 	case strings.HasSuffix(r.URL.Path, "/daemonsets/there"):
-		answer(w, http.StatusOK, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"})
+		answer(w, http.StatusOK, metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+			ObjectMeta: metav1.ObjectMeta{Name: "there", UID: "uid-there"}})
 	case r.URL.Path != "/api/v1/pods":
 		answer(w, http.StatusNotFound, metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
 			Code: http.StatusNotFound})
