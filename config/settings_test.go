@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // A value that the operator's types can't hold must not get into the cluster: nobody could read the
@@ -63,6 +64,40 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 }
 
 // Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
+// What no Node takes would be refused each time that the operator writes it there.
+func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, install(t).Admin())
+	for spec, valid := range map[string]bool{
+		`"labels":{"team":"blue","example.com/Tier_1.a":"","a.b-c.example.com/x":"1"}`: true,
+		`"labels":{"":"a"}`:                                   false,
+		`"labels":{"a b":"a"}`:                                false,
+		`"labels":{"a/b/c":"a"}`:                              false,
+		`"labels":{"Example.com/a":"a"}`:                      false,
+		`"labels":{"example.com/":"a"}`:                       false,
+		`"labels":{"` + strings.Repeat("a", 64) + `":"a"}`:    false,
+		`"labels":{"` + strings.Repeat("a", 254) + `/a":"a"}`: false,
+		`"labels":{"a":"` + strings.Repeat("a", 64) + `"}`:    false,
+		`"taints":[{"key":"example.com/gpu","value":"yes","effect":"NoSchedule"},{"key":"a","effect":"NoExecute"}]`: true,
+		`"taints":[{"key":"a","value":"","effect":"PreferNoSchedule"}]`:                                             true,
+		`"taints":[{"key":"","effect":"NoSchedule"}]`:                                                               false,
+		`"taints":[{"key":"` + strings.Repeat("a", 318) + `","effect":"NoSchedule"}]`:                               false,
+		`"taints":[{"key":"a","value":"` + strings.Repeat("a", 64) + `","effect":"NoSchedule"}]`:                    false,
+		`"taints":[{"key":"a","effect":"Never"}]`:                                                                   false,
+		`"taints":[{"key":"a","effect":""}]`:                                                                        false,
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsInstance",`+
+			`"metadata":{"name":"a"},"spec":{"address":"192.0.2.1","username":"a",%s}}`, spec)
+		err := admin.CoreV1().RESTClient().Post().AbsPath("/apis/windowsmachineconfig.openshift.io/v1alpha1",
+			"namespaces", contract.OperatorNamespace, "windowsinstances").
+			Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body([]byte(body)).
+			Do(t.Context()).Error()
+		if valid && err != nil || !valid && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
 func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, install(t).Admin())

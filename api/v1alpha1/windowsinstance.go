@@ -155,11 +155,14 @@ type WindowsInstanceSpec struct {
 
 	// Labels to set on the Node, in addition to those that every Windows node has.
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !format.qualifiedName().validate(key).hasValue())",message="keys are names of labels, with or without a prefix"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(self[key]) <= 63)",message="values have at most 63 characters"
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
 	// Taints to set on the Node, in addition to os=Windows:NoSchedule.
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) > 0 && size(t.key) <= 317 && (!has(t.value) || size(t.value) <= 63) && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint has a key, a value of at most 63 characters, and an effect"
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`

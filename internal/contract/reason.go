@@ -182,6 +182,7 @@ const (
 	ReasonDaemonSilent            Reason = "DaemonSilent"
 	ReasonNodeOrphaned            Reason = "NodeOrphaned"
 	ReasonPlacesUnwritable        Reason = "PlacesUnwritable"
+	ReasonLabelsRefused           Reason = "LabelsRefused"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -542,6 +543,13 @@ func nodeExplanations() []row {
 				"that stays for longer though its Machine is gone. Otherwise list the host again, in " +
 				"windows-instances or as a WindowsInstance: it joins and is uncordoned. To get rid of it, remove it " +
 				"from there again, which cleans it."},
+		{ReasonLabelsRefused, 717,
+			"The API server refuses the labels or taints that the Node is to have, because a policy denies them or " +
+				"they are not valid.",
+			"Correct spec.labels and spec.taints of the WindowsInstance, as the message says. The operator sets what " +
+				"Kubernetes takes as labels and taints, but neither another operating system nor a role of the " +
+				"control plane. Where they are right, allow the operator the write: the message names the policy, " +
+				"the webhook or the missing right."},
 	}
 }
 

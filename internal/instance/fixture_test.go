@@ -158,6 +158,9 @@ func (w *world) faults() interceptor.Funcs {
 			if err := fault("patch"); err != nil {
 				return err
 			}
+			if o.GetLabels()[corev1.LabelOSStable] == string(corev1.Linux) {
+				return apierrors.NewForbidden(corev1.Resource("nodes"), o.GetName(), errors.New("only Windows"))
+			}
 			if data, err := patch.Data(o); err == nil && bytes.Contains(data, []byte("resourceVersion")) {
 				if err = fault("patch a version"); err != nil {
 					return err

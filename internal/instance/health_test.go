@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,19 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 	before := n.ResourceVersion
 	if _, err := w.check(t, i); err != nil || w.getNode(t).ResourceVersion != before {
 		t.Errorf("a node that is well was written: %v", err)
+	}
+}
+
+func TestANodeWhoseLabelsAreRefusedIsLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode(version))
+	w.broken["patch"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+	found, err := w.check(t, joined(version))
+	if err != nil || found.Rejoin != nil || found.Update != nil {
+		t.Fatalf("found %+v, %v", found, err)
+	}
+	if want(t, found.Outcome, "waits", contract.ReasonLabelsRefused); found.Outcome.After <= 0 {
+		t.Error("it waits for ever")
 	}
 }
 

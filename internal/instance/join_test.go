@@ -192,6 +192,15 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"the API server goes away while the Node is marked": {[]client.Object{node()},
 			func(w *world) { w.broken["patch"] = down },
 			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseAdopting},
+		"a policy denies what the Node is to have": {[]client.Object{node()}, func(w *world) {
+			w.broken["patch"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+		}, "fails", contract.ReasonLabelsRefused, v1alpha1.PhaseAdopting},
+		"a webhook denies what the Node is to have": {[]client.Object{node()},
+			func(w *world) { w.broken["patch"] = apierrors.NewBadRequest("admission webhook: no") },
+			"fails", contract.ReasonLabelsRefused, v1alpha1.PhaseAdopting},
+		"a label that is none": {[]client.Object{node()}, func(w *world) {
+			w.broken["patch"] = apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "win-a", nil)
+		}, "fails", contract.ReasonLabelsRefused, v1alpha1.PhaseAdopting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -444,6 +453,55 @@ func TestAHostThatGetsNowhereMakesRoomForOthers(t *testing.T) {
 	want(t, other.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
 	other.clock = w.clock.Add(20 * time.Minute)
 	want(t, other.join(t, i, session, ""), "fails", contract.ReasonCertificatePending)
+}
+
+// A kubelet may write its Node without end, so that each write of another meets a newer one.
+func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]error{
+		"it is newer each time": apierrors.NewConflict(corev1.Resource("nodes"), "win-a", errors.New("newer")),
+		"nothing answers":       apierrors.NewServiceUnavailable("away"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, node())
+			w.broken["patch"] = broken
+			i, session := newInstance(), &journey.Session{}
+			if outcome := w.join(t, i, session, ""); !outcome.IsWaiting() {
+				t.Fatalf("at once it is %+v", outcome)
+			}
+			w.clock = w.clock.Add(10 * time.Minute)
+			want(t, w.join(t, i, session, ""), "fails", contract.ReasonAPICallFailed)
+		})
+	}
+}
+
+func TestLabelsAndTaintsThatAreRefusedAreNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, node())
+	w.broken["patch"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+	i := newInstance()
+	i.Spec.Labels = map[string]string{"team": "blue", corev1.LabelOSStable: "linux"}
+	i.Spec.Taints = []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}}
+	outcome := w.join(t, i, &journey.Session{}, "")
+	want(t, outcome, "fails", contract.ReasonLabelsRefused)
+	for _, part := range []string{"win-a", "kubernetes.io/os=linux,team=blue", "gpu=yes:NoSchedule", "only Windows"} {
+		if !strings.Contains(outcome.Problem.Detail, part) {
+			t.Errorf("%s is not in: %s", part, outcome.Problem.Detail)
+		}
+	}
+	if len(i.Status.NodeLabels)+len(i.Status.NodeTaints) > 0 {
+		t.Errorf("the Node has %v and %v, it says", i.Status.NodeLabels, i.Status.NodeTaints)
+	}
+}
+
+func TestAHostWhoseLabelsAreRefusedAtTheEndFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1.0.0-old"))
+	w.broken["patch"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+	i := newInstance()
+	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
+	want(t, w.join(t, i, &journey.Session{}, ""), "fails", contract.ReasonLabelsRefused)
 }
 
 func TestACertificateThatIsDeniedFails(t *testing.T) {

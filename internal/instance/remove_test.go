@@ -403,6 +403,19 @@ func TestForceGoesOnWhereTheNodeMayNotBeChanged(t *testing.T) {
 	}
 }
 
+func TestAHostWhoseLabelsAreRefusedLeavesAllTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", false)
+	i, session := leaving(), &journey.Session{}
+	i.Spec.Labels = map[string]string{corev1.LabelOSStable: string(corev1.Linux)}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
+	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "true" {
+		t.Errorf("the node is not cordoned: %v", n)
+	}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+}
+
 func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ verb, resource string }{"listed": {"list", "pods"},

@@ -350,8 +350,9 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		join.Begin(&c.instance.Status)
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return c.join(ctx)
-	case found.Node == nil || found.Outcome.Problem != nil &&
-		found.Outcome.Problem.Reason == contract.ReasonNodeForeign:
+	case found.Node == nil || is(found.Outcome, contract.ReasonNodeForeign):
+	case is(found.Outcome, contract.ReasonLabelsRefused):
+		c.releasePlace() // which it could not use, and somebody has to act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, &c.journeys.reboot, found)
 	case found.Updating || found.Update != nil:
@@ -367,6 +368,11 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	c.status.sayKey(found.Outcome)
 	found.Outcome.After = soonest(found.Outcome.After, soonest(wait, again))
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
+}
+
+// is reports whether an outcome has a reason.
+func is(outcome journey.Outcome, reason contract.Reason) bool {
+	return outcome.Problem != nil && outcome.Problem.Reason == reason
 }
 
 // node reads the Node of a host that has joined; nil when there is none. It is a conflict where its revision would

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -391,6 +392,48 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 		})
 	}
+}
+
+func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+	for failures := range 3 {
+		r.reconcile(t, 1)
+		i := r.get(t, 1)
+		if i.Status.Reason != string(contract.ReasonLabelsRefused) || i.Status.Failures != int32(failures+1) ||
+			i.Status.NextAttemptTime == nil || r.parts.Slots.Held() != 0 {
+			t.Fatalf("%d slots are held, status %+v", r.parts.Slots.Held(), i.Status)
+		}
+		r.clock = i.Status.NextAttemptTime.Time
+	}
+	delete(r.broken, "node")
+	r.join(t, 1)
+}
+
+func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) {
+		i.Spec.Labels = map[string]string{corev1.LabelOSStable: string(corev1.Linux)}
+	})
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Disruption != nil || i.Status.Reason != string(contract.ReasonLabelsRefused) {
+		t.Fatalf("status %+v", i.Status)
+	}
+	delete(r.broken, "node")
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = nil })
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 }
 
 // leaving are hosts that have joined, whose pods a budget holds, and that are deleted at once.

@@ -53,6 +53,10 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
+// refusedRetry is when marks are tried again that the API server refused. A change of the instance is an event; one of
+// a policy is none.
+const refusedRetry = time.Minute
+
 // Check looks at a host that has joined, through its Node only, nil when there is none, and puts our marks
 // back where they are gone.
 func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
@@ -71,7 +75,11 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	h.noteRequested(ctx, status, node)
 	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status)}
-	if err := h.Nodes.Mark(ctx, node, marks); err != nil {
+	err := h.Nodes.Mark(ctx, node, marks)
+	if problem, refused := contract.AsProblem(err); refused {
+		return Finding{Node: node, Outcome: journey.Wait(refusedRetry, problem.Reason, "%s", problem.Detail)}, nil
+	}
+	if err != nil {
 		return Finding{}, err
 	}
 	status.NodeUID = string(node.UID)

@@ -25,7 +25,7 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		err = j.expectNode(ctx, instance, node)
 	}
 	if err != nil {
-		return journey.Retry(err)
+		return j.retryInSlot(instance, err)
 	}
 	if node == nil {
 		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
@@ -43,7 +43,7 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		marks.Cordon = true
 	}
 	if err = j.Nodes.Request(ctx, node, marks); err != nil {
-		return journey.Retry(err)
+		return j.retryInSlot(instance, err)
 	}
 	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Version
 	return journey.Done()
@@ -57,11 +57,8 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return restart()
 	}
 	certificate, err := j.certificate(ctx, session.CSR)
-	if _, denied := contract.AsProblem(err); denied {
-		return journey.Fail(err)
-	}
 	if err != nil {
-		return journey.Retry(err)
+		return j.retryInSlot(instance, err)
 	}
 	if len(certificate) == 0 {
 		return j.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
@@ -105,7 +102,11 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return journey.Fail(problem)
 	}
 	desired := instance.Status.DesiredRevision
-	if err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Revision: desired}); err != nil {
+	err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Revision: desired})
+	if _, refused := contract.AsProblem(err); refused {
+		return journey.Fail(err)
+	}
+	if err != nil {
 		return journey.Retry(err)
 	}
 	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
@@ -157,11 +158,31 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
-	if began, ok := journey.PhaseBegan(instance, instance.Status.Phase); ok {
-		if waited := j.Now().Sub(began); waited > waitLimit {
-			return journey.Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
-				waited.Round(time.Second)))
-		}
+	if waited := j.inPhase(instance); waited > waitLimit {
+		return journey.Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
+			waited.Round(time.Second)))
 	}
 	return journey.Wait(eventRetry, reason, format, args...)
+}
+
+// retryInSlot tries a call again that did not succeed, but not for ever, and not what was refused: that is a
+// problem of this host.
+func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, err error) journey.Outcome {
+	if _, refused := contract.AsProblem(err); refused {
+		return journey.Fail(err)
+	}
+	if waited := j.inPhase(instance); waited > waitLimit {
+		return journey.Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v, after %s", err,
+			waited.Round(time.Second)))
+	}
+	return journey.Retry(err)
+}
+
+// inPhase is for how long the present attempt has been in its phase.
+func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
+	began, ok := journey.PhaseBegan(instance, instance.Status.Phase)
+	if !ok {
+		return 0
+	}
+	return j.Now().Sub(began)
 }

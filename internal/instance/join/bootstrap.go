@@ -19,8 +19,8 @@ import (
 const (
 	// eventRetry is how long to wait for something whose arrival is watched.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate;
-	// then it makes room for others.
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, or for the
+	// API server to answer about them; then it makes room for others.
 	waitLimit = 5 * time.Minute
 )
 

@@ -1,12 +1,15 @@
 package journey
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -98,6 +101,31 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeLabels = slices.Sorted(maps.Keys(instance.Spec.Labels))
 	instance.Status.NodeTaints = taints
 }
+
+// refusal says which marks of ours the API server refuses, and why: by a right or a policy, by a webhook, which
+// may say so without a code, or as not valid. Trying again does not help, unlike with all else. Nil for that.
+func (m Marks) refusal(node string, err error) error {
+	if errors.Is(err, errLags) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
+		!apierrors.IsBadRequest(err) {
+		return nil
+	}
+	var taints []string
+	for _, t := range m.Instance.Spec.Taints {
+		taints = append(taints, t.ToString())
+	}
+	return refused{contract.NewProblem(contract.ReasonLabelsRefused,
+		"node %s with the labels %.300q and the taints %.300q: %.500s", node,
+		labels.Set(m.Instance.Spec.Labels).String(), strings.Join(taints, ","), err.Error()), err}
+}
+
+// refused is a problem that the API server answered.
+type refused struct {
+	*contract.Problem
+	answer error
+}
+
+// Unwrap has both found: what users read, and what tells an answer from none.
+func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 

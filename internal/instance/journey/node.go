@@ -1,6 +1,7 @@
 package journey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,24 +185,24 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	}), nil
 }
 
-// Mark writes marks where they differ; node is then what the API server has.
+// Mark writes marks where they differ; node is then what the API server has. Marks that it refuses are a problem
+// of the instance.
 func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
-	if err := n.change(ctx, node, marks.Apply); err != nil {
-		return fmt.Errorf("marking node %s: %w", node.Name, err)
-	}
-	noteMarks(marks.Instance)
-	return nil
+	return n.mark(ctx, node, marks, marks.Apply)
 }
 
 // Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
 // before away in the same write: what it reports afterwards is the response.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
-	err := n.change(ctx, node, func(wanted *corev1.Node) {
+	return n.mark(ctx, node, marks, func(wanted *corev1.Node) {
 		marks.Apply(wanted)
 		delete(wanted.Annotations, contract.ApplyStatusAnnotation)
 	})
-	if err != nil {
-		return fmt.Errorf("marking node %s: %w", node.Name, err)
+}
+
+func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks, edit func(wanted *corev1.Node)) error {
+	if err := n.change(ctx, node, edit); err != nil {
+		return cmp.Or(marks.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
 	}
 	noteMarks(marks.Instance)
 	return nil

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -32,11 +30,7 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	if origin.Exists {
 		if node != nil && !origin.Drains {
-			err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
-			if apierrors.IsConflict(err) {
-				err = r.Nodes.KeepPodsAway(ctx, node)
-			}
-			if err != nil {
+			if err = r.keepPodsAway(ctx, instance, node); err != nil {
 				return journey.Retry(err)
 			}
 			if outcome := r.Drain(ctx, instance, node.Name, drainTimeout); outcome.IsWaiting() {

@@ -43,9 +43,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if node != nil {
-		if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); apierrors.IsConflict(err) {
-			err = r.Nodes.KeepPodsAway(ctx, node)
-		}
+		err = r.keepPodsAway(ctx, instance, node)
 		if err != nil && (!force || !journey.IsAnswer(err) || apierrors.IsConflict(err)) {
 			return journey.Retry(err)
 		}
@@ -70,6 +68,16 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	session.End()
 	return outcome
+}
+
+// keepPodsAway marks and cordons a node whose host leaves. Where the marks meet another's write, or are refused, it is
+// the cordon that counts.
+func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
+	err := r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
+	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
+		return r.Nodes.KeepPodsAway(ctx, node)
+	}
+	return err
 }
 
 // lastNode reads the instance's Node, past a cache that has none: what is missed now is left in the cluster.
