@@ -414,6 +414,48 @@ func TestAHostMayBeRenamedBeforeItIsANodeOnly(t *testing.T) {
 	}
 }
 
+// What it says is another's, so it is nothing that it has, also after a restart, which knows only the status.
+func TestA10_WhatARefusedHostSaysOfItselfClaimsNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		says   func(f *contract.HostFacts)
+		reason contract.Reason
+	}{
+		"it is another's installation of Windows": {func(f *contract.HostFacts) { f.MachineID = "machine-win-b" },
+			contract.ReasonHostDuplicate},
+		"so it is, under a name that no node has": {
+			func(f *contract.HostFacts) { f.MachineID, f.Hostname = "machine-win-b", "a b" },
+			contract.ReasonHostnameInvalid},
+		"so it is, under another name": {
+			func(f *contract.HostFacts) { f.MachineID, f.Hostname = "machine-win-b", "win-c" },
+			contract.ReasonHostnameInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			b := newInstance()
+			b.Name, b.UID = "10.0.0.2", "uid-b"
+			b.Status.NodeName, b.Status.Host = "win-b", &v1alpha1.HostInfo{MachineID: "machine-win-b"}
+			w.Claims.Remember(b)
+			i, session := newInstance(), &journey.Session{}
+			want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "done", "")
+			i.Status.NodeUID, i.Status.Phase = "joined", v1alpha1.PhasePreflight
+			w.machine.Change(func(f *contract.HostFacts) { f.ProductName = "Windows of another" })
+			w.machine.Change(test.says)
+			want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", test.reason)
+			if i.Status.Host.ProductName != "Windows of another" || i.Status.Host.MachineID != "machine-win-a" {
+				t.Errorf("the host is shown as %+v", i.Status.Host)
+			}
+			again := journey.NewClaims()
+			again.Remember(i)
+			again.Remember(b)
+			if owner, ok := again.Claim("win-b", journey.Claimant{UID: b.UID, MachineID: "machine-win-b"}); !ok {
+				t.Errorf("after a restart %s has its host", owner.Key.Name)
+			}
+		})
+	}
+}
+
 // The name becomes part of names of objects, and of paths.
 func TestA51_AHostThatCallsItselfWhatNoNodeIsCalledIsRefused(t *testing.T) {
 	t.Parallel()

@@ -521,6 +521,18 @@ func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
 	}
 }
 
+func TestANameIsItsOwnersThoughAnotherHasItsInstallation(t *testing.T) {
+	t.Parallel()
+	claims := journey.NewClaims()
+	claims.Claim("win-b", journey.Claimant{UID: "b", MachineID: "m"})
+	i := leaving()
+	i.Status.Host = &v1alpha1.HostInfo{MachineID: "m"}
+	claims.Remember(i)
+	if owner, ok := claims.Owner("win-a"); !ok || owner.UID != i.UID {
+		t.Errorf("claimed by %+v", owner)
+	}
+}
+
 // The connection broke while the daemon was sent, or the daemon does not run there: nothing claimed
 // the host, but something of ours lies on it.
 func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {

@@ -111,6 +111,37 @@ func TestBackOffOutlivesTheOperator(t *testing.T) {
 	}
 }
 
+// The cache lists instances in any order.
+func TestA10_AfterARestartWhoHasANodeClaimsItFirst(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]struct{ node, machine string }{
+		"the name of the node":         {"win-b", "machine-1"},
+		"the host's installation, too": {"win-b", "machine-win-b"},
+		"the host's installation only": {"win-x", "machine-win-b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(listed(1), listed(2)...)...)
+			for n, status := range map[int]v1alpha1.WindowsInstanceStatus{
+				1: {NodeName: says.node, Host: &v1alpha1.HostInfo{MachineID: says.machine}},
+				2: {NodeName: "win-b", NodeUID: "uid", Host: &v1alpha1.HostInfo{MachineID: "machine-win-b"}},
+			} {
+				i := r.get(t, n)
+				i.Status = status
+				if err := r.api.Status().Update(t.Context(), i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.recall(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if owner, _ := r.parts.Claims.Owner("win-b"); owner.Key != key(2) || owner.MachineID != "machine-win-b" {
+				t.Errorf("the node is that of %+v", owner)
+			}
+		})
+	}
+}
+
 func TestAChangeByTheUserIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -44,7 +44,8 @@ type life struct {
 }
 
 // recall claims, once after a start, what every instance had claimed before: otherwise a second
-// entry of the same host could be faster.
+// entry of the same host could be faster. Who has a node goes first: what a host that has not joined
+// says of itself takes nothing from it.
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,8 +56,12 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	if err := r.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing instances: %w", err)
 	}
-	for i := range list.Items {
-		r.begin(&list.Items[i])
+	for _, isNode := range []bool{true, false} {
+		for i := range list.Items {
+			if one := &list.Items[i]; isNode == (one.Status.NodeUID != "") {
+				r.begin(one)
+			}
+		}
 	}
 	r.leaderSince = r.now()
 	return nil

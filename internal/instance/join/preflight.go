@@ -109,7 +109,17 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 		}
 		instance.Status.RebootTime = nil
 	}
+	before := cmp.Or(instance.Status.Host, &v1alpha1.HostInfo{})
 	instance.Status.Host = new(hostInfo(facts))
+	outcome := j.claim(instance, facts)
+	if !outcome.IsDone() && instance.Status.NodeName != "" {
+		instance.Status.Host.MachineID = before.MachineID // that and the name are what it has claimed, see Remember
+	}
+	return outcome
+}
+
+// claim takes the host's name and installation of Windows for an instance. One that is refused keeps what it has.
+func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
 	name := nodeName(instance, facts)
 	if name == "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))

@@ -79,7 +79,8 @@ func (c *Claims) forget(id types.UID) {
 	}
 }
 
-// Remember claims again, after a restart, what an instance had claimed before.
+// Remember claims again, after a restart, what an instance had claimed before. Where another has its
+// installation of Windows, the name is its own all the same.
 func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	if instance.Status.NodeName == "" {
 		return
@@ -88,5 +89,8 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	if instance.Status.Host != nil {
 		by.MachineID = instance.Status.Host.MachineID
 	}
-	c.Claim(instance.Status.NodeName, by)
+	if _, ok := c.Claim(instance.Status.NodeName, by); !ok {
+		by.MachineID = ""
+		c.Claim(instance.Status.NodeName, by)
+	}
 }
