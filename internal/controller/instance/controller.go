@@ -100,6 +100,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	c := newReconciliation(r, instance, life)
 	result, err := c.step(ctx)
+	if !c.isQueued { // who did not ask for a turn now waits for none any more, and would keep others from theirs
+		r.trials.Release(instance.UID)
+	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
 	}
@@ -120,6 +123,8 @@ type reconciliation struct {
 	// record is what is known and saved of the status; status writes reports into it.
 	record record
 	status reporter
+	// isQueued says that the host waits for its turn to be asked about the key.
+	isQueued bool
 }
 
 func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *life) *reconciliation {
@@ -211,9 +216,14 @@ func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) tim
 
 // stop ends what is under way at the host, and gives back the places that it took.
 func (c *reconciliation) stop() {
+	c.endWork()
+	c.releasePlace()
+}
+
+// endWork ends what is under way at the host, and leaves its slot, or its place in the queue for one, to others.
+func (c *reconciliation) endWork() {
 	c.life.session.End()
 	c.parts.Slots.Release(c.instance.UID)
-	c.releasePlace()
 }
 
 // join goes through the phases until one waits or fails.
@@ -232,8 +242,6 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if !verdict.Allowed {
-		c.life.session.End()
-		c.parts.Slots.Release(c.instance.UID) // others may have its slot, too
 		c.suspendJoin()
 		c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
 		return c.result(ctx, budgetRetry)
@@ -385,8 +393,9 @@ func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
 	return node, err
 }
 
-// suspendJoin has a host in service whose join waits.
+// suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service.
 func (c *reconciliation) suspendJoin() {
+	c.endWork()
 	c.journeys.join.Suspend(&c.instance.Status)
 	c.life.failedIn = ""
 }

@@ -68,8 +68,8 @@ type rig struct {
 	noKey    error
 	key      journey.Key
 	events   []told
-	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer")
-	// and reads of settings ("settings").
+	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and
+	// reads of settings ("settings"), or says why there is no revision to join at ("desired").
 	statusWrites int
 	// nodePatches counts those of Nodes.
 	nodePatches int
@@ -91,6 +91,9 @@ type rig struct {
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	if err := r.broken["desired"]; err != nil {
+		return blueprint.Desired{}, blueprint.Facts{}, err
+	}
 	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
 		blueprint.Facts{APIServer: "https://api:6443"}, nil
 }

@@ -306,6 +306,47 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 	}
 }
 
+// Its node is Ready by itself while its join waits, in the queue or in a slot.
+func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		waits, goesOn func(r *rig)
+		reason        contract.Reason
+	}{
+		"in the queue": {
+			func(r *rig) { r.parts.Slots.Acquire("another") }, func(r *rig) { r.parts.Slots.Release("another") },
+			contract.ReasonWaitingForSlot,
+		},
+		"in a slot": {
+			func(r *rig) { r.broken["desired"] = contract.NewProblem(contract.ReasonPayloadMissing, "none") },
+			func(r *rig) { delete(r.broken, "desired") }, contract.ReasonPayloadMissing,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(listed(1), listed(2)...)...)
+			r.join(t, 1)
+			r.parts.Slots.SetLimit(1)
+			r.isReady(t, 1, false)
+			test.waits(r)
+			r.advance(t, 1, 11*time.Minute)
+			if i := r.get(t, 1); i.Status.Reason != string(test.reason) || r.machine(1).Open() != 1 {
+				t.Fatalf("%d connections, status %+v", r.machine(1).Open(), i.Status)
+			}
+			r.isReady(t, 1, true)
+			test.goesOn(r)
+			r.reconcile(t, 1)
+			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || r.machine(1).Open() != 0 {
+				t.Errorf("%d connections to a host in service, status %+v", r.machine(1).Open(), i.Status)
+			}
+			r.reconcile(t, 2)
+			if i := r.get(t, 2); i.Status.Reason == string(contract.ReasonWaitingForSlot) {
+				t.Errorf("%d slots are held, and the next host gets none", r.parts.Slots.Held())
+			}
+		})
+	}
+}
+
 func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -42,7 +42,7 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 			return wait
 		}
 	}
-	if !c.trials.Acquire(c.instance.UID) {
+	if c.isQueued = !c.trials.Acquire(c.instance.UID); c.isQueued {
 		return trialRetry
 	}
 	defer c.trials.Release(c.instance.UID)

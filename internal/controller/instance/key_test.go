@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -224,6 +225,50 @@ func TestFewHostsAreAskedAtOnce(t *testing.T) {
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() != dials+1 || r.trials.Held() != 0 {
 		t.Errorf("%d connections, %d places held", r.machine(1).Dials()-dials, r.trials.Held())
+	}
+}
+
+func TestAHostThatNeedsNotBeAskedAnyMoreLeavesItsTurnToOthers(t *testing.T) {
+	t.Parallel()
+	for name, instead := range map[string]func(t *testing.T, r *rig){
+		"it is joined again": func(t *testing.T, r *rig) {
+			t.Helper()
+			if err := r.api.Delete(t.Context(), r.node(t, 1)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"its instance is paused": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+		},
+		"it is to be removed, and waits for its place": func(t *testing.T, r *rig) {
+			t.Helper()
+			none := intstr.FromInt32(0)
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
+			r.remove(t, 1)
+		},
+		"the key is the earlier one again": func(t *testing.T, r *rig) { t.Helper(); r.rotate("a") },
+		"there is no key": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := joined(t)
+			r.trials.SetLimit(1)
+			r.trials.Acquire("another")
+			r.rotate("b")
+			r.reconcile(t, 1)
+			r.trials.Acquire("the next")
+			instead(t, r)
+			r.reconcile(t, 1)
+			r.trials.Release("another")
+			if !r.trials.Acquire("the next") {
+				t.Errorf("%d are asked, and the next one does not get its turn; status %+v", r.trials.Held(),
+					r.get(t, 1).Status)
+			}
+		})
 	}
 }
 

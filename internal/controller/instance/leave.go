@@ -97,8 +97,6 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
 	default: // what is under way at the host ends
-		c.life.session.End()
-		c.parts.Slots.Release(c.instance.UID)
 		c.suspendJoin()
 	}
 	if status.HostKey != "" && status.NodeName != "" { // it is to be reached
@@ -116,8 +114,7 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 
 // turn ends the join and begins the removal.
 func (c *reconciliation) turn(ctx context.Context) {
-	c.life.session.End()
-	c.parts.Slots.Release(c.instance.UID)
+	c.endWork()
 	c.gate.Leave(c.life.name())
 	status := &c.instance.Status
 	status.Failures, status.NextAttemptTime, status.DrainTime, status.Update, status.Reboot = 0, nil, nil, nil, nil
