@@ -146,8 +146,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case claimed:
 		r.forgetDiscarded(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
-	case mayBeClaimed: // what was done stays until the instance has the Node
-		return ctrl.Result{}, nil
+	case mayBeClaimed: // what was done stays until the instance has the Node; no event tells that it gets another
+		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
 	isDiscarded := r.isDiscarded(node)
 	if !policy.IsOurs(node) && !isDiscarded || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
@@ -205,13 +205,15 @@ type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed: an instance that has no Node yet has an address in common with it, as its kubelet says.
+	// mayBeClaimed: an instance that has no Node yet has an address in common with it, or is named on it, as its
+	// kubelet says.
 	mayBeClaimed
 	claimed
 )
 
 // claimed reports whether an instance has this Node, or may get it.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
+	found := unclaimed
 	// Its kubelet may have written it, about instances that are not there, can't be, or have another Node.
 	if namespace, name, _ := strings.Cut(node.Annotations[contract.InstanceAnnotation], "/"); namespace == r.namespace {
 		named := &v1alpha1.WindowsInstance{}
@@ -219,15 +221,17 @@ func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, err
 		if client.IgnoreNotFound(err) != nil {
 			return unclaimed, fmt.Errorf("reading instance %s: %w", name, err)
 		}
-		if err == nil && (named.Status.NodeName == "" || named.Status.NodeName == node.Name) {
+		switch {
+		case err == nil && named.Status.NodeName == node.Name:
 			return claimed, nil
+		case err == nil && named.Status.NodeName == "":
+			found = mayBeClaimed
 		}
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return unclaimed, fmt.Errorf("listing instances: %w", err)
 	}
-	found := unclaimed
 	for _, i := range instances.Items {
 		switch {
 		case i.Status.NodeName == node.Name:

@@ -344,6 +344,83 @@ func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	}
 }
 
+// plan looks at the Node whenever the look before said so, for an hour. It gives the Node as it is then.
+func (r *rig) plan(t *testing.T) *corev1.Node {
+	t.Helper()
+	n, after := r.look(t)
+	for end := r.clock.Add(time.Hour); n != nil && after > 0 && r.clock.Before(end); n, after = r.look(t) {
+		r.clock = r.clock.Add(max(after, time.Minute)) // more often would be for nothing
+	}
+	return n
+}
+
+// An instance that may get the Node gets another, of which no event of the Node tells.
+func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node  *corev1.Node
+		went  bool
+		found func(n *corev1.Node) bool
+	}{
+		"it has the address that the next Machine got": {node(func(n *corev1.Node) {
+			n.Annotations, n.CreationTimestamp = nil, metav1.NewTime(time.Unix(1_800_000_001, 0))
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.NewTime(time.Unix(1_800_000_040, 0))}}
+		}), true, func(n *corev1.Node) bool { return n == nil }},
+		"it names the instance": {node(func(n *corev1.Node) {
+			n.Annotations[contract.InstanceAnnotation] = namespace + "/machine-b"
+			n.Status.Addresses = nil
+		}), false, func(n *corev1.Node) bool { return n != nil && n.Spec.Unschedulable }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := instance()
+			next.Name, next.Status.NodeName = "machine-b", ""
+			r := newRig(t, next, test.node)
+			if test.went {
+				i := instance()
+				i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
+				r.deleted(i)
+			}
+			before, after := r.look(t)
+			if after != policy.OrphanGrace {
+				t.Fatalf("it is looked at again after %s", after)
+			}
+			r.clock = r.clock.Add(after)
+			if n, _ := r.look(t); n == nil || n.ResourceVersion != before.ResourceVersion {
+				t.Fatal("it is written although the instance may get it")
+			}
+			next.Status.NodeName = "win-b"
+			if err := r.api.Update(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+			r.clock = r.clock.Add(after)
+			if n := r.plan(t); !test.found(n) {
+				t.Errorf("the Node that nobody has is %+v", n)
+			}
+		})
+	}
+}
+
+// A kubelet may write which instance it is of; what its host was let go for is not taken back by that.
+func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t *testing.T) {
+	t.Parallel()
+	waiting := instance()
+	waiting.Name, waiting.Spec.Address, waiting.Status.NodeName = "10.0.0.12", "10.0.0.12", ""
+	r := newRig(t, waiting, node(func(n *corev1.Node) {
+		n.Annotations[contract.InstanceAnnotation] = namespace + "/10.0.0.12"
+	}))
+	r.leave(v1alpha1.RemovalForce)
+	r.look(t)
+	waiting.Status.NodeName = "win-b"
+	if err := r.api.Update(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.plan(t); n == nil || n.Annotations[contract.ReleasedAnnotation] == "" || !n.Spec.Unschedulable {
+		t.Errorf("the host that was let go stays: %+v", n)
+	}
+}
+
 func TestOnlyAForcedRemovalIsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, removal := range []v1alpha1.RemovalPolicy{"", v1alpha1.RemovalClean, v1alpha1.RemovalDiscard} {
