@@ -87,25 +87,31 @@ func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash strin
 	return f.save(ctx, changed)
 }
 
-// fruitful notes that a Machine accepts the present key. It counts when it came after another was
-// deleted.
+// fruitful notes that a Machine accepts the present key. It counts for its set when it came after another was
+// deleted. One that was to be deleted, and was not, is not taken for replaced any more.
 func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
 	if m.Owner == nil {
 		return nil
 	}
 	tried, ok := f.sets[m.Owner.UID]
-	if !ok || m.CreatedAt.Before(tried.Since.Time) {
+	changed, at := maps.Clone(f.sets), slices.Index(tried.Machines, m.UID)
+	switch {
+	case ok && !m.CreatedAt.Before(tried.Since.Time):
+		delete(changed, m.Owner.UID)
+	case at >= 0:
+		tried.Machines = slices.Delete(slices.Clone(tried.Machines), at, at+1)
+		changed[m.Owner.UID] = tried
+	default:
 		return nil
 	}
-	changed := maps.Clone(f.sets)
-	delete(changed, m.Owner.UID)
 	return f.save(ctx, changed)
 }
 
-// futile says whether enough was tried for a set with a key.
-func (f *futility) futile(set types.UID, hash string) bool {
+// futile says whether enough was tried for a set with a key, to replace this Machine of it, too. One that is noted
+// already is among what was tried: its deletion was refused, or the operator ended before it.
+func (f *futility) futile(set, machine types.UID, hash string) bool {
 	tried := f.sets[set]
-	return tried.Hash == hash && len(tried.Machines) >= maxFutile
+	return tried.Hash == hash && len(tried.Machines) >= maxFutile && !slices.Contains(tried.Machines, machine)
 }
 
 // save writes the count as it was read last, or answers errChanged.

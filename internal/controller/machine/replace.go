@@ -377,7 +377,7 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 			return seen.Instances[host] != nil &&
 				why(seen.Instances[host]) != ""
 		})
-		c.Futile = r.futility.futile(m.Owner.UID, hash)
+		c.Futile = r.futility.futile(m.Owner.UID, m.UID, hash)
 	}
 	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)
 	return c

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -622,6 +623,76 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 	y.want()
 }
 
+// refusal is that of a webhook.
+func refusal() error {
+	return apierrors.NewForbidden(machinev1beta1.Resource("machines"), "x", errors.New("a webhook says no"))
+}
+
+// undeleted has three Machines of six noted for a deletion that does not come about, and so often as to be in vain.
+func undeleted(t *testing.T, denied error) *yard {
+	t.Helper()
+	y := newYard(t, 3)
+	y.scale(6)
+	four := intstr.FromInt32(4)
+	y.create(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &four}}})
+	y.denied, y.clock = denied, y.clock.Add(time.Minute) // those that let us in came before
+	for n := range maxFutile {
+		name := fmt.Sprintf("x%d", n)
+		y.machine(name, false)
+		y.refuses(name)
+		if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+			t.Fatal("it is not tried again")
+		}
+	}
+	y.want("m0", "m1", "m2", "x0", "x1", "x2")
+	y.denied = nil
+	return y
+}
+
+func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
+	t.Parallel()
+	for name, denied := range map[string]error{
+		"it was refused":               refusal(),
+		"the operator ended before it": apierrors.NewTimeoutError("away", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := undeleted(t, denied)
+			y.restart()
+			y.reconcile()
+			y.want("m0", "m1", "m2")
+			for n := range maxFutile {
+				y.gone(fmt.Sprintf("x%d", n))
+			}
+			y.machine("n0", false) // now three were
+			y.refuses("n0")
+			y.reconcile()
+			y.want("m0", "m1", "m2", "n0")
+			if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
+				t.Errorf("said %q", last)
+			}
+		})
+	}
+}
+
+func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) {
+	t.Parallel()
+	y := undeleted(t, refusal())
+	for n := range maxFutile { // somebody has authorised the key on their hosts
+		i := y.instance(fmt.Sprintf("x%d", n))
+		i.Status.KeyTrial, i.Status.PublicKeyHash = nil, y.live.hash
+		if err := y.api.Status().Update(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.scale(7)
+	y.machine("n0", false)
+	y.refuses("n0")
+	y.reconcile()
+	y.want("m0", "m1", "m2", "x0", "x1", "x2")
+}
+
 func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 0)
@@ -641,20 +712,20 @@ func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 			f.replaced(t.Context(), gone, "k", at, sets)); err != nil {
 			t.Fatal(err)
 		}
-		if f.futile("set", "k") != (n == maxFutile-1) {
-			t.Errorf("after %d Machines it is futile: %t", n+1, f.futile("set", "k"))
+		if f.futile("set", "any", "k") != (n == maxFutile-1) {
+			t.Errorf("after %d Machines it is futile: %t", n+1, f.futile("set", "any", "k"))
 		}
 	}
 	if err := f.fruitful(t.Context(), old); err != nil { // it was there before
 		t.Fatal(err)
 	}
-	if !f.futile("set", "k") || f.futile("set", "other") || f.futile("another", "k") {
+	if !f.futile("set", "any", "k") || f.futile("set", "any", "other") || f.futile("another", "any", "k") {
 		t.Error("what was in vain is not known")
 	}
 	if err := f.fruitful(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	if f.futile("set", "k") {
+	if f.futile("set", "any", "k") {
 		t.Error("a success does not count")
 	}
 }
