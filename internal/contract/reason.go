@@ -239,6 +239,7 @@ const (
 	ReasonUserDataForbidden      Reason = "UserDataForbidden"
 	ReasonHostKeySecretInvalid   Reason = "HostKeySecretInvalid"
 	ReasonRolloutSettingInvalid  Reason = "RolloutSettingInvalid"
+	ReasonLatestNotPublished     Reason = "LatestNotPublished"
 )
 
 // Explanations lists every reason, by number.
@@ -246,7 +247,8 @@ func Explanations() []Explanation {
 	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
 		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
-		about("", kindExplanations()), about("", imageExplanations()), about("", workloadExplanations()))
+		about("", publishedExplanations()), about("", kindExplanations()), about("", imageExplanations()),
+		about("", workloadExplanations()))
 }
 
 // reachExplanations are about the entry and about reaching the host.
@@ -687,9 +689,6 @@ func clusterExplanations() []row {
 		{ReasonSettingInvalid, 915,
 			"A setting of the WindowsMachineConfig is not valid.",
 			"Correct the field that is named. Until then its default is used."},
-		{ReasonDesiredStateTooLarge, 916,
-			"What nodes need does not fit into a Secret.",
-			"Have fewer CA certificates or mirror rules. Nodes keep what was published last."},
 		{ReasonUserDataForeign, 917,
 			"The secret windows-user-data belongs to somebody else, so the operator leaves it alone.",
 			"Delete the secret, or remove its ownerReferences and its label app.kubernetes.io/managed-by. To use " +
@@ -710,6 +709,21 @@ func clusterExplanations() []row {
 				"each other then.",
 			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
 				"changed later. Nothing to do if pods of Windows nodes reach others."},
+	}
+}
+
+// publishedExplanations are about what is published for nodes.
+func publishedExplanations() []row {
+	return []row{
+		{ReasonDesiredStateTooLarge, 916,
+			"What nodes need does not fit into a Secret.",
+			"Have fewer CA certificates or mirror rules. Nodes keep what was published last."},
+		{ReasonLatestNotPublished, 937,
+			"The secret windows-services-latest can't be replaced: somebody's finalizer holds it, or the API server " +
+				"refuses what it is to hold.",
+			"Remove the finalizer that the message names, or change the policy or quota that it names. Until then " +
+				"each daemon reads a new revision from its ConfigMap and Secret, which costs the API server two " +
+				"requests more for each node."},
 	}
 }
 

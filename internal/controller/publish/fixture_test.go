@@ -85,6 +85,8 @@ type world struct {
 	publisher *publisher
 	retirer   *retirer
 	events    *events.FakeRecorder
+	// refused are errors of creations, by the object's name.
+	refused map[string]error
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -93,12 +95,15 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	writes := &[]string{}
+	writes, refused := &[]string{}, map[string]error{}
 	note := func(verb string, o client.Object) { *writes = append(*writes, verb+" "+o.GetName()) }
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.WindowsInstance{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				note("create", o)
+				if err := refused[o.GetName()]; err != nil {
+					return err
+				}
 				return c.Create(ctx, o, opts...)
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
@@ -124,7 +129,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	fakeEvents := events.NewFakeRecorder(100)
 	tell := recorder{events: fakeEvents}
 	source := &Source{}
-	w := &world{client: c, writes: writes, facts: facts, clock: &clock, events: fakeEvents}
+	w := &world{client: c, writes: writes, facts: facts, clock: &clock, events: fakeEvents, refused: refused}
 	w.publisher = &publisher{
 		Options: Options{
 			Namespace: contract.OperatorNamespace, Facts: facts, Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Now: now,

@@ -11,35 +11,42 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// publishLatest keeps the Secret from which the daemons get the current version by their watch. It comes
-// after the ConfigMap and the Secret of that version, which a daemon reads that can't watch.
-func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
-	manifest, err := desired.Manifest.Data()
+// lateAfter is how long the Secret of what is latest may not be what it must be until that is told: another
+// operator's finalizers go by themselves, and so does an API server's trouble.
+const lateAfter = time.Minute
+
+// publishLatest keeps the Secret from which the daemons get the current version by their watch. Whatever it
+// lacks they read, and may read by then; so nothing waits for it. The answer is when to try again, 0 for never,
+// and what keeps it from being published for so long that somebody must know.
+func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired) (again time.Duration,
+	trouble *contract.Problem) {
+	err := p.keepLatest(ctx, desired)
+	if err == nil {
+		p.lateSince = time.Time{}
+		return 0, nil
+	}
+	logf.FromContext(ctx).V(1).Info("what is latest is not published yet", "version", desired.Version, "detail",
+		err.Error())
+	if p.lateSince.IsZero() {
+		p.lateSince = p.Now()
+	}
+	if p.Now().Sub(p.lateSince) < lateAfter {
+		return terminating, nil
+	}
+	return recheck, contract.NewProblem(contract.ReasonLatestNotPublished, "%v", err)
+}
+
+// keepLatest makes that Secret as it must be, or says why it is not.
+func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) error {
+	want, err := latestSecret(p.Namespace, desired)
 	if err != nil {
-		return 0, err
-	}
-	encoded, _, err := desired.Confidential.Encode()
-	if err != nil {
-		return 0, err
-	}
-	latest := contract.Latest{Version: desired.Version, Manifest: manifest}
-	if latest.Confidential, err = contract.PackConfidential(encoded); err != nil {
-		return 0, err
-	}
-	want := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: contract.LatestSecret,
-			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
-		},
-		Type: corev1.SecretTypeOpaque,
-	}
-	if want.Data, err = latest.Data(); err != nil {
-		return 0, err
+		return err
 	}
 	found := &corev1.Secret{}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(want), found)
@@ -47,22 +54,47 @@ func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired
 	case apierrors.IsNotFound(err):
 		err = p.client.Create(ctx, want)
 	case err != nil:
-		return 0, fmt.Errorf("reading Secret %s: %w", want.Name, err)
+		return fmt.Errorf("reading Secret %s: %w", want.Name, err)
 	case !found.DeletionTimestamp.IsZero():
-		return terminating, nil
+		return fmt.Errorf("the Secret %s is being deleted since %s, and has the finalizers %q", want.Name,
+			found.DeletionTimestamp.UTC().Format(time.RFC3339), found.Finalizers)
 	case maps.EqualFunc(found.Data, want.Data, slices.Equal[[]byte]) && found.Type == want.Type &&
 		found.Labels[managedByLabel] == contract.OperatorServiceAccount:
-		return 0, nil
+		return nil
 	default: // for that alone the operator needs no right to change Secrets
 		if err = p.client.Delete(ctx, found, exactly(found)); client.IgnoreNotFound(err) == nil {
 			err = p.client.Create(ctx, want)
 		}
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return time.Second, nil
-	}
 	if err != nil {
-		return 0, fmt.Errorf("publishing Secret %s: %w", want.Name, err)
+		return fmt.Errorf("publishing Secret %s: %w", want.Name, err)
 	}
-	return 0, nil
+	return nil
+}
+
+// latestSecret is a desired state as it is handed out.
+func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, error) {
+	manifest, err := desired.Manifest.Data()
+	if err != nil {
+		return nil, err
+	}
+	encoded, _, err := desired.Confidential.Encode()
+	if err != nil {
+		return nil, err
+	}
+	latest := contract.Latest{Version: desired.Version, Manifest: manifest}
+	if latest.Confidential, err = contract.PackConfidential(encoded); err != nil {
+		return nil, err
+	}
+	data, err := latest.Data()
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: contract.LatestSecret,
+			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+		},
+		Type: corev1.SecretTypeOpaque, Data: data,
+	}, nil
 }

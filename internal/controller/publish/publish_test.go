@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -264,6 +266,103 @@ func TestAPassingFaultIsTriedAgainAndChangesNothing(t *testing.T) {
 		t.Error("it is not tried again")
 	}
 	w.current(t)
+}
+
+// latest is the Secret of what was published last.
+func (w *world) latest(t *testing.T) *corev1.Secret {
+	t.Helper()
+	s := &corev1.Secret{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.LatestSecret}, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// finalizers sets those of the Secret of what was published last, as somebody does.
+func (w *world) finalizers(t *testing.T, all ...string) {
+	t.Helper()
+	s := w.latest(t)
+	s.Finalizers = all
+	if err := w.client.Update(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Daemons read what the Secret of what is latest does not hold.
+func TestWhatHoldsTheLatestRevisionsSecretHoldsNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hold, free func(t *testing.T, w *world)
+		says       string
+	}{
+		"somebody's finalizer": {
+			func(t *testing.T, w *world) { t.Helper(); w.finalizers(t, "example.com/keep") },
+			func(t *testing.T, w *world) { t.Helper(); w.finalizers(t) }, "example.com/keep",
+		},
+		"a quota": {
+			func(t *testing.T, w *world) {
+				t.Helper()
+				w.refused[contract.LatestSecret] = apierrors.NewForbidden(corev1.Resource("secrets"), "x",
+					errors.New("exceeded quota"))
+			},
+			func(t *testing.T, w *world) { t.Helper(); delete(w.refused, contract.LatestSecret) }, "exceeded quota",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			changed := w.publisher.source.Changed()
+			w.publish(t)
+			first := w.current(t)
+			test.hold(t, w)
+			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+			if again := w.publish(t).RequeueAfter; again != terminating {
+				t.Errorf("it comes back after %s", again)
+			}
+			second := w.current(t)
+			readable := w.role(t).Rules[0].ResourceNames
+			if second.Version == first.Version || !slices.Contains(readable, second.ConfigMapName()) {
+				t.Fatalf("the next revision is not published: %s", second.Version)
+			}
+			if got := w.troubles(t); len(got) > 0 {
+				t.Errorf("it is told before it has lasted: %v", got)
+			}
+			<-changed
+			*w.clock = w.clock.Add(time.Minute)
+			for range 2 {
+				if again := w.publish(t).RequeueAfter; again != recheck {
+					t.Errorf("it comes back after %s", again)
+				}
+			}
+			got := w.troubles(t)
+			if len(got) != 1 || got[0].Reason != contract.ReasonLatestNotPublished ||
+				!strings.Contains(got[0].Detail, test.says) {
+				t.Fatalf("troubles are %v", got)
+			}
+			if len(changed) != 1 {
+				t.Error("nobody is told of it")
+			}
+			test.free(t, w)
+			if again := w.publish(t).RequeueAfter; again != resync {
+				t.Errorf("it comes back after %s", again)
+			}
+			if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Version != second.Version ||
+				len(w.troubles(t)) > 0 {
+				t.Errorf("the latest is %s, %v; troubles are %v", has.Version, err, w.troubles(t))
+			}
+		})
+	}
+}
+
+// troubles are what the source tells that keeps nobody from joining.
+func (w *world) troubles(t *testing.T) []*contract.Problem {
+	t.Helper()
+	_, facts, err := w.publisher.source.Current(t.Context())
+	if err != nil {
+		t.Fatalf("Current: %v", err)
+	}
+	return facts.Troubles
 }
 
 func TestTheSourceTellsOfChangesOnly(t *testing.T) {

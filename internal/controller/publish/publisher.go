@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,9 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
+	// lateSince is since when the Secret of what is latest is not what it must be; zero while it is. Only one
+	// worker uses it.
+	lateSince time.Time
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
@@ -55,6 +59,10 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if err != nil || again > 0 {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
+	late, trouble := p.publishLatest(ctx, desired)
+	if trouble != nil {
+		facts.Troubles = append(slices.Clone(facts.Troubles), trouble)
+	}
 	p.source.set(desired, facts)
 	p.meters.refusals(desired.Rejected)
 	if !published || before.Version != desired.Version {
@@ -64,7 +72,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	for _, problem := range desired.Rejected {
 		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	return ctrl.Result{RequeueAfter: resync}, nil
+	return ctrl.Result{RequeueAfter: sooner(resync, late)}, nil
 }
 
 func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
@@ -108,28 +116,25 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 	}
 	again := time.Duration(recheck)
 	if desired, ok := p.source.Published(); ok {
-		sooner, err := p.publish(ctx, desired)
+		left, err := p.publish(ctx, desired)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if sooner > 0 {
-			again = sooner
+		if left == 0 {
+			left, _ = p.publishLatest(ctx, desired) // it is told when hosts can join again
 		}
+		again = sooner(again, left)
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// publish makes Secret, ConfigMap, the Secret of what is latest and the readers' Role as they must be,
-// in this order: what a node is told to read is there and may be read. It answers after what time to
-// come back, if it can't be done now.
+// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node is told
+// to read is there and may be read. It answers after what time to come back, if it can't be done now.
 func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
 	if again, err = p.publishSecret(ctx, desired); err != nil || again > 0 {
 		return again, err
 	}
 	if again, err = p.publishManifest(ctx, desired); err != nil || again > 0 {
-		return again, err
-	}
-	if again, err = p.publishLatest(ctx, desired); err != nil || again > 0 {
 		return again, err
 	}
 	return 0, p.publishRole(ctx, desired)

@@ -56,8 +56,8 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	name := "windows-services-" + desired.Version
-	if want := []string{"create " + name, "create " + name, "create windows-services-latest",
-		"create windows-services-reader"}; !slices.Equal(*w.writes, want) {
+	if want := []string{"create " + name, "create " + name, "create windows-services-reader",
+		"create windows-services-latest"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
 	}
 	s, ok := w.inside(t)[name]

@@ -77,7 +77,8 @@ func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
 	defer s.mu.Unlock()
 	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
-		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same)
+		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same) ||
+		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, same)
 	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
 	if changed {
 		s.tell()
