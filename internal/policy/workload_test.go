@@ -134,6 +134,32 @@ func TestA73_APodForWindowsThatNoNodeWillTakeIsRecognised(t *testing.T) {
 	}
 }
 
+func TestADrainWaitsForThePodsThatWereToldInTime(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	deadline := began.Add(10 * time.Minute)
+	for name, c := range map[string]struct {
+		told, grace, now time.Duration
+		want             bool
+	}{
+		"in the middle":                      {grace: time.Minute, now: 59 * time.Second, want: true},
+		"over":                               {grace: time.Minute, now: time.Minute},
+		"after the deadline":                 {told: 9 * time.Minute, grace: 5 * time.Minute, now: 13 * time.Minute, want: true},
+		"after the deadline, and over":       {told: 9 * time.Minute, grace: 5 * time.Minute, now: 14 * time.Minute},
+		"told after the deadline":            {told: 11 * time.Minute, grace: time.Minute, now: 11 * time.Minute},
+		"an hour":                            {grace: time.Hour, now: 59 * time.Minute, want: true},
+		"a year, of which an hour counts":    {grace: 8760 * time.Hour, now: 59 * time.Minute, want: true},
+		"a year, of which an hour was given": {grace: 8760 * time.Hour, now: time.Hour},
+	} {
+		seconds := int64(c.grace.Seconds())
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: &seconds,
+			DeletionTimestamp: &metav1.Time{Time: began.Add(c.told + c.grace)}}}
+		if got := policy.HoldsDrain(pod, deadline, began.Add(c.now)); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // Whoever makes a pod may name any owner.
 func TestA55_OnlyADaemonSetThatThereMayBeIsAPodsOwner(t *testing.T) {
 	t.Parallel()

@@ -2,14 +2,18 @@ package instance
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -552,6 +556,66 @@ func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
 	if r.exists(t, 2) {
 		t.Errorf("it waits: %+v", r.get(t, 2).Status)
 	}
+}
+
+// Pods that tolerate the cordon are back as soon as they ended, out of step, so that at each look one of them has time
+// to end.
+func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
+	t.Parallel()
+	const grace = 30 * time.Second
+	r := staged(t, 1)
+	of, made := corev1.SchemeGroupVersion.WithResource("pods"), 0
+	start := func() {
+		made++
+		if err := r.pods.Tracker().Create(of, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: fmt.Sprintf("agent-%d", made)}, Spec: corev1.PodSpec{NodeName: r.machine(1).Facts().Hostname}},
+			"default"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		create, is := a.(kubetesting.CreateAction)
+		eviction, isEviction := create.GetObject().(*policyv1.Eviction)
+		if !is || !isEviction {
+			return false, nil, nil
+		}
+		pod, err := r.pods.Tracker().Get(of, "default", eviction.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		told, is := pod.DeepCopyObject().(*corev1.Pod)
+		if !is {
+			return true, nil, errors.New("no pod")
+		}
+		told.DeletionTimestamp, told.DeletionGracePeriodSeconds = &metav1.Time{Time: r.clock.Add(grace)}, new(int64(grace.Seconds()))
+		return true, nil, r.pods.Tracker().Update(of, told, "default")
+	})
+	start()
+	start()
+	r.reconcile(t, 1)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	for began := r.clock; r.get(t, 1).Status.Update.Step == v1alpha1.StepDraining; r.advance(t, 1, 5*time.Second) {
+		if took := r.clock.Sub(began); took > 12*time.Minute {
+			t.Fatalf("still draining after %s, and %d pods", took, made)
+		}
+		list, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, pod := range list.Items {
+			takes := time.Duration(10+5*n) * time.Second
+			if told := pod.DeletionTimestamp; told == nil || r.clock.Before(told.Add(takes-grace)) {
+				continue
+			}
+			if err = r.pods.Tracker().Delete(of, "default", pod.Name); err != nil {
+				t.Fatal(err)
+			}
+			start()
+		}
+	}
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 }
 
 func TestADrainBeginsAnewWithEachPlace(t *testing.T) {

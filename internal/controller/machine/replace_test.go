@@ -636,7 +636,7 @@ func undeleted(t *testing.T, denied error) *yard {
 	four := intstr.FromInt32(4)
 	y.create(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &four}}})
-	y.denied, y.clock = denied, y.clock.Add(time.Minute) // those that let us in came before
+	y.denied, y.clock = denied, y.clock.Add(time.Minute) // those that accept the key came before
 	for n := range maxFutile {
 		name := fmt.Sprintf("x%d", n)
 		y.machine(name, false)

@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // drainRetry is how often the pods of a draining node are looked at.
@@ -29,18 +30,18 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
-	seen := podsLeft{}
+	seen := podsLeft{now: p.Now(), deadline: began.Add(timeout)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
-				seen.evict(helper, pod, p.Now())
+				seen.evict(helper, pod)
 			}
 			return nil
 		})
 	if err != nil {
 		return Retry(fmt.Errorf("draining node %s: %w", nodeName, err))
 	}
-	late := p.Now().Sub(began) > timeout && !seen.inGrace
+	late := seen.now.After(seen.deadline) && !seen.inGrace
 	switch {
 	case seen.away != nil && (seen.count == 0 || !late):
 		return Retry(seen.away)
@@ -57,21 +58,23 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 
 // podsLeft is what a drain remembers of pods, of which there may be any number.
 type podsLeft struct {
-	count int
+	// now is when the drain looks, and deadline when it is over.
+	now, deadline time.Time
+	count         int
 	// blocked and ending name a few that are not let go, and that were told to end.
 	blocked, ending []string
-	// inGrace says that one of those has still time to end.
+	// inGrace says that one of those has still time to end, for which the drain waits.
 	inGrace bool
 	// away is set once the API server does not answer; the others would wait for the same.
 	away error
 }
 
 // evict has a pod moved away unless it goes already.
-func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod, now time.Time) {
+func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
 		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
-		l.inGrace = l.inGrace || pod.DeletionTimestamp.After(now) // that is when its grace period ends
+		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.deadline, l.now)
 		return
 	}
 	if l.away != nil {
