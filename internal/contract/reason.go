@@ -298,10 +298,11 @@ func reachExplanations() []row {
 			"If the host was reinstalled, set spec.hostKey of the WindowsInstance to the new key, or remove and " +
 				"re-add the entry. Otherwise another machine answers: find out which."},
 		{ReasonConnectionLost, 204,
-			"The connection broke during work on the host.",
+			"The connection broke during work on the host, or was ended because the host takes a transfer too slowly.",
 			"It is tried again, and a transfer goes on where it broke. If it repeats, check the network between the " +
 				"control plane and the host for what ends connections: a firewall, a proxy, a VPN, or packets that " +
-				"are too large for a link (MTU)."},
+				"are too large for a link (MTU). For a host that is too slow, find out what slows the line or the " +
+				"host's disk: 64 KiB in a second are enough."},
 		{ReasonNotSSH, 205,
 			"Something other than an SSH server answers, or the server does not answer in time.",
 			"Check the address and port, and whether sshd on the host is overloaded."},

@@ -156,6 +156,13 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
+// briefly does work that is done within the time of a small step: signs of life don't prolong it.
+func (c *conn) briefly(ctx context.Context, doing string, work func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
+	defer cancel()
+	return c.during(ctx, doing, work)
+}
+
 // explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection
 // broke, or what the host answered.
 func (c *conn) explain(ctx context.Context, doing string, err error) error {

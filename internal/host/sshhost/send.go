@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/pkg/sftp"
@@ -27,7 +28,7 @@ func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err err
 		return 0, fmt.Errorf("planting the daemon: %w", err)
 	}
 	var present bool
-	err = c.during(ctx, "looking for a planted daemon", func() error {
+	err = c.briefly(ctx, "looking for a planted daemon", func() error {
 		present, err = findPlanted(files, name, daemon.Size)
 		return err
 	})
@@ -96,9 +97,7 @@ func (c *conn) Unplant(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("removing the exchange directory: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
-	defer cancel()
-	err = c.during(ctx, "removing the exchange directory", func() error {
+	err = c.briefly(ctx, "removing the exchange directory", func() error {
 		left := maxEntries
 		err := removeAll(files, contract.ExchangeDir, maxDepth, &left)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +126,7 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 //
 // A pipe stands between content and SFTP, so that the end of the connection is noticed also while
 // content has nothing to give. content is closed at the end if it can be, which ends whoever writes
-// to it.
+// to it. A host that takes less than the least rate is given up.
 func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader, from start) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})
@@ -150,19 +149,16 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", doing, err)
 	}
-	finished := make(chan struct{})
+	measured, finished := newPace(reader, c.options.Clock), make(chan struct{})
 	c.start(func() {
-		select {
-		case <-c.gone:
-			_ = reader.Close()
-		case <-finished:
-		}
+		c.attend(measured, finished)
+		_ = reader.Close()
 	})
 	defer close(finished)
 	var failed *contentError
 	err = c.during(ctx, doing, func() error {
 		var err error
-		if sent, err = put(files, name, reader, from); errors.As(err, &failed) {
+		if sent, err = put(files, name, measured, from); errors.As(err, &failed) {
 			return nil // not the connection's fault
 		}
 		return err
@@ -171,6 +167,27 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 		err = fmt.Errorf("%s: %w", doing, failed)
 	}
 	return sent, err
+}
+
+// attend waits for the end of a transfer or of the connection, and gives up a host that is too slow.
+func (c *conn) attend(transfer *pace, finished <-chan struct{}) {
+	timer := c.options.Clock.NewTimer(leastTime)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.gone:
+			return
+		case <-finished:
+			return
+		case <-timer.C():
+		}
+		left := transfer.left()
+		if left <= 0 {
+			c.lose(errSlow)
+			return
+		}
+		timer.Reset(max(left, time.Second)) // while content is awaited, left does not become less
+	}
 }
 
 // contentError is an error of what is to be sent, and not of the connection.

@@ -5,14 +5,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
@@ -44,6 +49,30 @@ func TestPlantReplacesADaemonOfAnotherSize(t *testing.T) {
 	conn := r.dial(t)
 	if sent, err := conn.Plant(t.Context(), r.daemon); err != nil || sent != r.daemon.Size {
 		t.Errorf("sent %d bytes: %v", sent, err)
+	}
+}
+
+// Signs of life are no answer: a host that gives them keeps its connection, and must still list in time.
+func TestA51_AHostThatNeverListsItsDaemonsIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	now := clocktesting.NewFakeClock(time.Now()) // stands still: silence does not end it
+	opened := r.dial(t, func(o *Options) { o.Clock = now })
+	if _, err := opened.Send(t.Context(), "x", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	c, ok := opened.(*conn)
+	if !ok {
+		t.Fatalf("the connection is a %T", opened)
+	}
+	c.options.SetupTimeout = 50 * time.Millisecond
+	r.freeze()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.Plant(ctx, r.daemon)
+	wantReason(t, err, contract.ReasonConnectionLost)
+	if ctx.Err() != nil {
+		t.Error("only the test ended it")
 	}
 }
 
@@ -310,5 +339,125 @@ func TestUnplantRemovesEverything(t *testing.T) {
 	// The same connection can begin anew.
 	if _, err := conn.Plant(t.Context(), r.daemon); err != nil {
 		t.Errorf("planting again: %v", err)
+	}
+}
+
+// slowConn is a TCP connection that takes so many bytes in a second of its clock, once that is set.
+type slowConn struct {
+	net.Conn
+	clock *clocktesting.FakeClock
+	rate  *atomic.Int64
+}
+
+func (c slowConn) Write(p []byte) (int, error) {
+	if rate := c.rate.Load(); rate > 0 {
+		c.clock.Step(time.Duration(len(p)) * time.Second / time.Duration(rate))
+	}
+	return c.Conn.Write(p)
+}
+
+func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
+	t.Parallel()
+	send := func(ctx context.Context, c host.Conn, content []byte) error {
+		_, err := c.Send(ctx, "payload.tar.zst", io.MultiReader(bytes.NewReader(content)))
+		return err
+	}
+	plant := func(ctx context.Context, c host.Conn, content []byte) error {
+		_, err := c.Plant(ctx, blob(string(content)))
+		return err
+	}
+	for name, test := range map[string]struct {
+		does func(ctx context.Context, c host.Conn, content []byte) error
+		rate int64
+		left bool
+	}{
+		"the payload in drops":         {send, 1 << 10, true},
+		"the daemon in drops":          {plant, 1 << 10, true},
+		"the payload over a slow line": {send, 64 << 10, false},
+		"the daemon over a slow line":  {plant, 64 << 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			clock, rate := clocktesting.NewFakeClock(time.Now()), new(atomic.Int64)
+			conn := r.dial(t, func(o *Options) {
+				o.Clock, o.KeepaliveInterval = clock, 1000*time.Hour // silence must not be what ends it
+				o.Network = func(ctx context.Context, network, address string) (net.Conn, error) {
+					c, err := new(net.Dialer).DialContext(ctx, network, address)
+					return slowConn{c, clock, rate}, err
+				}
+			})
+			if err := send(t.Context(), conn, nil); err != nil {
+				t.Fatal(err)
+			}
+			rate.Store(test.rate)
+			err := test.does(t.Context(), conn, noise(8<<20))
+			if !test.left {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantReason(t, err, contract.ReasonConnectionLost)
+			if err != nil && (!strings.Contains(err.Error(), r.Address().String()) ||
+				!strings.Contains(err.Error(), "less than 32 KiB")) {
+				t.Errorf("says %v", err)
+			}
+			wantReason(t, conn.Err(), contract.ReasonConnectionLost)
+		})
+	}
+}
+
+// A payload may have 300 MB, and a host may be far away.
+func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
+	t.Parallel()
+	const size, slow = 300_000_000, 64 << 10
+	for name, test := range map[string]struct {
+		taken  int64
+		after  time.Duration
+		inTime bool
+	}{
+		"nothing for a moment":             {0, leastTime - time.Second, true},
+		"nothing for too long":             {0, leastTime, false},
+		"a payload over a slow line":       {size, size * time.Second / slow, true},
+		"half of it over a slow line":      {size / 2, size / 2 * time.Second / slow, true},
+		"a payload at half of such a rate": {size, leastTime + size*time.Second/(slow/2), false},
+	} {
+		clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+		p := newPace(strings.NewReader(""), clock)
+		p.taken = test.taken
+		clock.SetTime(time.Unix(0, 0).Add(test.after))
+		if got := p.left() > 0; got != test.inTime {
+			t.Errorf("%s: in time %v, %s are left", name, got, p.left())
+		}
+	}
+}
+
+// slowReader is content for which its reader waits.
+type slowReader struct {
+	clock *clocktesting.FakePassiveClock
+	asked func()
+}
+
+func (r slowReader) Read(p []byte) (int, error) {
+	r.clock.SetTime(r.clock.Now().Add(time.Hour))
+	r.asked()
+	return len(p), nil
+}
+
+func TestAHostDoesNotAnswerForSlowContent(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	var p *pace
+	p = newPace(slowReader{clock, func() {
+		if p.left() != leastTime {
+			t.Errorf("while content is awaited, %s are left", p.left())
+		}
+	}}, clock)
+	if n, err := p.Read(make([]byte, leastRate)); n != leastRate || err != nil {
+		t.Fatalf("read %d: %v", n, err)
+	}
+	if p.left() != leastTime+time.Second {
+		t.Errorf("%s are left", p.left())
 	}
 }
