@@ -122,8 +122,8 @@ type CSRInput struct {
 	// Elsewhere says for names and addresses of the request which other instance was given them, or
 	// which Node that is none of ours has them, in words: "Node master-0".
 	Elsewhere map[string]string
-	// Said is the same for those that another of our hosts says it has. That counts less than what
-	// this instance was given.
+	// Said is the same for those that another of our hosts says it has, or that another instance was
+	// given which has no node yet. That counts less than what this instance was given.
 	Said map[string]string
 	// Reserved are addresses that no host has: those of the API server and of pods.
 	Reserved []netip.Prefix

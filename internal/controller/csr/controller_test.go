@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // world is a reconciler with what it sees and what it said.
@@ -393,5 +396,70 @@ func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 				t.Errorf("condition %q", condition)
 			}
 		})
+	}
+}
+
+// A host that is listed and waits has no kubelet yet that could say what is its own.
+func TestA54_AnAddressOfAListedHostIsItsOwnBeforeItHasJoined(t *testing.T) {
+	t.Parallel()
+	const listed = "10.0.0.22"
+	for name, test := range map[string]struct {
+		waits     func(waiting *v1alpha1.WindowsInstance)
+		condition string
+	}{
+		"by its entry":     {waits: func(i *v1alpha1.WindowsInstance) { i.Spec.Address = listed }},
+		"by the cloud":     {waits: func(i *v1alpha1.WindowsInstance) { i.Spec.Addresses = []string{listed} }},
+		"as node address":  {waits: func(i *v1alpha1.WindowsInstance) { i.Spec.NodeIP = listed }},
+		"in another way":   {waits: func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "::ffff:" + listed }},
+		"while it leaves":  {waits: func(i *v1alpha1.WindowsInstance) { i.Spec.Address = listed; leave(i) }},
+		"by itself, alone": {waits: sayAddress(listed), condition: "Approved WMCOApprove"},
+		"in another namespace": {waits: func(i *v1alpha1.WindowsInstance) {
+			i.Spec.Address, i.Namespace = listed, "default"
+		}, condition: "Approved WMCOApprove"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			waiting := instance("b", "", "win-b.corp.example", v1alpha1.PhasePreflight)
+			test.waits(waiting)
+			w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress, listed), waiting,
+				instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
+				node(nodeName, "a", corev1.ConditionTrue, nodeAddress, listed))
+			if condition, _ := w.decide(t, "csr"); condition != test.condition {
+				t.Errorf("condition %q, said %q", condition, w.heard())
+			}
+		})
+	}
+}
+
+// leave has an instance be deleted.
+func leave(i *v1alpha1.WindowsInstance) {
+	i.DeletionTimestamp, i.Finalizers = &metav1.Time{Time: time.Unix(0, 0)}, []string{contract.InstanceFinalizer}
+}
+
+// sayAddress has a host say of itself which address it has.
+func sayAddress(address string) func(i *v1alpha1.WindowsInstance) {
+	return func(i *v1alpha1.WindowsInstance) { i.Status.Host = &v1alpha1.HostInfo{NodeIP: address} }
+}
+
+func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
+	t.Parallel()
+	joining := instance("a", "", nodeAddress, v1alpha1.PhaseConfirming)
+	w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress), joining,
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress))
+	if condition, _ := w.decide(t, "csr"); condition != "" || len(w.heard()) > 0 {
+		t.Errorf("before: condition %q", condition)
+	}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(joining), joining); err != nil {
+		t.Fatal(err)
+	}
+	joining.Status.NodeName = nodeName
+	if err := w.client.Update(t.Context(), joining); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.aboutInstance(t.Context(), joining); len(got) == 0 {
+		t.Error("the name does not wake the request")
+	}
+	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
+		t.Errorf("after: condition %q, said %q", condition, w.heard())
 	}
 }

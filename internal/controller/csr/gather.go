@@ -97,6 +97,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			other := policy.CSRInstanceOf(&instances.Items[i])
 			switch {
 			case other.NodeName == claim.NodeName:
+			case other.NodeName == "": // it may be a second entry for the host that is asked about
+				in.Said[name] = "WindowsInstance " + other.Name
 			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
 				in.Elsewhere[name] = "WindowsInstance " + other.Name
 			default:

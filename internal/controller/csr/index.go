@@ -16,8 +16,7 @@ import (
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
-	// instancesByNode finds instances by their node name, instancesByAddress those that have a node
-	// by their addresses.
+	// instancesByNode finds instances by their node name, instancesByAddress by their addresses.
 	instancesByNode    = "csr.node"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap
@@ -73,7 +72,7 @@ func indexes(bootstrapUser string) []index {
 			return nil
 		}},
 		{object: &v1alpha1.WindowsInstance{}, field: instancesByAddress, values: func(o client.Object) []string {
-			if instance, ok := o.(*v1alpha1.WindowsInstance); ok && instance.Status.NodeName != "" {
+			if instance, ok := o.(*v1alpha1.WindowsInstance); ok {
 				return addressesOfInstance(instance)
 			}
 			return nil
@@ -97,9 +96,16 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 // request that puts one there is looked at once more.
 func nodeKey(name string) string { return "node/" + name }
 
+// addressesOfInstance are those that it was given, and what its host says once it has a node: one that
+// was refused a name must not keep addresses from others.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
+	known := policy.CSRInstanceOf(instance)
+	all := known.Addresses
+	if known.NodeName == "" {
+		all = known.Given
+	}
 	var addresses []string
-	for _, address := range policy.CSRInstanceOf(instance).Addresses {
+	for _, address := range all {
 		addresses = append(addresses, policy.AddressText(address))
 	}
 	return addresses
