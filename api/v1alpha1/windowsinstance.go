@@ -434,6 +434,11 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
+	// HostAddress is the IP address at which the host was reached last, with the key that it is expected
+	// to have. For its serving certificate it counts more than what the kubelets of others report.
+	// +kubebuilder:validation:MaxLength=45
+	// +optional
+	HostAddress string `json:"hostAddress,omitempty"`
 	// PublicKeyHash is the key that the host accepted last: the hex SHA-256 of its line in
 	// authorized_keys.
 	// +kubebuilder:validation:MaxLength=64

@@ -8,6 +8,7 @@ package host
 import (
 	"context"
 	"io"
+	"net/netip"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -62,6 +63,13 @@ type Prover interface {
 	// <base64>", best first. The one that it showed may be among them. It is empty for a machine
 	// that announces none. A repeated call gives the same answer.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
+}
+
+// Locator is a Conn that knows where it reached its machine. Not every implementation of Conn is one.
+type Locator interface {
+	// Address is the IP address at the other end; none (netip.Addr{}) of a network without such. A
+	// repeated call gives the same answer.
+	Address() netip.Addr
 }
 
 // Blob is payload that can be opened any number of times.

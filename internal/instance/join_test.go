@@ -280,6 +280,45 @@ func TestTheHostKeyIsPinnedEvenIfItCouldNotBeSavedAtFirst(t *testing.T) {
 	}
 }
 
+func TestTheAddressIsNotedAtWhichTheHostWithThePinnedKeyWasReached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, session := newInstance(), &journey.Session{}
+	i.Spec.Address = "win-a.example.com"
+	reach := func(at string) {
+		t.Helper()
+		w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = at })
+		session.End()
+		i.Status.Phase = v1alpha1.PhaseConnecting
+	}
+	for _, at := range []string{"10.0.0.7", "10.0.0.8"} {
+		reach(at)
+		want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+		if i.Status.HostAddress != at {
+			t.Errorf("noted %q, reached at %s", i.Status.HostAddress, at)
+		}
+	}
+	pinned := i.Status.HostKey
+	reach("10.0.0.9")
+	w.machine.Prove("ssh-ed25519 AAAAanother")
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "fails", contract.ReasonHostKeyMismatch)
+	if i.Status.HostAddress != "10.0.0.8" || i.Status.HostKey != pinned {
+		t.Errorf("noted %q for another host", i.Status.HostAddress)
+	}
+	reach("nowhere")
+	w.machine.Prove(pinned)
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+	if i.Status.HostAddress != "" {
+		t.Errorf("noted %q, which was before", i.Status.HostAddress)
+	}
+	i.Spec.Address = "10.0.0.1"
+	key := journey.Key{PEM: []byte("another"), Hash: "hash"}
+	want(t, w.Access.TryKey(t.Context(), i, key), "done", "")
+	if i.Status.HostAddress != "10.0.0.1" {
+		t.Errorf("noted %q when a new key was tried", i.Status.HostAddress)
+	}
+}
+
 func TestAJoinGoesOnWhereItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

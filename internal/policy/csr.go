@@ -66,6 +66,9 @@ type CSRInstance struct {
 	Given []string
 	// Addresses are those, and the node address that the host named over SSH.
 	Addresses []string
+	// Reached is the IP address at which the operator reached the host, with the host key that it
+	// expects; empty when unknown. It may be a gateway's, so no certificate holds it because of that.
+	Reached string
 }
 
 // CSRInstanceOf reads what a decision needs from an instance.
@@ -80,6 +83,7 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Leaving:     !instance.DeletionTimestamp.IsZero(),
 		Credentials: instance.Status.BootstrapCredentials,
 		Given:       append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
+		Reached:     instance.Status.HostAddress,
 	}
 	if instance.Spec.NodeIP != "" {
 		known.Given = append(known.Given, instance.Spec.NodeIP)
@@ -122,8 +126,12 @@ type CSRInput struct {
 	// Elsewhere says for names and addresses of the request which other instance was given them, or
 	// which Node that is none of ours has them, in words: "Node master-0".
 	Elsewhere map[string]string
+	// Found is the same for those at which another of our hosts was reached, or that pods have. That
+	// counts less than what this instance was given.
+	Found map[string]string
 	// Said is the same for those that another of our hosts says it has, or that another instance was
-	// given which has no node yet. That counts less than what this instance was given.
+	// given which has no node yet. That counts less than what this instance was given, and than where
+	// its host was reached.
 	Said map[string]string
 	// Reserved are addresses that no host has: those of the API server and of pods.
 	Reserved []netip.Prefix

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/asn1"
 	"net/netip"
 	"slices"
@@ -96,15 +97,25 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name),
 				f.Node.Name, f.instance.Name)
 		}
-		holder := f.Elsewhere[name]
-		if holder == "" && !f.given(name) {
-			holder = f.Said[name]
-		}
-		if holder != "" {
+		if holder := f.holder(name); holder != "" {
 			return fault(CSRNameNotOfNode, "%s is also an address of %s", shown(name), holder)
 		}
 	}
 	return nil
+}
+
+// holder is who else has a name or address, with at least as good a word for it as this instance has;
+// empty when nobody has.
+func (f csrFacts) holder(name string) string {
+	holder := f.Elsewhere[name]
+	if f.given(name) {
+		return holder
+	}
+	holder = cmp.Or(holder, f.Found[name])
+	if AddressText(f.instance.Reached) == AddressText(name) {
+		return holder
+	}
+	return cmp.Or(holder, f.Said[name])
 }
 
 // reported says whether a kubelet lists a name or address at its Node.

@@ -140,6 +140,48 @@ func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing
 	}
 }
 
+// Of a host that is listed by a DNS name, nobody says an address but itself; the operator reached it there.
+func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testing.T) {
+	t.Parallel()
+	const others = "10.0.0.77"
+	for name, test := range map[string]struct {
+		given, reached         string
+		elsewhere, found, said bool // that another has it
+		verdict                policy.CSRVerdict
+	}{
+		"another says it has it":            {reached: nodeAddress, said: true, verdict: policy.CSRApprove},
+		"in another way":                    {reached: "::ffff:" + nodeAddress, said: true, verdict: policy.CSRApprove},
+		"another was reached there, too":    {reached: nodeAddress, found: true, verdict: policy.CSRRefuse},
+		"another was given it":              {reached: nodeAddress, elsewhere: true, verdict: policy.CSRRefuse},
+		"it was reached elsewhere":          {reached: others, said: true, verdict: policy.CSRRefuse},
+		"nobody knows where it was reached": {said: true, verdict: policy.CSRRefuse},
+		"only another was reached there":    {reached: others, found: true, verdict: policy.CSRRefuse},
+		"what was given counts more":        {given: nodeAddress, found: true, said: true, verdict: policy.CSRApprove},
+		"nobody else has it":                {reached: others, verdict: policy.CSRApprove},
+	} {
+		s := serving()
+		s.instances[0].Given, s.instances[0].Reached = []string{"win-a.corp.example", test.given}, test.reached
+		in := s.input()
+		has := func(is bool) map[string]string {
+			if !is {
+				return nil
+			}
+			return map[string]string{nodeAddress: "WindowsInstance b"}
+		}
+		in.Elsewhere, in.Found, in.Said = has(test.elsewhere), has(test.found), has(test.said)
+		got := policy.DecideCSR(in)
+		if got.Verdict != test.verdict || got.Verdict == policy.CSRRefuse && got.Reason != policy.CSRNameNotOfNode {
+			t.Errorf("%s: decided %s %s: %s", name, got.Verdict, got.Reason, got.Message)
+		}
+	}
+	s := serving()
+	s.instances[0].Reached = "198.51.100.7"
+	s.template.IPAddresses = append(s.template.IPAddresses, net.ParseIP("198.51.100.7"))
+	if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRRefuse {
+		t.Errorf("a gateway's address, at which the host was reached: decided %s %s", got.Verdict, got.Reason)
+	}
+}
+
 // A host says its node address of itself; a public one might be that of a registry or of the ingress.
 func TestA54_APublicAddressThatOnlyTheHostSaysIsNotItsOwn(t *testing.T) {
 	t.Parallel()

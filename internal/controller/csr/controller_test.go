@@ -350,6 +350,11 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: next}) {
 		t.Error("a new phase does not wake")
 	}
+	found := old.DeepCopy()
+	found.Status.HostAddress = nodeAddress
+	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: found}) {
+		t.Error("an address at which the host was reached does not wake")
+	}
 	decided := kubeletClient(t, "csr", nodeName)
 	decided.Status.Certificate = []byte("x")
 	if claiming(OperatorUser(namespace)).Create(event.CreateEvent{Object: decided}) ||
@@ -461,5 +466,41 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 	}
 	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
 		t.Errorf("after: condition %q, said %q", condition, w.heard())
+	}
+}
+
+// Two hosts are listed by DNS names; the kubelet of the other one lists the address of this one, too.
+func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
+	t.Parallel()
+	const approved = "Approved WMCOApprove"
+	for name, test := range map[string]struct {
+		reached, other string // where each was
+		pods           string // the network of the other's pods
+		condition      string
+	}{
+		"it was reached there":                {reached: nodeAddress, other: "10.0.0.22", condition: approved},
+		"only it was reached, ever":           {reached: nodeAddress, condition: approved},
+		"both were reached there":             {reached: nodeAddress, other: nodeAddress},
+		"only the other was reached there":    {reached: "10.0.0.33", other: nodeAddress},
+		"neither was reached there":           {reached: "10.0.0.33", other: "10.0.0.22"},
+		"it was reached there, among pods":    {reached: nodeAddress, pods: "10.0.0.0/24"},
+		"it was reached there, far from pods": {reached: nodeAddress, pods: "10.0.1.0/24", condition: approved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)
+			own.Status.Host, own.Status.HostAddress = &v1alpha1.HostInfo{NodeIP: nodeAddress}, test.reached
+			other := instance("b", "win-b", "win-b.corp.example", v1alpha1.PhaseReady)
+			other.Status.HostAddress = test.other
+			otherNode := node("win-b", "b", corev1.ConditionTrue, "10.0.0.22", nodeAddress)
+			if test.pods != "" {
+				otherNode.Spec.PodCIDRs = []string{test.pods}
+			}
+			w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress), own, other, otherNode,
+				node(nodeName, "a", corev1.ConditionTrue, nodeAddress))
+			if condition, _ := w.decide(t, "csr"); condition != test.condition {
+				t.Errorf("condition %q, said %q", condition, w.heard())
+			}
+		})
 	}
 }

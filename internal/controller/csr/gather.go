@@ -75,7 +75,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 	if in.Reserved, in.ReservedNames, err = r.options.Reserved(ctx); err != nil {
 		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
-	in.Elsewhere, in.Said = map[string]string{}, map[string]string{}
+	in.Elsewhere, in.Found, in.Said = map[string]string{}, map[string]string{}, map[string]string{}
 	for _, name := range claim.SANs() {
 		address := policy.AddressText(name)
 		nodes := &corev1.NodeList{}
@@ -101,6 +101,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 				in.Said[name] = "WindowsInstance " + other.Name
 			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
 				in.Elsewhere[name] = "WindowsInstance " + other.Name
+			case policy.AddressText(other.Reached) == address:
+				in.Found[name] = "WindowsInstance " + other.Name
 			default:
 				in.Said[name] = "WindowsInstance " + other.Name
 			}
@@ -125,7 +127,7 @@ func (r *Reconciler) gatherPodNetworks(ctx context.Context, in policy.CSRInput, 
 			}
 			for _, address := range addresses {
 				if prefix.Contains(address) {
-					in.Said[address.String()] = "pods of Node " + nodes.Items[i].Name
+					in.Found[address.String()] = "pods of Node " + nodes.Items[i].Name
 				}
 			}
 		}

@@ -96,11 +96,11 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 // request that puts one there is looked at once more.
 func nodeKey(name string) string { return "node/" + name }
 
-// addressesOfInstance are those that it was given, and what its host says once it has a node: one that
-// was refused a name must not keep addresses from others.
+// addressesOfInstance are those that it was given; once its host has a node, also where it was reached
+// and what it says: one that was refused a name must not keep addresses from others.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
-	all := known.Addresses
+	all := append(known.Addresses, known.Reached)
 	if known.NodeName == "" {
 		all = known.Given
 	}

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -186,9 +187,18 @@ func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, erro
 	if m.keys != nil && !m.keys[string(target.PrivateKey)] {
 		return nil, contract.NewProblem(contract.ReasonKeyRefused, "%s refuses the key", target.Address)
 	}
-	c := &conn{machine: m, shown: m.hostKey}
+	c := &conn{machine: m, shown: m.hostKey, address: m.addressOf(target)}
 	m.open[c] = true
 	return c, nil
+}
+
+// addressOf is where a target leads: a name, to the machine's own address. The lock is held.
+func (m *Machine) addressOf(target host.Target) netip.Addr {
+	address, err := netip.ParseAddr(target.Address)
+	if err != nil {
+		address, _ = netip.ParseAddr(m.facts.NodeIP) // one that a test made up has none
+	}
+	return address
 }
 
 // answer is what a verb gives. The lock is held.
@@ -221,14 +231,19 @@ type conn struct {
 	machine *Machine
 	// shown is the host key that the machine had when it was dialled.
 	shown string
+	// address is where it was dialled.
+	address netip.Addr
 }
 
 var (
-	_ host.Conn   = (*conn)(nil)
-	_ host.Prover = (*conn)(nil)
+	_ host.Conn    = (*conn)(nil)
+	_ host.Prover  = (*conn)(nil)
+	_ host.Locator = (*conn)(nil)
 )
 
 func (c *conn) HostKey() string { return c.shown }
+
+func (c *conn) Address() netip.Addr { return c.address }
 
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	unlock, err := c.begin(ctx, Proving)

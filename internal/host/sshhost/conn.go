@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"sync"
 
 	"github.com/pkg/sftp"
@@ -50,8 +51,9 @@ type conn struct {
 }
 
 var (
-	_ host.Conn   = (*conn)(nil)
-	_ host.Prover = (*conn)(nil)
+	_ host.Conn    = (*conn)(nil)
+	_ host.Prover  = (*conn)(nil)
+	_ host.Locator = (*conn)(nil)
 )
 
 // Why a connection is gone, when it is not an error of the network.
@@ -89,6 +91,12 @@ func (c *conn) start(work func()) bool {
 
 // HostKey is host.Conn.
 func (c *conn) HostKey() string { return c.hostKey }
+
+// Address is host.Locator.
+func (c *conn) Address() netip.Addr {
+	reached, _ := netip.ParseAddrPort(c.wire.RemoteAddr().String()) // what is no address is none
+	return reached.Addr().Unmap().WithZone("")
+}
 
 // Err is host.Conn. It is a *contract.Problem ConnectionLost once the connection is gone.
 func (c *conn) Err() error {

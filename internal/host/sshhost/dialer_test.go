@@ -3,6 +3,7 @@ package sshhost
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -10,12 +11,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
@@ -189,6 +192,43 @@ func TestDialKnowsWhatIsNotSSH(t *testing.T) {
 			_ = l.Close()
 			<-served
 		})
+	}
+}
+
+func TestDialReportsWhereTheHostWasReached(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		target  host.Target
+		network func(ctx context.Context, network, address string) (net.Conn, error)
+	}{
+		"by its address": {r.target(), nil},
+		"by a name": {host.Target{Address: "win-a.example.com", User: "a", PrivateKey: pemOf(t, key)},
+			bareServer(t, nil)},
+	} {
+		conn, err := New(Options{Network: test.network}).Dial(t.Context(), test.target)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, can := conn.(host.Locator); !can || got.Address() != netip.MustParseAddr("127.0.0.1") {
+			t.Errorf("%s: reached at %v", name, got)
+		}
+		if err = conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	ours, theirs := net.Pipe()
+	defer func() { _ = theirs.Close() }()
+	nowhere := &conn{wire: newWire(ours, clock.RealClock{})}
+	if got := nowhere.Address(); got.IsValid() {
+		t.Errorf("a pipe is at %s", got)
+	}
+	if err = nowhere.wire.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // slotRetry is how long a queued host waits when it is not woken before. Being woken is the rule.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, and takes a slot. Dialling needs no slot, so a
-// dead host takes none.
+// connect opens the connection, pins the host key, notes where the host was reached, and takes a
+// slot. Dialling needs no slot, so a dead host takes none.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {
@@ -29,6 +29,7 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Fail(err)
 	}
 	instance.Status.HostKey = key
+	journey.NoteAddress(instance, session.Conn)
 	if !j.Slots.Acquire(instance.UID) {
 		return journey.WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}

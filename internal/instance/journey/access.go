@@ -51,6 +51,14 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 	instance.Status.KeyTrial = trial
 }
 
+// NoteAddress notes where the host with the pinned key was reached over this connection.
+func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn) {
+	instance.Status.HostAddress = ""
+	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {
+		instance.Status.HostAddress = locator.Address().String()
+	}
+}
+
 // HasKey waits while there is no key to log in with: a host that waits for one takes no place from
 // others.
 func (a *Access) HasKey(ctx context.Context) Outcome {
@@ -77,6 +85,9 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		a.keyFailed(instance, key, err)
 		return Fail(err)
+	}
+	if ExpectedHostKey(instance) != "" {
+		NoteAddress(instance, conn)
 	}
 	_ = conn.Close() // it has told what it was opened for
 	keyAccepted(instance, key)
