@@ -59,8 +59,9 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 			}
 			answer := "hosts under Wine have namespaces of their own"
 			if !wine.CanIsolate(command.Context()) {
-				answer = "no namespaces for hosts under Wine, which take root, CAP_SYS_ADMIN, CAP_NET_ADMIN, iproute2 and " +
-					"util-linux: one host at a time, and without the tests of the real kubelet and kube-proxy (A46)"
+				answer = "no namespaces for hosts under Wine, which take root, CAP_SYS_ADMIN, CAP_NET_ADMIN, " +
+					"iproute2 and util-linux: one host at a time, and without the tests of the real kubelet and " +
+					"kube-proxy (A46)"
 			}
 			_, err := fmt.Fprintln(command.OutOrStdout(), answer)
 			return err

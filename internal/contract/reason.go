@@ -795,8 +795,8 @@ func kindExplanations() []row {
 			"Remove the field that is named, and change the object that is named instead. The object is in force."},
 		{ReasonBootstrapNotGranted, 923,
 			"The ServiceAccount that hosts join with may not request certificates.",
-			"Install the operator's manifests again: they make the ServiceAccount node-bootstrapper in its namespace, " +
-				"and bind it to the ClusterRole system:node-bootstrapper."},
+			"Install the operator's manifests again: they make the ServiceAccount node-bootstrapper in its " +
+				"namespace, and bind it to the ClusterRole system:node-bootstrapper."},
 		{ReasonFlannelUnsupported, 929,
 			"flannel is not configured so that Windows nodes can take part, or not installed.",
 			"Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the message says, and restart " +

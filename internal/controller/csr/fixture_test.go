@@ -25,7 +25,7 @@ const (
 	nodeName     = "win-a"
 	nodeAddress  = "10.0.0.11"
 	tokenID      = "JTI=a"
-	bootstrapper = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"
+	bootstrapper = "system:serviceaccount:openshift-windows-machine-config-operator:node-bootstrapper"
 )
 
 func testScheme(t *testing.T) *runtime.Scheme {

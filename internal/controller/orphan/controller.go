@@ -272,8 +272,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 	}
 	cordons := verdict.Cordon && !node.Spec.Unschedulable
 	releases := verdict.Release != "" && node.Annotations[contract.ReleasedAnnotation] != verdict.Release
-	isMarked := node.Annotations[contract.InstanceAnnotation] != ""
-	if !cordons && !releases && !(isMarked && verdict.Cordon) {
+	unmarks := verdict.Cordon && node.Annotations[contract.InstanceAnnotation] != ""
+	if !cordons && !releases && !unmarks {
 		return nil
 	}
 	if err := r.patch(ctx, node, func() {
