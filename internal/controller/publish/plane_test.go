@@ -97,6 +97,12 @@ func startPlane(t *testing.T, withOpenShift bool) *plane {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: contract.ServicesReaderRole},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}},
 	})
+	p.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "windows-node-bootstrapper"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
+			Name: contract.BootstrapServiceAccount}},
+	})
 	if !withOpenShift {
 		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}})
 		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.ConfigNamespace}})
