@@ -63,7 +63,6 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-// Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
 // What no Node takes would be refused each time that the operator writes it there.
 func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	t.Parallel()
@@ -98,6 +97,7 @@ func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	}
 }
 
+// Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
 func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, install(t).Admin())

@@ -57,8 +57,8 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	return p.granted(ctx, facts)
+func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
+	return p.granted(ctx)
 }
 
 func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {

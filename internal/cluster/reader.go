@@ -100,7 +100,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.serviceCIDRs, r.hybridOverlay, r.kubeletCA, r.worker,
 		r.bootstrapCA, r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
-		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services, r.granted,
+		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services, r.bootstrapper,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -109,6 +109,15 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	facts.Rejected = append(facts.Rejected, settingsNotHere(spec)...)
 	return facts, nil
+}
+
+// bootstrapper tells that no host can join. Nodes that have joined follow their settings all the same.
+func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
+	err := r.granted(ctx)
+	if problem, ok := contract.AsProblem(err); ok {
+		facts.Troubles, err = append(facts.Troubles, problem), nil
+	}
+	return err
 }
 
 // services checks what kube-proxy needs, which has kubelet's identity on Windows nodes. The Node
@@ -128,7 +137,7 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 }
 
 // granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
-func (r *common) granted(ctx context.Context, _ *blueprint.Facts) error {
+func (r *common) granted(ctx context.Context) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User:   contract.BootstrapUser(r.namespace),

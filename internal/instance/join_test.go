@@ -551,7 +551,11 @@ func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
 			if outcome := w.join(t, i, session, ""); !outcome.IsWaiting() {
 				t.Fatalf("at once it is %+v", outcome)
 			}
-			w.clock = w.clock.Add(10 * time.Minute)
+			w.clock = w.clock.Add(6 * time.Minute)
+			if outcome := w.join(t, i, session, ""); !outcome.IsWaiting() {
+				t.Fatalf("a Node that came late, and met a conflict, fails: %+v", outcome)
+			}
+			w.clock = w.clock.Add(5 * time.Minute)
 			want(t, w.join(t, i, session, ""), "fails", contract.ReasonAPICallFailed)
 		})
 	}

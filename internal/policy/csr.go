@@ -129,10 +129,13 @@ type CSRInput struct {
 	// Found is the same for those at which another of our hosts was reached, or that pods have. That
 	// counts less than what this instance was given.
 	Found map[string]string
-	// Said is the same for those that another of our hosts says it has, or that another instance was
-	// given which has no node yet. That counts less than what this instance was given, and than where
-	// its host was reached.
+	// Said is the same for those that another of our hosts says it has. That counts less than what this
+	// instance was given, and than where its host was reached.
 	Said map[string]string
+	// Listed is the same for those that another instance was given which has no node yet: perhaps another
+	// host, perhaps a second entry for this one. That counts less, too, than what this host named over SSH,
+	// where nobody noted at which address that was.
+	Listed map[string]string
 	// Reserved are addresses that no host has: those of the API server and of pods.
 	Reserved []netip.Prefix
 	// ReservedNames are those of the API server, in lower case: no node is called so.

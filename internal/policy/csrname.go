@@ -115,7 +115,12 @@ func (f csrFacts) holder(name string) string {
 	if AddressText(f.instance.Reached) == AddressText(name) {
 		return holder
 	}
-	return cmp.Or(holder, f.Said[name])
+	holder = cmp.Or(holder, f.Said[name])
+	if f.instance.Reached == "" && slices.ContainsFunc(f.instance.Addresses,
+		func(a string) bool { return AddressText(a) == AddressText(name) }) {
+		return holder
+	}
+	return cmp.Or(holder, f.Listed[name])
 }
 
 // reported says whether a kubelet lists a name or address at its Node.

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace is how much of a pod's grace period a drain waits for; the pod has the rest all the same, on a node that is
-// back in service. Whoever makes a pod may give it any.
+// maxGrace is how long after its own time a drain waits for grace periods; pods have the rest all the same, on a node
+// that is back in service. Whoever makes a pod may give it any.
 const maxGrace = time.Hour
 
-// HoldsDrain says that a pod which was told to end has still time to, although a drain is over its own at the
-// deadline. A pod that was told after that does not count: those that come back as soon as they are evicted would hold
-// the drain for ever.
-func HoldsDrain(pod *corev1.Pod, deadline, now time.Time) bool {
-	if pod.DeletionTimestamp == nil {
+// HoldsDrain says that a pod which was told to end has still time to, although a drain that began then is over at the
+// deadline. A pod that came to the node since, and was told after the deadline, does not count: those that come back as
+// soon as they are evicted would hold the drain for ever.
+func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
+	if pod.DeletionTimestamp == nil || !now.Before(deadline.Add(maxGrace)) {
 		return false
 	}
 	var grace time.Duration
@@ -25,7 +25,8 @@ func HoldsDrain(pod *corev1.Pod, deadline, now time.Time) bool {
 		grace = time.Duration(*seconds) * time.Second
 	}
 	told := pod.DeletionTimestamp.Add(-grace) // the API server counts the grace period from there
-	return !told.After(deadline) && now.Before(told.Add(min(grace, maxGrace)))
+	wasThere := !pod.CreationTimestamp.After(began)
+	return (wasThere || !told.After(deadline)) && now.Before(told.Add(grace))
 }
 
 // DaemonSetOf names the DaemonSet that would start a pod anew on its node; nil for a pod that has none.

@@ -139,22 +139,24 @@ func TestADrainWaitsForThePodsThatWereToldInTime(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	deadline := began.Add(10 * time.Minute)
 	for name, c := range map[string]struct {
-		told, grace, now time.Duration
-		want             bool
+		made, told, grace, now time.Duration
+		want                   bool
 	}{
-		"in the middle":                      {grace: time.Minute, now: 59 * time.Second, want: true},
-		"over":                               {grace: time.Minute, now: time.Minute},
-		"after the deadline":                 {told: 9 * time.Minute, grace: 5 * time.Minute, now: 13 * time.Minute, want: true},
-		"after the deadline, and over":       {told: 9 * time.Minute, grace: 5 * time.Minute, now: 14 * time.Minute},
-		"told after the deadline":            {told: 11 * time.Minute, grace: time.Minute, now: 11 * time.Minute},
-		"an hour":                            {grace: time.Hour, now: 59 * time.Minute, want: true},
-		"a year, of which an hour counts":    {grace: 8760 * time.Hour, now: 59 * time.Minute, want: true},
-		"a year, of which an hour was given": {grace: 8760 * time.Hour, now: time.Hour},
+		"in the middle":                  {grace: time.Minute, now: 59 * time.Second, want: true},
+		"over":                           {grace: time.Minute, now: time.Minute},
+		"after the deadline":             {told: 9 * time.Minute, grace: 5 * time.Minute, now: 13 * time.Minute, want: true},
+		"after the deadline, and over":   {told: 9 * time.Minute, grace: 5 * time.Minute, now: 14 * time.Minute},
+		"held by a budget until then":    {made: -time.Hour, told: 11 * time.Minute, grace: time.Minute, now: 11 * time.Minute, want: true},
+		"back on the node, told in time": {made: time.Minute, told: 9 * time.Minute, grace: 5 * time.Minute, now: 13 * time.Minute, want: true},
+		"back on the node, told after":   {made: time.Minute, told: 11 * time.Minute, grace: time.Minute, now: 11 * time.Minute},
+		"a year, in the hour":            {grace: 8760 * time.Hour, now: 69 * time.Minute, want: true},
+		"a year, after the hour":         {grace: 8760 * time.Hour, now: 70 * time.Minute},
 	} {
 		seconds := int64(c.grace.Seconds())
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionGracePeriodSeconds: &seconds,
+			CreationTimestamp: metav1.NewTime(began.Add(c.made)),
 			DeletionTimestamp: &metav1.Time{Time: began.Add(c.told + c.grace)}}}
-		if got := policy.HoldsDrain(pod, deadline, began.Add(c.now)); got != c.want {
+		if got := policy.HoldsDrain(pod, began, deadline, began.Add(c.now)); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -361,7 +361,7 @@ func shippedForKubernetes(t *testing.T, s *stage) (all []right) {
 	if s.has(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-flannel"}}) {
 		all = append(all, s.rights(t, right{daemon: true}, "windows-flannel-token")...)
 	}
-	if len(all) < 5 || !slices.ContainsFunc(all, func(r right) bool { return r.resource == "servicecidrs" }) {
+	if len(all) < 4 || !slices.ContainsFunc(all, func(r right) bool { return r.resource == "servicecidrs" }) {
 		t.Fatalf("only %d rights were found: are the roles named otherwise?", len(all))
 	}
 	return all

@@ -504,3 +504,16 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 		})
 	}
 }
+
+// It joined with an operator that did not note where it was reached, and the second entry is refused as one of it.
+func TestA54_ASecondEntryForAHostKeepsNoCertificateFromIt(t *testing.T) {
+	t.Parallel()
+	own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)
+	own.Status.Host = &v1alpha1.HostInfo{NodeIP: nodeAddress}
+	second := instance("b", "", nodeAddress, v1alpha1.PhasePreflight)
+	w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress), own, second,
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress))
+	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
+		t.Errorf("condition %q, said %q", condition, w.heard())
+	}
+}

@@ -75,7 +75,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 	if in.Reserved, in.ReservedNames, err = r.options.Reserved(ctx); err != nil {
 		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
-	in.Elsewhere, in.Found, in.Said = map[string]string{}, map[string]string{}, map[string]string{}
+	in.Elsewhere, in.Found = map[string]string{}, map[string]string{}
+	in.Said, in.Listed = map[string]string{}, map[string]string{}
 	for _, name := range claim.SANs() {
 		address := policy.AddressText(name)
 		nodes := &corev1.NodeList{}
@@ -97,8 +98,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			other := policy.CSRInstanceOf(&instances.Items[i])
 			switch {
 			case other.NodeName == claim.NodeName:
-			case other.NodeName == "": // it may be a second entry for the host that is asked about
-				in.Said[name] = "WindowsInstance " + other.Name
+			case other.NodeName == "":
+				in.Listed[name] = "WindowsInstance " + other.Name
 			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
 				in.Elsewhere[name] = "WindowsInstance " + other.Name
 			case policy.AddressText(other.Reached) == address:

@@ -417,29 +417,6 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	r.join(t, 1)
 }
 
-func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
-	t.Parallel()
-	r := staged(t, 1)
-	blocked := true
-	r.evicts(&blocked)
-	r.pod(t, 1, "web")
-	r.stagedAll(t, 1)
-	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("only Windows"))
-	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) {
-		i.Spec.Labels = map[string]string{corev1.LabelOSStable: string(corev1.Linux)}
-	})
-	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Disruption != nil || i.Status.Reason != string(contract.ReasonLabelsRefused) {
-		t.Fatalf("status %+v", i.Status)
-	}
-	delete(r.broken, "node")
-	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = nil })
-	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-}
-
 // leaving are hosts that have joined, whose pods a budget holds, and that are deleted at once.
 func leaving(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
 	t.Helper()
@@ -568,7 +545,7 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	start := func() {
 		made++
 		if err := r.pods.Tracker().Create(of, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
-			Name: fmt.Sprintf("agent-%d", made)}, Spec: corev1.PodSpec{NodeName: r.machine(1).Facts().Hostname}},
+			Name: fmt.Sprintf("agent-%d", made), CreationTimestamp: metav1.NewTime(r.clock)}, Spec: corev1.PodSpec{NodeName: r.machine(1).Facts().Hostname}},
 			"default"); err != nil {
 			t.Fatal(err)
 		}
@@ -616,6 +593,39 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 		}
 	}
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+}
+
+// Labels follow once the disruption is over, and only then can they be refused.
+func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.refusesEvictions(apierrors.NewTooManyRequests("a disruption budget", 1))
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1, 2)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"tier": "refused"} })
+	r.reconcile(t, 1)
+	if _, is := r.node(t, 1).Labels["tier"]; is {
+		t.Error("labels are written in the middle of a drain")
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+	if r.node(t, 1).Spec.Unschedulable {
+		t.Error("it stays cordoned")
+	}
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("no tiers"))
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Disruption != nil || i.Status.Reason != string(contract.ReasonLabelsRefused) {
+		t.Errorf("status %+v", i.Status)
+	}
+	delete(r.broken, "node")
+	r.reconcile(t, 1)
+	if is := r.node(t, 1).Labels["tier"]; is != "refused" {
+		t.Errorf("labels %v do not follow", r.node(t, 1).Labels)
+	}
 }
 
 func TestADrainBeginsAnewWithEachPlace(t *testing.T) {

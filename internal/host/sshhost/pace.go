@@ -17,6 +17,8 @@ const (
 	// leastTime is what a transfer of any size may take. It is longer than a host that is gone is waited
 	// for, and than a virus scanner holds up the end of a file.
 	leastTime = 2 * time.Minute
+	// mostSaved is how long a host that took a transfer faster may then take nothing of it.
+	mostSaved = 5 * time.Minute
 )
 
 // errSlow ends a connection over which a transfer does not come to its end.
@@ -53,6 +55,12 @@ func (p *pace) note(taken int, reading bool) {
 	defer p.mu.Unlock()
 	p.spent, p.since = p.spentNow(), p.clock.Now()
 	p.taken, p.reading = p.taken+int64(taken), reading
+	p.spent += max(0, p.saved()-mostSaved)
+}
+
+// saved is how much less than it may the receiver has spent. The lock is held.
+func (p *pace) saved() time.Duration {
+	return leastTime + time.Duration(p.taken)*time.Second/leastRate - p.spent
 }
 
 // spentNow is the receiver's time until now. The lock is held.

@@ -433,6 +433,19 @@ func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
 	}
 }
 
+func TestAHostThatTookMostOfATransferAtOnceHasNotHoursForTheRest(t *testing.T) {
+	t.Parallel()
+	p := newPace(strings.NewReader(""), clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	p.note(300_000_000, false)
+	if left := p.left(); left > mostSaved {
+		t.Errorf("%s are left", left)
+	}
+	p.note(leastRate, false)
+	if left := p.left(); left > mostSaved {
+		t.Errorf("%s are left", left)
+	}
+}
+
 // slowReader is content for which its reader waits.
 type slowReader struct {
 	clock *clocktesting.FakePassiveClock

@@ -74,7 +74,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	h.noteRequested(ctx, status, node)
-	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status)}
+	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status),
+		Bare: journey.IsUnderWay(status)}
 	err := h.Nodes.Mark(ctx, node, marks)
 	if problem, refused := contract.AsProblem(err); refused {
 		return Finding{Node: node, Outcome: journey.Wait(refusedRetry, problem.Reason, "%s", problem.Detail)}, nil

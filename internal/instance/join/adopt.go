@@ -166,12 +166,12 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 }
 
 // retryInSlot tries a call again that did not succeed, but not for ever, and not what was refused: that is a
-// problem of this host.
+// problem of this host. It has as long besides as was waited for what the call is about.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
 	}
-	if waited := j.inPhase(instance); waited > waitLimit {
+	if waited := j.inPhase(instance); waited > 2*waitLimit {
 		return journey.Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v, after %s", err,
 			waited.Round(time.Second)))
 	}

@@ -30,7 +30,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
-	seen := podsLeft{now: p.Now(), deadline: began.Add(timeout)}
+	seen := podsLeft{now: p.Now(), began: began, deadline: began.Add(timeout)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
@@ -58,9 +58,9 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 
 // podsLeft is what a drain remembers of pods, of which there may be any number.
 type podsLeft struct {
-	// now is when the drain looks, and deadline when it is over.
-	now, deadline time.Time
-	count         int
+	// now is when the drain looks, began when it looked first, and deadline when it is over.
+	now, began, deadline time.Time
+	count                int
 	// blocked and ending name a few that are not let go, and that were told to end.
 	blocked, ending []string
 	// inGrace says that one of those has still time to end, for which the drain waits.
@@ -74,7 +74,7 @@ func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
 		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
-		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.deadline, l.now)
+		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.began, l.deadline, l.now)
 		return
 	}
 	if l.away != nil {

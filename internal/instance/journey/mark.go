@@ -27,6 +27,9 @@ type Marks struct {
 	Cordon bool
 	// Upgrading shows that the node has a place in the rollout budget.
 	Upgrading bool
+	// Bare leaves the labels and taints of the instance's spec as they are on the Node: what is under way for it goes
+	// on, whether or not the API server takes them.
+	Bare bool
 }
 
 // Apply writes the marks on a Node in memory. A repeated call changes nothing.
@@ -37,10 +40,12 @@ func (m Marks) Apply(node *corev1.Node) {
 	if node.Annotations == nil {
 		node.Annotations = map[string]string{}
 	}
-	for _, key := range m.Instance.Status.NodeLabels {
-		delete(node.Labels, key) // what is still in the spec follows
+	if !m.Bare {
+		for _, key := range m.Instance.Status.NodeLabels {
+			delete(node.Labels, key) // what is still in the spec follows
+		}
+		maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	}
-	maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	node.Labels[contract.OSIDLabel] = contract.OSIDWindows
 	if source := m.Instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine {
 		node.Labels[contract.BYOHLabel] = "true"
@@ -68,10 +73,14 @@ func (m Marks) Apply(node *corev1.Node) {
 
 // taint puts os=Windows:NoSchedule first and adds the instance's own taints.
 func (m Marks) taint(node *corev1.Node) {
+	var spec []corev1.Taint
+	var had []string
+	if !m.Bare {
+		spec, had = m.Instance.Spec.Taints, m.Instance.Status.NodeTaints
+	}
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		isOf := func(wanted corev1.Taint) bool { return wanted.MatchTaint(&t) }
-		return slices.Contains(m.Instance.Status.NodeTaints, taintID(t)) &&
-			!slices.ContainsFunc(m.Instance.Spec.Taints, isOf)
+		return slices.Contains(had, taintID(t)) && !slices.ContainsFunc(spec, isOf)
 	})
 	os := corev1.Taint{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}
 	place := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&os) })
@@ -81,7 +90,7 @@ func (m Marks) taint(node *corev1.Node) {
 	case place > 0:
 		node.Spec.Taints = slices.Insert(slices.Delete(node.Spec.Taints, place, place+1), 0, os)
 	}
-	for _, wanted := range m.Instance.Spec.Taints {
+	for _, wanted := range spec {
 		if place = slices.IndexFunc(node.Spec.Taints,
 			func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); place < 0 {
 			node.Spec.Taints = append(node.Spec.Taints, wanted)
@@ -102,10 +111,10 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeTaints = taints
 }
 
-// refusal says which marks of ours the API server refuses, and why: by a right or a policy, by a webhook, which
+// refusal says which labels and taints the API server refuses, and why: by a right or a policy, by a webhook, which
 // may say so without a code, or as not valid. Trying again does not help, unlike with all else. Nil for that.
 func (m Marks) refusal(node string, err error) error {
-	if errors.Is(err, errLags) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
+	if m.Bare || errors.Is(err, errLags) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
 		return nil
 	}
@@ -113,9 +122,12 @@ func (m Marks) refusal(node string, err error) error {
 	for _, t := range m.Instance.Spec.Taints {
 		taints = append(taints, t.ToString())
 	}
-	return refused{contract.NewProblem(contract.ReasonLabelsRefused,
-		"node %s with the labels %.300q and the taints %.300q: %.500s", node,
-		labels.Set(m.Instance.Spec.Labels).String(), strings.Join(taints, ","), err.Error()), err}
+	what := ""
+	if len(m.Instance.Spec.Labels)+len(taints) > 0 {
+		what = fmt.Sprintf(" with the labels %.300q and the taints %.300q",
+			labels.Set(m.Instance.Spec.Labels).String(), strings.Join(taints, ","))
+	}
+	return refused{contract.NewProblem(contract.ReasonLabelsRefused, "node %s%s: %.500s", node, what, err.Error()), err}
 }
 
 // refused is a problem that the API server answered.

@@ -204,7 +204,9 @@ func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks, edit f
 	if err := n.change(ctx, node, edit); err != nil {
 		return cmp.Or(marks.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
 	}
-	noteMarks(marks.Instance)
+	if !marks.Bare {
+		noteMarks(marks.Instance)
+	}
 	return nil
 }
 

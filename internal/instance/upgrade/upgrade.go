@@ -125,7 +125,7 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Revision})
 	case policy.ActionSwitch:
 		err = u.Nodes.Mark(ctx, node,
-			journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true})
+			journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 		view.IsRequested = err == nil
 	case policy.ActionRestore:
 		// The daemon's status of before is taken away: it may still be for the previous revision,
@@ -289,7 +289,8 @@ func (u *Upgrade) applyAtOnce(ctx context.Context, view *journey.View) (journey.
 // Move requests another revision of a daemon.
 func (u *Upgrade) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	revision string) error {
-	if err := u.Nodes.Request(ctx, node, journey.Marks{Instance: instance, Revision: revision}); err != nil {
+	marks := journey.Marks{Instance: instance, Revision: revision, Bare: true}
+	if err := u.Nodes.Request(ctx, node, marks); err != nil {
 		return err
 	}
 	instance.Status.DesiredRevision = revision
