@@ -103,12 +103,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-# Two levels at once, begun in this order: those that wait for hosts leave processors to others, and what computes comes last.
-test: fmt lint windows build controlplane ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 BUILT=1 e2e wine conformance unit
-
-# What tests stand on, unless it was just built.
-GROUND = $(if $(BUILT),,build controlplane)
+test: fmt lint windows unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -137,17 +132,17 @@ controlplane: ## Build the local control plane into the user's cache: minutes th
 	go run ./cmd/winlab prepare
 
 .PHONY: unit
-unit: $(if $(BUILT),,controlplane) ## Unit tests and house rules, with the race detector
+unit: controlplane ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
 	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
-e2e: $(GROUND) ## End-to-end tests: real API server, real operator, simulated hosts
+e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
-wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
+wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
 	@if $(BIN)/winlab wine check; then $(MAKE) --no-print-directory wine-lane; \
 	elif [ "$$WMCO_WINE" = require ]; then exit 1; else echo "The Wine lane is left out."; fi
 
