@@ -116,8 +116,7 @@ func (f csrFacts) holder(name string) string {
 		return holder
 	}
 	holder = cmp.Or(holder, f.Said[name])
-	if f.instance.Reached == "" && slices.ContainsFunc(f.instance.Addresses,
-		func(a string) bool { return AddressText(a) == AddressText(name) }) {
+	if f.instance.Reached == "" && ContainsAddress(f.instance.Addresses, name) {
 		return holder
 	}
 	return cmp.Or(holder, f.Listed[name])
@@ -131,9 +130,12 @@ func (f csrFacts) reported(name string) bool {
 
 // given reports whether somebody other than a host says that a name or address is this instance's.
 func (f csrFacts) given(name string) bool {
-	return name == f.Node.Name || slices.ContainsFunc(f.instance.Given, func(address string) bool {
-		return AddressText(address) == AddressText(name)
-	})
+	return name == f.Node.Name || ContainsAddress(f.instance.Given, name)
+}
+
+// ContainsAddress says whether a name or address is among others, in whatever way each is written.
+func ContainsAddress(all []string, address string) bool {
+	return slices.ContainsFunc(all, func(a string) bool { return AddressText(a) == AddressText(address) })
 }
 
 // addressesOf returns what a serving certificate of the Node may hold. A kubelet can list whatever

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -100,7 +99,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			case other.NodeName == claim.NodeName:
 			case other.NodeName == "":
 				in.Listed[name] = "WindowsInstance " + other.Name
-			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
+			case policy.ContainsAddress(other.Given, address):
 				in.Elsewhere[name] = "WindowsInstance " + other.Name
 			case policy.AddressText(other.Reached) == address:
 				in.Found[name] = "WindowsInstance " + other.Name

@@ -101,6 +101,13 @@ func instance() *v1alpha1.WindowsInstance {
 	return i
 }
 
+// another is the instance of another host, with its node if it has one.
+func another(nodeName string) *v1alpha1.WindowsInstance {
+	i := instance()
+	i.Name, i.Spec.Address, i.Status.NodeName = "10.0.0.12", "10.0.0.12", nodeName
+	return i
+}
+
 // node is one that kubelet has registered, and that our daemon reports on.
 func node(edit ...func(n *corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node",
@@ -405,8 +412,7 @@ func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 // A kubelet may write which instance it is of; what its host was let go for is not taken back by that.
 func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t *testing.T) {
 	t.Parallel()
-	waiting := instance()
-	waiting.Name, waiting.Spec.Address, waiting.Status.NodeName = "10.0.0.12", "10.0.0.12", ""
+	waiting := another("")
 	r := newRig(t, waiting, node(func(n *corev1.Node) {
 		n.Annotations[contract.InstanceAnnotation] = namespace + "/10.0.0.12"
 	}))
@@ -463,9 +469,7 @@ func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 // The host was let go, registers itself anew, and names an instance that has a Node of its own.
 func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
-	another := instance()
-	another.Name, another.Spec.Address, another.Status.NodeName = "10.0.0.12", "10.0.0.12", "win-b"
-	r := newRig(t, another, node(func(n *corev1.Node) {
+	r := newRig(t, another("win-b"), node(func(n *corev1.Node) {
 		n.Annotations[contract.InstanceAnnotation] = namespace + "/10.0.0.12"
 	}))
 	r.look(t)

@@ -210,12 +210,12 @@ func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t
 		t.Helper()
 		m := machine(t)
 		files, services := m.Host().Files, m.Host().Services
-		book, err := state.Open(files)
+		stateFile, err := state.Open(files)
 		if err != nil {
 			t.Fatal(err)
 		}
 		write := func(files winos.Files, content string) error {
-			return apply.WriteFile(t.Context(), files, book, path, digestOf(content), strings.NewReader(content))
+			return apply.WriteFile(t.Context(), files, stateFile, path, digestOf(content), strings.NewReader(content))
 		}
 		if err = errors.Join(write(files, "MZ old"),
 			services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: path}),
@@ -224,7 +224,7 @@ func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t
 		}
 		disk := &scanned{Files: files, killedAt: killedAt,
 			open: map[string]int{path: 1, path + ".tmp": 5, aside: 1}}
-		if book, err = state.Read(disk); err != nil {
+		if stateFile, err = state.Read(disk); err != nil {
 			t.Fatal(err)
 		}
 		if err = write(disk, "MZ new"); (err != nil) != (killedAt > 0) {
@@ -239,11 +239,11 @@ func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t
 		if there[path] != "MZ new" && there[path] != "MZ old" && there[aside] != "MZ old" {
 			t.Errorf("the program is lost: %v", there)
 		}
-		if book, err = state.Open(files); err != nil {
+		if stateFile, err = state.Open(files); err != nil {
 			t.Fatal(err)
 		}
 		if err = errors.Join(write(files, "MZ new"), services.Stop(t.Context(), "x"),
-			apply.RemoveAside(files, book)); err != nil {
+			apply.RemoveAside(files, stateFile)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {

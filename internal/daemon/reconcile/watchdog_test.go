@@ -271,17 +271,17 @@ func TestAGuardIsPostedAlthoughAScannerReadsItsProgram(t *testing.T) {
 		r.stopDaemon()
 		host := r.Host()
 		host.Files = scanned{host.Files, t}
-		book, err := state.Read(host.Files)
+		stateFile, err := state.Read(host.Files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err = selfupdate.StartWatchdog(t.Context(), host, book, digestOf(oldDaemon)); err != nil {
+		if err = selfupdate.StartWatchdog(t.Context(), host, stateFile, digestOf(oldDaemon)); err != nil {
 			t.Fatal(err)
 		}
 		if state := r.state(t, contract.ServiceGuard); state != winos.ServiceRunning {
 			t.Errorf("the guard is %s", state)
 		}
-		if err = selfupdate.StopWatchdog(t.Context(), host, book); err != nil {
+		if err = selfupdate.StopWatchdog(t.Context(), host, stateFile); err != nil {
 			t.Fatal(err)
 		}
 		r.expectNoWatchdog(t)

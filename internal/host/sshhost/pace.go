@@ -55,12 +55,12 @@ func (p *pace) note(taken int, reading bool) {
 	defer p.mu.Unlock()
 	p.spent, p.since = p.spentNow(), p.clock.Now()
 	p.taken, p.reading = p.taken+int64(taken), reading
-	p.spent += max(0, p.saved()-mostSaved)
+	p.spent += max(0, p.allowed()-p.spent-mostSaved)
 }
 
-// saved is how much less than it may the receiver has spent. The lock is held.
-func (p *pace) saved() time.Duration {
-	return leastTime + time.Duration(p.taken)*time.Second/leastRate - p.spent
+// allowed is how long the receiver may take for what it has taken so far. The lock is held.
+func (p *pace) allowed() time.Duration {
+	return leastTime + time.Duration(p.taken)*time.Second/leastRate
 }
 
 // spentNow is the receiver's time until now. The lock is held.
@@ -75,5 +75,5 @@ func (p *pace) spentNow() time.Duration {
 func (p *pace) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return leastTime + time.Duration(p.taken)*time.Second/leastRate - p.spentNow()
+	return p.allowed() - p.spentNow()
 }
