@@ -15,7 +15,10 @@ import (
 
 // soakRun is what the user asked for.
 type soakRun struct {
-	json    string
+	json string
+	// away bounds how long hosts and the API server are away, and how late in its round a disruption begins; 0 for
+	// what a real fleet would see.
+	away    time.Duration
 	options soak.Options
 }
 
@@ -52,6 +55,9 @@ far.`,
 	flags := command.Flags()
 	flags.StringVar(&s.options.Operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.DurationVar(&s.options.Time, "time", time.Hour, "how long to go on after all hosts have joined")
+	flags.IntVar(&s.options.MostRounds, "rounds", 0, "end after so many rounds, if --time has not ended it before")
+	flags.DurationVar(&s.away, "away", 0,
+		fmt.Sprintf("how long a host or the API server is away at most (default %s and %s)", soak.Vanish, soak.Outage))
 	flags.IntVar(&s.options.Schedule.Hosts, "hosts", 50, "how many nodes there are")
 	flags.Uint64Var(&s.options.Schedule.Seed, "seed", 0,
 		"what to draw the disruptions from (default another each time)")
@@ -77,6 +83,9 @@ func (s *soakRun) run(ctx context.Context, out io.Writer) error {
 		o.Certificates = max(soak.ShortestCertificate, o.Time*5/6)
 	}
 	o.Schedule.Vanish, o.Schedule.Outage, o.Schedule.Spread = soak.Vanish, soak.Outage, soak.Spread
+	if s.away > 0 {
+		o.Schedule.Vanish, o.Schedule.Outage, o.Schedule.Spread = s.away, s.away, s.away
+	}
 	o.Progress = out
 	fmt.Fprintf(out, "--seed %d\n", o.Schedule.Seed)
 	report, err := soak.Run(ctx, *o)
