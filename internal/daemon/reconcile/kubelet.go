@@ -100,19 +100,23 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 // that certificate, and names the request: kubernetes, pkg/kubelet/certificate/bootstrap.
 const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
 
-// ForgetKubeletRequest has a kubelet without a certificate make another request for one when it starts. The
-// API server knows a request by the credential with which it was made first, and that one may count no more.
-// It is false when there is nothing to forget.
-func ForgetKubeletRequest(files winos.Files, node string, now time.Time) (forgot bool, err error) {
+// ForgetKubeletRequest has a kubelet without a certificate make another request for one when it starts, if
+// kubeconfig is another than the bootstrap kubeconfig that is there: the API server knows a request by the
+// credential with which it was made first, and that one may count no more. With the same credential the request
+// stays, because a credential is good for one key. waits is true for a kubelet without a certificate.
+func ForgetKubeletRequest(files winos.Files, node string, now time.Time, kubeconfig []byte) (waits bool, err error) {
 	identity, err := KubeletIdentityOf(files, node, now)
 	if err != nil || identity == OwnIdentity {
 		return false, err
 	}
-	err = files.Remove(pathRequestedKey)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	present, err := winos.ReadFile(files, contract.PathBootstrapKubeconfig)
+	if err == nil && bytes.Equal(present, kubeconfig) {
+		return true, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("reading kubelet's bootstrap credential: %w", err)
+	}
+	if err = files.Remove(pathRequestedKey); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("removing the key of kubelet's request: %w", err)
 	}
 	return true, nil

@@ -87,14 +87,14 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 
 // uselessCertificate says whether kubelet has a certificate that has expired. If there is a
 // credential with which it would get another, it also looks whether the API server refuses it, and has a
-// kubelet that waits for its first one ask anew.
+// kubelet that waits for its first one ask anew. One without a certificate is useless, too.
 func uselessCertificate(ctx context.Context, host winos.Host, node string,
 	request contract.BootstrapRequest) (bool, error) {
 	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
 	if err != nil || len(request.BootstrapKubeconfig) == 0 {
 		return expired, err
 	}
-	waits, err := reconcile.ForgetKubeletRequest(host.Files, node, host.System.Now())
+	waits, err := reconcile.ForgetKubeletRequest(host.Files, node, host.System.Now(), request.BootstrapKubeconfig)
 	if err != nil || waits || expired {
 		return waits || expired, err
 	}

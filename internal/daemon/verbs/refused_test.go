@@ -66,6 +66,24 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 	}
 }
 
+// A credential is good for one key. The operator bootstraps again with the same one while the API server can't be
+// asked, say, and by then a certificate may be approved for the key of the request.
+func TestAKubeletThatWaitsForItsCertificateKeepsItsRequestWithTheSameCredential(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	r.unapproved.Store(true)
+	join(t, r)
+	eventually(t, "a request", func() bool {
+		asked, err := winos.Exists(r.Host().Files, pathRequestedKey)
+		return err == nil && asked
+	})
+	asked := read(t, r, pathRequestedKey)
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	if got := read(t, r, pathRequestedKey); got != asked {
+		t.Errorf("kubelet asks for a certificate of %q, and did so for %q", got, asked)
+	}
+}
+
 // The API server knows with which credential kubelet asked first: a request that was made with one that counts no
 // more, say of an instance that was removed by force, stays pending for a day. kubelet asks for its certificate
 // with the same key, and so by the same request, as long as it has that key.
@@ -83,8 +101,9 @@ func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *test
 	}
 	eventually(t, "a request", func() bool { return key() != asked })
 	asked = key()
-	kubelets := r.kubelets.Load()
-	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	kubelets, again := r.kubelets.Load(), bootstrapRequest()
+	again.BootstrapKubeconfig = []byte("another secret")
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, again))
 	eventually(t, "another request", func() bool { return key() != asked })
 	if n := r.kubelets.Load() - kubelets; n != 1 {
 		t.Errorf("kubelet was started %d times, and once was needed", n)
