@@ -103,7 +103,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-test: fmt lint windows unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
+test: fmt lint windows prepare unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -131,6 +131,10 @@ windows: ## Vet and build what runs on Windows, for Windows
 controlplane: ## Build the local control plane into the user's cache: minutes the first time, then nothing
 	go run ./cmd/winlab prepare
 
+.PHONY: prepare
+prepare: build ## Build what only tests run, too, into the user's cache: minutes the first time, then nothing
+	$(BIN)/winlab prepare --tests
+
 .PHONY: unit
 unit: controlplane ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
@@ -151,7 +155,7 @@ wine-lane:
 	GOOS=windows CGO_ENABLED=0 go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 	CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 30m ./test/wine
+	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 45m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
@@ -166,7 +170,7 @@ conformance: ## Compare mirrors with what Linux nodes do, pull through container
 	cd tools/chart && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/bump && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/olm && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/prometheus && go vet -tags remove_all_sd ./... && go test -tags remove_all_sd -count=1 -timeout 15m ./...
+	cd tools/prometheus && export CGO_ENABLED=0 && go vet $(BUILD) -tags remove_all_sd ./... && go test $(BUILD) -tags remove_all_sd -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

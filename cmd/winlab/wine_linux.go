@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -67,6 +68,14 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 			return err
 		},
 	}
+}
+
+// prepareWine builds what takes minutes of what runs on Wine hosts, if this machine can have any.
+func prepareWine(ctx context.Context, progress io.Writer) error {
+	if wine.Check() != nil {
+		return nil
+	}
+	return wine.PrepareKubernetes(ctx, progress)
 }
 
 // exitError is a program's exit code, which becomes winlab's.

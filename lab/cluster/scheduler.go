@@ -11,10 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
+// BuildScheduler returns the path of kube-scheduler, building it where the cache lacks it.
+func BuildScheduler(ctx context.Context, options BuildOptions) (path string, err error) {
+	return BuildExtra(ctx, options, schedulerName)
+}
+
 // StartScheduler builds kube-scheduler where the cache lacks it, starts it, and returns when it is
 // healthy. It runs until Stop. Only tests of where pods get to need it, so Start leaves it out.
 func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error {
-	path, err := BuildExtra(ctx, BuildOptions{Progress: progress}, schedulerName)
+	path, err := BuildScheduler(ctx, BuildOptions{Progress: progress})
 	if err != nil {
 		return err
 	}

@@ -36,10 +36,15 @@ controlPlaneEndpoint: %s
 networking: {serviceSubnet: %s, podSubnet: %s}
 `
 
+// Build returns the path of kubeadm, building it where the cache lacks it.
+func Build(ctx context.Context, options cluster.BuildOptions) (path string, err error) {
+	return cluster.BuildExtra(ctx, options, "kubeadm")
+}
+
 // Install runs those phases of `kubeadm init` that write objects. A repeated call changes nothing.
 // kubeadm is built at the first call.
 func Install(ctx context.Context, c *cluster.Cluster, progress io.Writer) error {
-	program, err := cluster.BuildExtra(ctx, cluster.BuildOptions{Progress: progress}, "kubeadm")
+	program, err := Build(ctx, cluster.BuildOptions{Progress: progress})
 	if err != nil {
 		return err
 	}

@@ -59,15 +59,20 @@ type Prometheus struct {
 	ends []func() error
 }
 
+// Build returns the paths of Prometheus and of what writes its configuration, building them where the cache lacks
+// them, which takes minutes.
+func Build(ctx context.Context, options cluster.BuildOptions) (server, operator string, err error) {
+	server, err = cluster.BuildOther(ctx, options, "tools/prometheus", "prometheus",
+		"github.com/prometheus/prometheus/cmd/prometheus", "remove_all_sd,enable_kubernetes_sd")
+	if err == nil {
+		operator, err = cluster.BuildOther(ctx, options, "tools/promoperator", "promoperator", ".", "")
+	}
+	return server, operator, err
+}
+
 // Start builds it where the cache lacks it, and returns when it is ready.
 func Start(ctx context.Context, o Options) (_ *Prometheus, err error) {
-	build := cluster.BuildOptions{Progress: o.Progress}
-	server, err := cluster.BuildOther(ctx, build, "tools/prometheus", "prometheus",
-		"github.com/prometheus/prometheus/cmd/prometheus", "remove_all_sd,enable_kubernetes_sd")
-	if err != nil {
-		return nil, err
-	}
-	operator, err := cluster.BuildOther(ctx, build, "tools/promoperator", "promoperator", ".", "")
+	server, operator, err := Build(ctx, cluster.BuildOptions{Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,20 @@ type program struct{ path, version string }
 // kubernetesParts are those that take minutes to build.
 func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
 
+// Minors are the minor versions of Kubernetes that tests take a node from and to. The later one is the API server's.
+func Minors() (before, present string) { return "1.35", "1.36" }
+
+// PrepareKubernetes builds the real kubelet and kube-proxy of both Minors, where the cache lacks them.
+func PrepareKubernetes(ctx context.Context, progress io.Writer) error {
+	before, present := Minors()
+	for _, minor := range []string{before, present} {
+		if _, err := kubernetesPrograms(ctx, minor, progress); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // kubernetesPrograms are the real kubelet and kube-proxy of a minor version of Kubernetes, out of a payload
 // that has been built for nothing else and stays in the cache. Those of other sources go when they were not
 // used for long.

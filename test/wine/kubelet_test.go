@@ -98,7 +98,7 @@ func newReal(t *testing.T) real {
 }
 
 // beforeMinor is what nodes run before they go to minor, which is the API server's.
-const beforeMinor, minor = "1.35", "1.36"
+var beforeMinor, minor = wine.Minors()
 
 // writeKubernetes makes a payload with the kubelet and kube-proxy of a minor version.
 func writeKubernetes(t *testing.T, version, minor string) (dir string) {
