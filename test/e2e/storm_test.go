@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/csr"
+	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
@@ -29,9 +31,9 @@ const stormLabel = "storm"
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
-		// few seconds is what ours may wait for their approval; times of requests are kept in whole
-		// seconds.
-		aWhile = 5 * time.Second
+		// overtaking is how many requests of the storm and of the operator may come after one of ours and before its
+		// approval.
+		overtaking = 1_000
 	)
 	s := startedCloud(t)
 	bystanders := s.hosts(t, 2)
@@ -62,25 +64,44 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := 0
-	for _, csr := range list.Items {
-		if csr.Labels[stormLabel] != "" {
-			if len(csr.Status.Conditions) == 0 {
-				pending++
-			}
-			continue
+	for _, request := range list.Items {
+		if request.Labels[stormLabel] != "" && len(request.Status.Conditions) == 0 {
+			pending++
 		}
-		if len(csr.Status.Conditions) == 0 || csr.CreationTimestamp.Time.Before(began.Add(-time.Minute)) {
-			continue
-		}
-		if waited := csr.Status.Conditions[0].LastUpdateTime.Sub(csr.CreationTimestamp.Time); waited > aWhile {
-			t.Errorf("request %s of %s waited %s", csr.Name, csr.Spec.Username, waited)
-		}
+	}
+	slowest, who := s.overtaken(t)
+	t.Logf("at most %d requests of the storm and of the operator came between one of ours, %s, and its approval",
+		slowest, who)
+	if slowest > overtaking {
+		t.Errorf("%d requests came before %s was approved", slowest, who)
 	}
 	if pending != requests {
 		t.Errorf("%d of %d foreign requests are pending: others may decide about them", pending, requests)
 	}
 	s.drop(t, bystanders...)
 	s.gone(t, bystanders...)
+}
+
+// overtaken is how many requests of the storm and of the operator came at most after a request for a certificate and
+// before its approval, and which that was.
+func (s *stage) overtaken(t *testing.T) (most int, who string) {
+	t.Helper()
+	operator, asked, came := csr.OperatorUser(contract.OperatorNamespace), 0, map[string]int{}
+	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+		must(t, err)
+		ours := r.User == operator && r.Verb != "watch"
+		create := r.Resource == "certificatesigningrequests" && r.Verb == "create" && r.Code < 300
+		if ours || create {
+			asked++
+		}
+		if create {
+			came[r.Name] = asked
+		}
+		if since, is := came[r.Name]; is && ours && r.Subresource == "approval" && asked-since > most {
+			most, who = asked-since, r.Name
+		}
+	}
+	return most, who
 }
 
 func connections(hosts []*fleet.Host) (sum int64) {
@@ -102,10 +123,15 @@ func (s *stage) storm(t *testing.T, count int) (end func()) {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		if err := c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{},
-			client.HasLabels{stormLabel}); err != nil {
-			t.Error(err)
-		}
+		// On a busy machine the API server needs longer for all of them than a request may take, and ends it.
+		must(t, s.Await(ctx, soon, "the requests of the storm to be deleted",
+			func(ctx context.Context) (gone bool, detail string, err error) {
+				err = c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{}, client.HasLabels{stormLabel})
+				if err != nil {
+					return false, err.Error(), nil
+				}
+				return true, "", nil
+			}))
 	})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
