@@ -72,10 +72,10 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 
 // prepareWine builds what takes minutes of what runs on Wine hosts, if this machine can have any.
 func prepareWine(ctx context.Context, progress io.Writer) error {
-	if wine.Check() != nil {
-		return nil
+	if wine.Check() == nil {
+		return wine.PrepareKubernetes(ctx, progress)
 	}
-	return wine.PrepareKubernetes(ctx, progress)
+	return nil
 }
 
 // exitError is a program's exit code, which becomes winlab's.
