@@ -145,7 +145,7 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 		!strings.Contains(out.said.String(), "begun") {
 		t.Errorf("%v, said %q", err, &out.said)
 	}
-	if took := time.Since(out.pulled); took > 10*time.Second {
+	if took := time.Since(out.pulled); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
 }

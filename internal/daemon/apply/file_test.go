@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -146,25 +147,27 @@ func TestWhoIsToldToEndWaitsForNoProgramThatIsOpen(t *testing.T) {
 	for _, read := range []string{path, path + ".tmp"} {
 		t.Run(read, func(t *testing.T) {
 			t.Parallel()
-			files := machine(t).Host().Files
-			staged(t, files, path, "MZ old")
-			reader, err := files.Open(read)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended, cancel := context.WithCancel(t.Context())
-			cancel()
-			began := time.Now()
-			err = apply.CommitFile(ended, files, path, path+".old-1")
-			if !errors.Is(err, winos.ErrInUse) || time.Since(began) > 500*time.Millisecond {
-				t.Errorf("after %s: %v", time.Since(began), err)
-			}
-			if err = reader.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ old" {
-				t.Errorf("it holds %s, %v", got, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				files := machine(t).Host().Files
+				staged(t, files, path, "MZ old")
+				reader, err := files.Open(read)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				began := time.Now()
+				err = apply.CommitFile(ended, files, path, path+".old-1")
+				if !errors.Is(err, winos.ErrInUse) || time.Since(began) > 500*time.Millisecond {
+					t.Errorf("after %s: %v", time.Since(began), err)
+				}
+				if err = reader.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ old" {
+					t.Errorf("it holds %s, %v", got, err)
+				}
+			})
 		})
 	}
 }
