@@ -24,24 +24,31 @@ type Daemon struct {
 // daemon reports of it may be wrong.
 const rejoinRest = 12
 
+// Deadline is when that is late which began then and may take so long, for an operator that leads since a time. One
+// that has just begun listens for half of the daemons' timeout first: while there was none, or no API server, nobody
+// could report, and nobody was told anything.
+func Deadline(began time.Time, limit time.Duration, leaderSince time.Time, daemonTimeout time.Duration) time.Time {
+	end, heard := began.Add(limit), leaderSince.Add(daemonTimeout/2)
+	if heard.After(end) {
+		return heard
+	}
+	return end
+}
+
 // Unresponsive says why a daemon is taken for dead, or for one that can't report; empty while it is
-// not, and left is then how long it may go on without a report, 0 without an end. An operator that
-// has just begun gives it half of the timeout in any case, so that one that was away does not join
-// every host again for what could not be reported meanwhile.
+// not, and left is then how long it may go on without a report, 0 without an end. See Deadline: an operator
+// that was away does not join every host again for what could not be reported meanwhile.
 func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
-	due := func(times ...time.Time) (left time.Duration) {
-		for _, t := range append(times, d.LeaderSince.Add(timeout/2)) {
-			left = max(left, t.Sub(now))
-		}
-		return left
+	due := func(began time.Time, limit time.Duration) time.Duration {
+		return max(0, Deadline(began, limit, d.LeaderSince, timeout).Sub(now))
 	}
 	if since := d.RequestedSince; !since.IsZero() {
-		if left = due(since.Add(timeout)); left <= 0 {
+		if left = due(since, timeout); left <= 0 {
 			return "it has not responded since " + since.UTC().Format(time.RFC3339) + " to what was requested", 0
 		}
 	}
 	if end := d.CertificateEnd; !end.IsZero() && end.After(d.JoinedTime) {
-		until := due(end.Add(timeout), d.JoinedTime.Add(rejoinRest*timeout))
+		until := max(due(end, timeout), due(d.JoinedTime, rejoinRest*timeout))
 		if until <= 0 {
 			return fmt.Sprintf("its certificate ended at %s, and it has shown no other since",
 				end.UTC().Format(time.RFC3339)), 0

@@ -31,8 +31,15 @@ type UpgradeFacts struct {
 	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
 	// which no cache that lags behind may decide.
 	IsLive bool
-	// ProofTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing.
+	// ProofTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing. LeaderSince is since when
+	// this operator looks after hosts: see Deadline.
 	ProofTimeout, DaemonTimeout time.Duration
+	LeaderSince                 time.Time
+}
+
+// isLate reports whether what began then has taken longer than it may.
+func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time) bool {
+	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout))
 }
 
 // StagingFacts say how far the daemon is with the payload.
@@ -121,10 +128,10 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
 		{staging, "the node has its place, and proofTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
-			func(f UpgradeFacts, now time.Time) bool { return f.HasPlace && now.Sub(f.StepSince) > f.ProofTimeout }},
+			func(f UpgradeFacts, now time.Time) bool { return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now) }},
 		{staging, "the daemon has got nothing for five minutes", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.GetsNothing && now.Sub(f.StepSince) >= f.DaemonTimeout
+				return f.GetsNothing && f.isLate(f.StepSince, f.DaemonTimeout, now)
 			}},
 		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
 
@@ -162,7 +169,7 @@ func upgradeEnds() []UpgradeRow {
 		if !f.SwitchSince.IsZero() {
 			began = f.SwitchSince
 		}
-		return now.Sub(began) >= f.ProofTimeout
+		return f.isLate(began, f.ProofTimeout, now)
 	}
 	return []UpgradeRow{
 		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching, ActionLook,

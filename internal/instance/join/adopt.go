@@ -143,7 +143,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 		return journey.Retry(err)
 	}
 	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-	late := ok && j.Now().Sub(began) > bounds.Proof
+	late := ok && j.Left(began, bounds.Proof) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
 		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady || late
 		return outcome

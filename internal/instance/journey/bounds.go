@@ -34,6 +34,19 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
+// Leads is since when this operator looks after hosts; zero when nobody told.
+func (o *Options) Leads() time.Time {
+	if o.LeaderSince == nil {
+		return time.Time{}
+	}
+	return o.LeaderSince()
+}
+
+// Left is how much time is left to what began then and may take so long; none when it is late: see policy.Deadline.
+func (o *Options) Left(began time.Time, limit time.Duration) time.Duration {
+	return policy.Deadline(began, limit, o.Leads(), o.DaemonTimeout).Sub(o.Now())
+}
+
 // InService reads an instance's Node, nil when there is none, and says whether anybody is disturbed there by
 // work on its host, which then needs a place in the rollout budget. That nobody is, is believed of the API
 // server only, which costs one read at that moment. A cache that lags behind is a conflict: it shows more

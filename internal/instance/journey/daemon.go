@@ -50,7 +50,7 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	if ready, _ := NodeReady(node); !ready || IsBounded(status) {
 		return nil, 0
 	}
-	daemon := policy.Daemon{LeaderSince: d.leaderSince()}
+	daemon := policy.Daemon{LeaderSince: d.options.Leads()}
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		daemon.CertificateEnd = end
 	}
@@ -68,14 +68,6 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 			"kubelet of node %s is well, and its daemon is dead or can't report: %s", node.Name, why), 0
 	}
 	return nil, min(left, longestQuiet)
-}
-
-// leaderSince is since when this operator looks after hosts; zero when nobody told.
-func (d *Daemons) leaderSince() time.Time {
-	if d.options.LeaderSince == nil {
-		return time.Time{}
-	}
-	return d.options.LeaderSince()
 }
 
 // IsUnderWay says that a node has had its turn: it is being emptied, switched, rebooted, or brought
@@ -138,7 +130,7 @@ func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.No
 		if p.Phase != v1alpha1.PhaseConfirming || p.Milliseconds != nil {
 			continue
 		}
-		if why, _ := policy.Unresponsive(policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.leaderSince()},
+		if why, _ := policy.Unresponsive(policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.options.Leads()},
 			d.options.DaemonTimeout,
 			d.options.Now()); why != "" {
 			return contract.NewProblem(contract.ReasonDaemonSilent,

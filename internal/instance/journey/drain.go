@@ -30,7 +30,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
-	seen := podsLeft{now: p.Now(), began: began, deadline: began.Add(timeout)}
+	seen := podsLeft{now: p.Now(), began: began, deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {

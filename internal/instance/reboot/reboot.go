@@ -271,7 +271,7 @@ func (r *Reboot) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstanc
 
 // back turns a wait for a host into a failure when it takes too long.
 func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journey.Outcome) journey.Outcome {
-	left := max(view.Bounds.Proof, rebootProof) - r.Now().Sub(reboot.Since.Time)
+	left := r.Left(reboot.Since.Time, max(view.Bounds.Proof, rebootProof))
 	if left <= 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonRebootNotProven, "%s, since %s", outcome.Problem.Detail,
 			reboot.Since.UTC().Format(time.RFC3339)))

@@ -53,6 +53,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
 		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
+		LeaderSince: u.Leads(),
 		IsSwitched:  isRequested(status) || update.From != "" && status.DesiredRevision != update.From,
 		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
 	}
@@ -188,7 +189,7 @@ func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcom
 		if update.SwitchTime != nil {
 			began = update.SwitchTime.Time
 		}
-		return view.Bounds.Proof - u.Now().Sub(began)
+		return u.Left(began, view.Bounds.Proof)
 	}
 	switch update.Step {
 	case v1alpha1.StepStaging:
@@ -221,7 +222,7 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 		detail = fmt.Sprintf(": %.300s", why)
 	}
 	if why == "" || inVain(why) {
-		after = min(u.DaemonTimeout-u.Now().Sub(update.Since.Time), stageRetry)
+		after = min(u.Left(update.Since.Time, u.DaemonTimeout), stageRetry)
 	}
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }

@@ -25,6 +25,10 @@ type Upgrade struct{ *journey.Parts }
 // stuckRetry is a safety net for a node that has no revision to go back to: its news are events.
 const stuckRetry = time.Minute
 
+// switchDelay is how much later than it was decided a daemon may be told its revision without that being noted, which
+// takes a write.
+const switchDelay = time.Minute
+
 const purpose = v1alpha1.DisruptionUpdate
 
 // Next goes on until something is to be waited for, saved, or done by another.
@@ -124,9 +128,14 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 	case policy.ActionRequestStaging:
 		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Revision})
 	case policy.ActionSwitch:
+		told := requestedOf(node) == update.Revision
 		err = u.Nodes.Mark(ctx, node,
 			journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 		view.IsRequested = err == nil
+		// The time for the proof begins when the daemon is told, which may be long after that was decided.
+		if now := u.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
+			update.SwitchTime = new(journey.Seconds(now))
+		}
 	case policy.ActionRestore:
 		// The daemon's status of before is taken away: it may still be for the previous revision,
 		// while the host is between the two.

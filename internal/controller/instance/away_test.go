@@ -1,0 +1,125 @@
+package instance
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// proxied is a revision of the release that hosts joined with.
+const proxied = "1.0.0-cccccccccc"
+
+// away lets time go by without an operator, and has another one begin.
+func (r *rig) away(t *testing.T, n int, d time.Duration) {
+	t.Helper()
+	r.clock = r.clock.Add(d)
+	r.restart(t)
+	r.reconcile(t, n)
+}
+
+// inPlace is a host that has joined, and a revision for which its services are started anew in place.
+func inPlace(t *testing.T) *rig {
+	t.Helper()
+	r := staged(t, 1)
+	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
+		Disruptive: true, Bootstrap: true}}}
+	r.publish(t, first, manifest)
+	manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
+	r.version, r.manifest = proxied, manifest
+	return r
+}
+
+// Whoever was told nothing failed at nothing, however long ago it was decided.
+func TestA26_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
+	t.Parallel()
+	r := inPlace(t)
+	r.broken["node"] = errors.New("the API server is away")
+	_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
+	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching {
+		t.Fatalf("status %+v", i.Status)
+	}
+	delete(r.broken, "node")
+	r.away(t, 1, 11*time.Minute)
+	r.advance(t, 1, 9*time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != proxied ||
+		i.Status.UpdateFailure != nil {
+		t.Fatalf("told %s, failed %+v", told, i.Status.UpdateFailure)
+	}
+	r.advance(t, 1, time.Minute)
+	if i = r.get(t, 1); i.Status.UpdateFailure == nil {
+		t.Errorf("its time has no end: %+v", i.Status)
+	}
+}
+
+// A daemon can't report while the API server is away, and a new operator has to hear of it first.
+func TestA26_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T) {
+	t.Parallel()
+	r := inPlace(t)
+	r.reconcile(t, 1)
+	r.away(t, 1, 11*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.clock = r.clock.Add(20 * time.Second)
+	r.arrives(t, 1, proxied)
+	if i := r.get(t, 1); i.Status.Revision != proxied || i.Status.UpdateFailure != nil || i.Status.Update != nil {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	dials := r.machine(1).Dials()
+	r.annotate(t, 1, contract.StageStatusAnnotation, string(contract.ReasonPayloadIncomplete)+": nothing")
+	r.away(t, 1, time.Hour)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
+	r.advance(t, 1, 2*time.Minute)
+	if i := r.get(t, 1); i.Status.Update.OverSSH || r.machine(1).Dials() != dials {
+		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+	r.advance(t, 1, time.Minute)
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() == dials {
+		t.Error("nobody looks at its host")
+	}
+}
+
+func TestAHostThatRebootedWhileNoOperatorWorkedIsNotRebootedAgain(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.away(t, 1, 21*time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	if i.Status.Disruption == nil || r.node(t, 1).Annotations[contract.RebootApprovedAnnotation] == "" {
+		t.Fatalf("status %+v", i.Status)
+	}
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
+}
+
+func TestPodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.pod(t, 1, "db")
+	r.reconcile(t, 1)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	blocked = false
+	r.away(t, 1, 11*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.advance(t, 1, time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
