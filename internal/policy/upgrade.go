@@ -128,7 +128,9 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
 		{staging, "the node has its place, and proofTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
-			func(f UpgradeFacts, now time.Time) bool { return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now) }},
+			func(f UpgradeFacts, now time.Time) bool {
+				return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now)
+			}},
 		{staging, "the daemon has got nothing for five minutes", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.GetsNothing && f.isLate(f.StepSince, f.DaemonTimeout, now)

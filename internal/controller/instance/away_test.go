@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -32,6 +33,31 @@ func inPlace(t *testing.T) *rig {
 	manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 	r.version, r.manifest = proxied, manifest
 	return r
+}
+
+// What is remembered of a status must be what the API server keeps of it, or each look at that is a conflict.
+func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.clock = r.clock.Add(123_456_789)
+	kept := func() {
+		t.Helper()
+		i := r.get(t, 1)
+		if saved := r.lives[i.UID].saved; !equality.Semantic.DeepEqual(*saved, i.Status) {
+			t.Errorf("it remembers %+v, and there is %+v", *saved, i.Status)
+		}
+	}
+	r.reconcile(t, 1)
+	kept()
+	r.join(t, 1)
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-1")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
+	kept()
 }
 
 // Whoever was told nothing failed at nothing, however long ago it was decided.

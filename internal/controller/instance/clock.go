@@ -28,7 +28,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	}
 	for i := range status.Phases {
 		if start := &status.Phases[i].StartTime; start.After(now.Add(clockSkew)) {
-			*start = metav1.NewMicroTime(now)
+			*start = journey.Micros(now)
 		}
 	}
 	if trial := status.KeyTrial; trial != nil {

@@ -31,7 +31,7 @@ func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 		status.Phases = nil
 	}
 	status.Phase = phase
-	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: metav1.NewMicroTime(r.now())})
+	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: journey.Micros(r.now())})
 	if r.life.failedIn == "" {
 		r.say(contract.ReasonInProgress, "", "")
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -248,7 +247,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if !answer.Rebooting {
 		return journey.Done()
 	}
-	now := metav1.NewTime(j.Now())
+	now := journey.Seconds(j.Now())
 	instance.Status.RebootTime = &now
 	instance.Status.Host.BootID = answer.BootID
 	needs := strings.Join(session.Found.NeedsPrepare, ", ")

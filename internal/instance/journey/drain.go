@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/drain"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -102,7 +101,7 @@ func (l *podsLeft) note(pod *corev1.Pod, err error) {
 func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
 	status := &instance.Status
 	if began := status.DrainTime; began == nil || status.Disruption != nil && began.Before(&status.Disruption.Since) {
-		status.DrainTime = &metav1.Time{Time: now}
+		status.DrainTime = new(Seconds(now))
 	}
 	return status.DrainTime.Time
 }

@@ -61,6 +61,9 @@ type Released struct {
 // difference.
 func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
+// Micros is a more precise time as the API server keeps it.
+func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
+
 // Progress is how far a node is with a purpose; nil when it is on no such journey.
 func Progress(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) *v1alpha1.Progress {
 	switch {
