@@ -68,14 +68,8 @@ func isPair(content []byte) bool {
 }
 
 // ForgetRefusedKubelet has kubelet ask for another certificate if the API server refuses the
-// present one, which is valid by date. Without an answer of the API server it changes nothing. It is
-// also true when an earlier call did it that was killed, maybe before kubelet was started again.
+// present one, which is valid by date. Without an answer of the API server it changes nothing.
 func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
-	config, err := winos.Exists(files, contract.PathKubeconfig)
-	if err != nil || !config {
-		certificate, cerr := winos.Exists(files, pathCertificate)
-		return !config && certificate, errors.Join(err, cerr)
-	}
 	identity, err := KubeletIdentityOf(files, node, now)
 	if err != nil || identity != OwnIdentity {
 		return false, err
@@ -90,36 +84,39 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 		return false, nil
 	}
 	log.Info("the API server refuses kubelet's certificate, so kubelet asks for another")
-	if err = files.Remove(contract.PathKubeconfig); err != nil {
-		return false, fmt.Errorf("removing kubelet's kubeconfig: %w", err)
-	}
-	return true, nil
+	return true, ForgetKubeletCertificate(files)
 }
 
-// pathRequestedKey is the key with which kubelet asks for its first certificate. It stays until kubelet has
-// that certificate, and names the request: kubernetes, pkg/kubelet/certificate/bootstrap.
-const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
+// What kubelet has to show: a certificate in its store counts before all else, and a kubeconfig before the bootstrap
+// kubeconfig. pathUpdated is what a store that was written halfway goes on from (client-go,
+// util/certificate/certificate_store.go), and pathRequestedKey names the request of a kubelet that does not rotate its
+// certificate (kubernetes, pkg/kubelet/certificate/bootstrap).
+const (
+	pathUpdated      = contract.DirKubeletPKI + `\kubelet-client-updated.pem`
+	pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
+)
 
-// ForgetKubeletRequest has a kubelet without a certificate make another request for one when it starts, if
-// kubeconfig is another than the bootstrap kubeconfig that is there: the API server knows a request by the
-// credential with which it was made first, and that one may count no more. With the same credential the request
-// stays, because a credential is good for one key. waits is true for a kubelet without a certificate.
-func ForgetKubeletRequest(files winos.Files, node string, now time.Time, kubeconfig []byte) (waits bool, err error) {
-	identity, err := KubeletIdentityOf(files, node, now)
-	if err != nil || identity == OwnIdentity {
-		return false, err
+// ForgetKubeletCertificate removes all that kubelet would show instead of a bootstrap credential when it starts. The
+// kubeconfig goes first: without it kubelet has no identity, so that another call goes on.
+func ForgetKubeletCertificate(files winos.Files) error {
+	for _, path := range []string{contract.PathKubeconfig, pathUpdated, pathRequestedKey, pathCertificate} {
+		if err := files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing what kubelet would show instead of its new credential: %w", err)
+		}
 	}
+	return nil
+}
+
+// HasCredential reports whether this very bootstrap kubeconfig is there already.
+func HasCredential(files winos.Files, kubeconfig []byte) (bool, error) {
 	present, err := winos.ReadFile(files, contract.PathBootstrapKubeconfig)
-	if err == nil && bytes.Equal(present, kubeconfig) {
-		return true, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return false, fmt.Errorf("reading kubelet's bootstrap credential: %w", err)
 	}
-	if err = files.Remove(pathRequestedKey); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("removing the key of kubelet's request: %w", err)
-	}
-	return true, nil
+	return bytes.Equal(present, kubeconfig), nil
 }
 
 // KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet
@@ -167,12 +164,6 @@ func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kub
 		winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing kubelet's bootstrap credential: %w", err)
-	}
-	if identity == ForeignIdentity {
-		// Without a kubeconfig, kubelet asks for a certificate of its present name.
-		if err = files.Remove(contract.PathKubeconfig); err != nil {
-			return fmt.Errorf("removing the kubeconfig of another node: %w", err)
-		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -90,6 +91,12 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 			if got, err := reconcile.KubeletIdentityOf(files, "win-a", now); err != nil || got != c.want {
 				t.Errorf("identity %v, %v", got, err)
 			}
+			if c.want == reconcile.ForeignIdentity {
+				if err = errors.Join(reconcile.ForgetKubeletCertificate(files),
+					reconcile.ForgetKubeletCertificate(files)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for range 2 {
 				if err = reconcile.WriteBootstrapCredential(files, "win-a", now, []byte("secret")); err != nil {
 					t.Fatal(err)
@@ -170,8 +177,10 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 			if err != nil || (identity == reconcile.OwnIdentity) == c.forgot {
 				t.Errorf("identity %v, %v", identity, err)
 			}
-			if again, err := reconcile.ForgetRefusedKubelet(t.Context(), files, "win-a", now); err != nil || again != c.forgot {
-				t.Errorf("called again by who was killed after it: %t, %v", again, err)
+			// kubelet would show what is in its store, whatever else is there.
+			there, err := winos.Exists(files, contract.DirKubeletPKI+`\kubelet-client-current.pem`)
+			if err != nil || there == c.forgot {
+				t.Errorf("the certificate is there: %t, %v", there, err)
 			}
 		})
 	}

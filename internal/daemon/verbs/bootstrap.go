@@ -60,12 +60,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = note(stateFile, request, told); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	useless, err := uselessCertificate(ctx, host, answer.NodeName, request)
+	again, err := takesCredential(ctx, host, answer.NodeName, request)
 	if err != nil {
-		return answer, apply.FileProblem(err)
-	}
-	if err = reconcile.WriteBootstrapCredential(host.Files, answer.NodeName, host.System.Now(),
-		request.BootstrapKubeconfig); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
@@ -74,9 +70,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
-	// A kubelet whose certificate has expired, or is refused, takes up a new credential when it
-	// starts, and not before.
-	if request.Register || useless {
+	if again {
 		if err = register(ctx, host.Services, report); err != nil {
 			return answer, err
 		}
@@ -85,20 +79,42 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	return answer, err
 }
 
-// uselessCertificate says whether kubelet has a certificate that has expired. If there is a
-// credential with which it would get another, it also looks whether the API server refuses it, and has a
-// kubelet that waits for its first one ask anew. One without a certificate is useless, too.
-func uselessCertificate(ctx context.Context, host winos.Host, node string,
-	request contract.BootstrapRequest) (bool, error) {
-	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
-	if err != nil || len(request.BootstrapKubeconfig) == 0 {
-		return expired, err
+// takesCredential has kubelet take up a credential, and says whether it must be started again for that or to register
+// its Node. A kubelet that has no certificate of this node, and this very credential, is left alone: it asks with it
+// already, for a key that it may have in memory only, and a credential is good for one key. With another credential it is
+// stopped first, so that a call that is killed leaves one that has yet to start.
+func takesCredential(ctx context.Context, host winos.Host, node string, request contract.BootstrapRequest) (again bool,
+	err error) {
+	now := host.System.Now()
+	if len(request.BootstrapKubeconfig) == 0 {
+		expired, err := reconcile.KubeletExpired(host.Files, now)
+		return expired || request.Register, err
 	}
-	waits, err := reconcile.ForgetKubeletRequest(host.Files, node, host.System.Now(), request.BootstrapKubeconfig)
-	if err != nil || waits || expired {
-		return waits || expired, err
+	identity, err := reconcile.KubeletIdentityOf(host.Files, node, now)
+	if err == nil && identity == reconcile.OwnIdentity {
+		var forgot bool
+		forgot, err = reconcile.ForgetRefusedKubelet(ctx, host.Files, node, now)
+		again = forgot || request.Register
+	} else if err == nil {
+		again, err = replacesCredential(ctx, host, request.BootstrapKubeconfig)
 	}
-	return reconcile.ForgetRefusedKubelet(ctx, host.Files, node, host.System.Now())
+	if err != nil {
+		return false, err
+	}
+	return again, reconcile.WriteBootstrapCredential(host.Files, node, now, request.BootstrapKubeconfig)
+}
+
+// replacesCredential stops a kubelet without a certificate of its node that has another credential, or none.
+func replacesCredential(ctx context.Context, host winos.Host, kubeconfig []byte) (again bool, err error) {
+	has, err := reconcile.HasCredential(host.Files, kubeconfig)
+	if err != nil || has {
+		return false, err
+	}
+	if err = host.Services.Stop(ctx, contract.ServiceKubelet); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return false, contract.NewProblem(contract.ReasonServiceFailed,
+			"stopping kubelet, which is to take up another credential: %v", err)
+	}
+	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }
 
 // makeDirectories makes those that are missing, and sees then that none is a user's: nobody can put

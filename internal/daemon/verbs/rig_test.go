@@ -206,7 +206,16 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 		<-ctx.Done()
 		return 0
 	}
-	if !own || expired && first {
+	stored, err := winos.Exists(files, contract.DirKubeletPKI+`\kubelet-client-current.pem`)
+	if err != nil {
+		return 1
+	}
+	if !own && stored && !expired { // a certificate in its store counts before the bootstrap credential
+		if err = winos.WriteFile(files, contract.PathKubeconfig, strings.NewReader("own"),
+			winos.AccessAdministrators); err != nil {
+			return 1
+		}
+	} else if !own || expired && first {
 		certificate := selfSigned(contract.KubeletUserPrefix+"win-a", now)
 		for path, content := range map[string][]byte{contract.DirKubeletPKI +
 			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
