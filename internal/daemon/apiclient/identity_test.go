@@ -306,10 +306,13 @@ func (s *signer) create(object *unstructured.Unstructured) {
 // renewing runs a Renewer in a bubble until test returns.
 func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
-	renewingBy(t, clock.RealClock{}, test)
+	renewingBy(t, clock.RealClock{}, taken, test)
 }
 
-func renewingBy(t *testing.T, by clock.Clock,
+// taken says that a certificate is used from now on.
+func taken(int32) error { return nil }
+
+func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
 	test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
 	t.Parallel()
@@ -320,7 +323,7 @@ func renewingBy(t *testing.T, by clock.Clock,
 		s, renewed := newSigner(t), new(atomic.Int32)
 		r := &apiclient.Renewer{
 			Files: f, Client: s.api, Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
-			Renewed: func() error { renewed.Add(1); return nil },
+			Renewed: func() error { return renew(renewed.Add(1)) },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -346,6 +349,26 @@ func pair(t *testing.T, f winos.Files) []byte {
 		t.Fatal(err)
 	}
 	return content
+}
+
+// What was stored and could not be used at once is used later: the one that is in use ends.
+func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
+	renewingBy(t, clock.RealClock{}, func(n int32) error {
+		if n == 1 {
+			return errors.New("the file can't be read")
+		}
+		return nil
+	}, func(t *testing.T, f winos.Files, _ *signer, renewed *atomic.Int32) {
+		first := pair(t, f)
+		pass(life * 3 / 4)
+		if bytes.Equal(pair(t, f), first) {
+			t.Fatal("it was not renewed")
+		}
+		pass(time.Hour)
+		if n := renewed.Load(); n != 2 {
+			t.Errorf("it was to be used %d times", n)
+		}
+	})
 }
 
 func TestTheCertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
@@ -434,7 +457,7 @@ func (s *sleeper) Now() time.Time { return s.RealClock.Now().Add(time.Duration(s
 
 func TestTheCertificateIsRenewedSoonAfterTheHostWasSuspended(t *testing.T) {
 	host := &sleeper{}
-	renewingBy(t, host, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
+	renewingBy(t, host, taken, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
 		pass(24 * time.Hour)
 		host.slept.Store(int64(10 * 24 * time.Hour))
 		pass(time.Hour + time.Minute)

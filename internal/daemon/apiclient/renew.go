@@ -55,7 +55,7 @@ type Renewer struct {
 	Client dynamic.Interface
 	// Lifetime to ask for; the life of the present certificate if 0.
 	Lifetime time.Duration
-	// Renewed is called after a new certificate has been stored.
+	// Renewed is called after a new certificate has been stored, until it succeeds.
 	Renewed func() error
 	Clock   clock.Clock
 	// Spread is a number in [0,1) that says how early within the jitter this daemon renews; random
@@ -78,6 +78,7 @@ func (r *Renewer) Run(ctx context.Context) {
 		spread = r.Spread
 	}
 	early := spread()
+	var last *x509.Certificate
 	for ctx.Err() == nil {
 		pair, err := LoadCertificate(r.Files)
 		if err != nil {
@@ -85,6 +86,18 @@ func (r *Renewer) Run(ctx context.Context) {
 			r.wait(ctx, pause)
 			continue
 		}
+		if last != nil && !pair.Leaf.Equal(last) {
+			if err = r.Renewed(); err != nil {
+				log.Error(err, "the daemon's new certificate is not used yet")
+				r.wait(ctx, pause)
+				continue
+			}
+			log.Info("the daemon's certificate was renewed")
+			last = pair.Leaf
+			r.wait(ctx, restPause)
+			continue
+		}
+		last = pair.Leaf
 		if due := RenewalTime(pair.Leaf, early).Sub(r.Clock.Now()); due > 0 {
 			r.wait(ctx, min(due, longestWait))
 			continue
@@ -103,10 +116,7 @@ func (r *Renewer) Run(ctx context.Context) {
 					pair.Leaf.NotAfter)
 			}
 			r.wait(ctx, pause)
-			continue
 		}
-		log.Info("the daemon's certificate was renewed")
-		r.wait(ctx, restPause)
 	}
 }
 
@@ -148,7 +158,7 @@ func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	if _, err = StoreCertificate(r.Files, certificate, node); err != nil {
 		return errors.Join(err, DropPendingKey(r.Files))
 	}
-	return r.Renewed()
+	return nil
 }
 
 // requestName follows from the key, so asking again finds what was asked before.
