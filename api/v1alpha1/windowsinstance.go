@@ -422,6 +422,9 @@ type WindowsInstanceStatus struct {
 	// +listType=atomic
 	// +optional
 	NodeTaints []string `json:"nodeTaints,omitempty"`
+	// DaemonStopped says that a join has stopped the daemon on the host, or is about to, and has not started it again.
+	// +optional
+	DaemonStopped bool `json:"daemonStopped,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens that the present join was given, the
 	// newest last. Only with one of them kubelet may ask for its first certificate. They are no
 	// secret.

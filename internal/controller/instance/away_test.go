@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -148,4 +150,62 @@ func TestPodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	r.advance(t, 1, time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+// A join that has stopped the daemon ends with a daemon, however well its node is meanwhile.
+func TestA32_ANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
+	t.Parallel()
+	handedOver := func(r *rig) (count int) {
+		for _, v := range r.machine(1).Calls() {
+			if v == contract.VerbHandover {
+				count++
+			}
+		}
+		return count
+	}
+	for name, interrupt := range map[string]func(r *rig, t *testing.T){
+		"the handover fails": func(r *rig, t *testing.T) {
+			r.sign(t)
+			r.machine(1).Fail(string(contract.VerbHandover), contract.NewProblem(contract.ReasonConnectionLost, "broken"))
+			r.reconcile(t, 1)
+			r.machine(1).Fail(string(contract.VerbHandover), nil)
+		},
+		"another operator takes over, and another host has the only place": func(r *rig, t *testing.T) {
+			i := r.get(t, 2)
+			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.NewTime(r.clock)}
+			if err := r.api.Status().Update(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+			r.restart(t)
+			r.reconcile(t, 1)
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent)
+			i = r.get(t, 2)
+			i.Status.Disruption = nil
+			if err := r.api.Status().Update(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+			r.restart(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1, 2)
+			if err := r.api.DeleteAllOf(t.Context(), &certificatesv1.CertificateSigningRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			r.isReady(t, 1, false)
+			r.clock = r.clock.Add(11 * time.Minute)
+			r.reconcile(t, 1) // as far as the daemon's certificate, which is not signed yet
+			r.isReady(t, 1, true)
+			before := handedOver(r)
+			interrupt(r, t)
+			for range 3 {
+				r.advance(t, 1, time.Minute)
+				r.sign(t)
+			}
+			if handedOver(r)-before == 0 || r.get(t, 1).Status.DaemonStopped {
+				t.Errorf("the daemon stays stopped: %+v", r.get(t, 1).Status)
+			}
+		})
+	}
 }

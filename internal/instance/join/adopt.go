@@ -80,6 +80,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run",
 			contract.ServiceDaemon))
 	}
+	instance.Status.DaemonStopped = false
 	j.Slots.Release(instance.UID)
 	session.End()
 	return journey.Done()

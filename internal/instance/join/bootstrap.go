@@ -44,7 +44,7 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	}
 	ids := append(instance.Status.BootstrapCredentials, token.ID)
 	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
-	session.Token = token.Text
+	session.Token, instance.Status.DaemonStopped = token.Text, true
 	return journey.Done()
 }
 

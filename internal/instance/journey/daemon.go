@@ -47,7 +47,12 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 // awaited or its certificate ends.
 func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
-	if ready, _ := NodeReady(node); !ready || IsBounded(status) {
+	ready, _ := NodeReady(node)
+	if ready && status.DaemonStopped {
+		return contract.NewProblem(contract.ReasonDaemonSilent,
+			"kubelet of node %s is well, and its daemon was stopped for a join that has not ended", node.Name), 0
+	}
+	if !ready || IsBounded(status) {
 		return nil, 0
 	}
 	daemon := policy.Daemon{LeaderSince: d.options.Leads()}
