@@ -81,8 +81,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 
 // takesCredential has kubelet take up a credential, and says whether it must be started again for that or to register
 // its Node. A kubelet that has no certificate of this node, and this very credential, is left alone: it asks with it
-// already, for a key that it may have in memory only, and a credential is good for one key. With another credential it is
-// stopped first, so that a call that is killed leaves one that has yet to start.
+// already, for a key that it may have in memory only, and a credential is good for one key. With another credential
+// it is stopped first, so that a call that is killed leaves one that has yet to start.
 func takesCredential(ctx context.Context, host winos.Host, node string, request contract.BootstrapRequest) (again bool,
 	err error) {
 	now := host.System.Now()

@@ -135,9 +135,8 @@ func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.No
 		if p.Phase != v1alpha1.PhaseConfirming || p.Milliseconds != nil {
 			continue
 		}
-		if why, _ := policy.Unresponsive(policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.options.Leads()},
-			d.options.DaemonTimeout,
-			d.options.Now()); why != "" {
+		daemon := policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.options.Leads()}
+		if why, _ := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now()); why != "" {
 			return contract.NewProblem(contract.ReasonDaemonSilent,
 				"the daemon of node %s was started over SSH, and %s", node.Name, why)
 		}
