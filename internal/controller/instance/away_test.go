@@ -25,10 +25,10 @@ func (r *rig) away(t *testing.T, n int, d time.Duration) {
 	r.reconcile(t, n)
 }
 
-// inPlace is a host that has joined, and a revision for which its services are started anew in place.
-func inPlace(t *testing.T) *rig {
+// inPlace are hosts that have joined, and a revision for which their services are started anew in place.
+func inPlace(t *testing.T, hosts ...int) *rig {
 	t.Helper()
-	r := staged(t, 1)
+	r := staged(t, hosts...)
 	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
 		Disruptive: true, Bootstrap: true}}}
 	r.publish(t, first, manifest)
@@ -63,9 +63,9 @@ func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 }
 
 // Whoever was told nothing failed at nothing, however long ago it was decided.
-func TestA26_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
+func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
 	t.Parallel()
-	r := inPlace(t)
+	r := inPlace(t, 1)
 	r.broken["node"] = errors.New("the API server is away")
 	_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
 	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching {
@@ -86,9 +86,9 @@ func TestA26_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 }
 
 // A daemon can't report while the API server is away, and a new operator has to hear of it first.
-func TestA26_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T) {
+func TestA29_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T) {
 	t.Parallel()
-	r := inPlace(t)
+	r := inPlace(t, 1)
 	r.reconcile(t, 1)
 	r.away(t, 1, 11*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -99,7 +99,7 @@ func TestA26_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T)
 	}
 }
 
-func TestADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *testing.T) {
+func TestA29_ADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.reconcile(t, 1)
@@ -118,7 +118,7 @@ func TestADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *testin
 	}
 }
 
-func TestAHostThatRebootedWhileNoOperatorWorkedIsNotRebootedAgain(t *testing.T) {
+func TestA30_AHostThatRebootedWhileNoOperatorWorkedIsNotRebootedAgain(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
@@ -134,7 +134,7 @@ func TestAHostThatRebootedWhileNoOperatorWorkedIsNotRebootedAgain(t *testing.T) 
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
 }
 
-func TestPodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
+func TestA28_PodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	blocked := true
@@ -153,16 +153,8 @@ func TestPodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 }
 
 // A join that has stopped the daemon ends with a daemon, however well its node is meanwhile.
-func TestA32_ANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
+func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 	t.Parallel()
-	handedOver := func(r *rig) (count int) {
-		for _, v := range r.machine(1).Calls() {
-			if v == contract.VerbHandover {
-				count++
-			}
-		}
-		return count
-	}
 	for name, interrupt := range map[string]func(r *rig, t *testing.T){
 		"the handover fails": func(r *rig, t *testing.T) {
 			r.sign(t)
@@ -197,13 +189,13 @@ func TestA32_ANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 			r.clock = r.clock.Add(11 * time.Minute)
 			r.reconcile(t, 1) // as far as the daemon's certificate, which is not signed yet
 			r.isReady(t, 1, true)
-			before := handedOver(r)
+			before := r.calls(1, contract.VerbHandover)
 			interrupt(r, t)
 			for range 3 {
 				r.advance(t, 1, time.Minute)
 				r.sign(t)
 			}
-			if handedOver(r)-before == 0 || r.get(t, 1).Status.DaemonStopped {
+			if r.calls(1, contract.VerbHandover) == before || r.get(t, 1).Status.DaemonStopped {
 				t.Errorf("the daemon stays stopped: %+v", r.get(t, 1).Status)
 			}
 		})

@@ -393,17 +393,13 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.reconcile(t, 1)
-			handedOver := func() int {
-				return len(slices.DeleteFunc(r.machine(1).Calls(),
-					func(v contract.Verb) bool { return v != contract.VerbHandover }))
-			}
-			before := handedOver()
+			before := r.calls(1, contract.VerbHandover)
 			r.register(t, 1, "")
 			interrupt(r, t)
 			r.reconcile(t, 1)
 			r.sign(t)
 			r.reconcile(t, 1)
-			if made := handedOver() - before; made != 1 {
+			if made := r.calls(1, contract.VerbHandover) - before; made != 1 {
 				i := r.get(t, 1)
 				t.Errorf("the daemon got %d certificates; status %s %s %s", made, i.Status.Phase,
 					i.Status.Reason, i.Status.Message)

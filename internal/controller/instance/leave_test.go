@@ -29,7 +29,12 @@ func (r *rig) held(n int) int {
 
 // cleanups counts how often a host was cleaned.
 func (r *rig) cleanups(n int) int {
-	return len(slices.DeleteFunc(r.machine(n).Calls(), func(v contract.Verb) bool { return v != contract.VerbCleanup }))
+	return r.calls(n, contract.VerbCleanup)
+}
+
+// calls is how often a verb was called on a host.
+func (r *rig) calls(n int, verb contract.Verb) int {
+	return len(slices.DeleteFunc(r.machine(n).Calls(), func(v contract.Verb) bool { return v != verb }))
 }
 
 func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {

@@ -604,14 +604,9 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 // its status.
 func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	t.Parallel()
-	const proxied = "1.0.0-cccccccccc"
-	r := staged(t, 1, 2)
+	r := inPlace(t, 1, 2)
 	r.pod(t, 1, "stays")
-	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
-		Disruptive: true, Bootstrap: true}}}
-	r.publish(t, first, manifest)
-	manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
-	r.version, r.manifest, r.statusWrites = proxied, manifest, 0
+	r.statusWrites = 0
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
 	node, one := r.node(t, 1), r.get(t, 1)
