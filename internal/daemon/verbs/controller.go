@@ -77,7 +77,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 }
 
 // run is the service: it says at once that it runs, because the service manager waits for that and
-// nothing else, and reconciles until ctx ends.
+// nothing else, and reconciles until ctx ends, once no verb is at work.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
@@ -89,6 +89,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
+	running() // a handover starts the service, and ends when it runs
+	afterOthers(ctx, o.Host.Programs)
 	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {
 		return err
@@ -98,7 +100,6 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 			return err
 		}
 	}
-	running()
 	// An older daemon may have made fewer, and somebody may have removed that of the log, which
 	// then begins with the next line. What can't be made is missed, and said, where it is needed.
 	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -19,6 +20,8 @@ type mortal struct {
 	kill  func()
 	// hold, if set, is called in place of a death; ctx ends with the process.
 	hold func(ctx context.Context)
+	// stopped, if set, is called when the daemon's service has been stopped.
+	stopped func(ctx context.Context)
 }
 
 // step is called at both ends of each call.
@@ -71,7 +74,11 @@ func (s mortalServices) Start(ctx context.Context, name string) error {
 
 func (s mortalServices) Stop(ctx context.Context, name string) error {
 	defer s.step()()
-	return s.Services.Stop(ctx, name)
+	err := s.Services.Stop(ctx, name)
+	if s.stopped != nil && name == contract.ServiceDaemon {
+		s.stopped(ctx)
+	}
+	return err
 }
 
 func (s mortalServices) Delete(ctx context.Context, name string) error {

@@ -2,8 +2,10 @@ package verbs_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,50 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 				return err == nil && strings.Contains(string(content), c.want)
 			})
 		})
+	}
+}
+
+// The service manager starts a daemon that crashed a second later, also when a bootstrap has stopped it since.
+func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T) {
+	t.Parallel()
+	const file = contract.DirTemp + `\readme.txt`
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	tended(t, r)
+	request := bootstrapRequest()
+	i := slices.IndexFunc(request.Manifest.Files, func(f contract.File) bool { return f.Path == file })
+	request.Manifest.Files[i].Content = "new"
+	request.Version = versionOf(request.Manifest)
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	r.life.Store(&mortal{stopped: func(ctx context.Context) {
+		close(stopped)
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+	}})
+	ended := make(chan bool)
+	go func() { ended <- attempt(t, r, contract.VerbBootstrap, request) }()
+	<-stopped
+	before := strings.Count(journal(t, r), "node=")
+	if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the daemon to wait or to begin", func() bool {
+		all := journal(t, r)
+		return strings.Contains(all, "waits for another call") || strings.Count(all, "node=") > before
+	})
+	close(goOn)
+	if !<-ended {
+		t.Fatal("the bootstrap failed")
+	}
+	write(t, r, file, "damaged", winos.AccessAdministrators)
+	eventually(t, "holding the host", func() bool { return read(t, r, file) != "damaged" })
+	if got := read(t, r, file); got != "new" {
+		t.Errorf("the daemon holds the host at what was before: %q", got)
+	}
+	if got := read(t, r, contract.PathState); !strings.Contains(got, request.Version) {
+		t.Error("the state of before was written over that of the bootstrap")
 	}
 }
 

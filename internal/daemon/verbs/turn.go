@@ -29,18 +29,38 @@ const (
 // and ends with the process that holds it. While another verb holds it for too long, it is a
 // *contract.Problem.
 func takeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
-	return acquireTurn(ctx, programs, func(context.Context, uint32) error { return nil })
+	return acquireTurn(ctx, programs, turnLimit, func(context.Context, uint32) error { return nil })
 }
 
 // seizeTurn takes the turn and ends the process that holds it.
 func seizeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
-	return acquireTurn(ctx, programs, func(ctx context.Context, holder uint32) error {
+	return acquireTurn(ctx, programs, turnLimit, func(ctx context.Context, holder uint32) error {
 		if holder == 0 {
 			return nil
 		}
 		logr.FromContextOrDiscard(ctx).Info("another call is still at work and is ended", "pid", holder)
 		return programs.Kill(ctx, holder, isVerb)
 	})
+}
+
+// afterOthers waits until no verb is at work on this host, for no longer than one may be. A daemon that crashed is
+// started again by the service manager even if a bootstrap has stopped it since; it would go by the state that the
+// bootstrap replaces, and write that back. A lock that can't be taken keeps no host from being held as it should be.
+func afterOthers(ctx context.Context, programs winos.Programs) {
+	log, said := logr.FromContextOrDiscard(ctx), false
+	release, err := acquireTurn(ctx, programs, verbLimit, func(_ context.Context, holder uint32) error {
+		if !said {
+			log.Info("waits for another call on this host to end", "pid", holder)
+		}
+		said = true
+		return nil
+	})
+	if err == nil {
+		err = release()
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Error(err, "goes on although another call may be at work on this host")
+	}
 }
 
 // isVerb recognises the daemon's program, installed or in an exchange directory.
@@ -50,9 +70,10 @@ func isVerb(exe string) bool {
 		strings.HasSuffix(name, ".exe")
 }
 
-func acquireTurn(ctx context.Context, programs winos.Programs,
+// acquireTurn takes the turn within a limit, and calls busy each time that it finds it taken.
+func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for denied := 0; ; {
 		release, holder, err := programs.Lock(ctx, contract.PathLock)
