@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,22 +19,20 @@ import (
 // released is the argument that tells the one-shot service that nobody collects its answer.
 const released = "--released"
 
-// releaseRetry is the pause after an attempt to start the one-shot service.
+// releaseRetry is the pause after an attempt to have the one-shot service at work.
 const releaseRetry = time.Minute
 
-// cleanReleased has the one-shot service clean this host, and waits to be stopped by it.
+// cleanReleased has the one-shot service clean this host, and goes on until that stops it: a service that ended before,
+// such as by a fault, is started again.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
-	log := logr.FromContextOrDiscard(ctx)
+	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
+	log.Info("the operator has let this host go; it is cleaned")
 	for ctx.Err() == nil {
-		err := startRelease(ctx, o, stateFile)
-		if err == nil {
-			log.Info("the operator has let this host go; it is cleaned")
-			<-ctx.Done()
-			return
+		if err := startRelease(ctx, o, stateFile); err != nil {
+			log.Error(err, "this host can't be cleaned now", "retry", retry)
 		}
-		log.Error(err, "this host can't be cleaned now", "retry", releaseRetry)
 		select {
-		case <-time.After(releaseRetry):
+		case <-time.After(retry):
 		case <-ctx.Done():
 		}
 	}

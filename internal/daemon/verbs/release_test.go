@@ -50,7 +50,11 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 		node := w.node(t)
 		return node != nil && node.Annotations[contract.CertificateEndAnnotation] != ""
 	})
+	// The one-shot service dies the first time.
+	w.life.Store(&mortal{at: 3})
 	w.release(t)
+	eventually(t, "beginning to clean", func() bool { return w.life.Load().calls.Load() >= 3 })
+	w.life.Store(nil)
 	eventually(t, "cleaning", func() bool {
 		_, err := w.Host().Services.Get(t.Context(), contract.ServiceCleanup)
 		there, _ := winos.Exists(w.Host().Files, contract.DirK)
