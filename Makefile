@@ -13,9 +13,10 @@ KEY     ?=
 PUSH    ?=
 REPOSITORY = $(if $(PUSH),$(PUSH),$(IMAGE))
 # GOGC=400 gives compilers more memory and takes an eighth less of the processors.
-# BUILD leaves out what debuggers read, which the linker drops anyway. The lab builds the control plane with the same flags, and finds
-# what both have in common compiled, as do the tests that start the operator.
-BUILD   := -trimpath -gcflags=all=-dwarf=false
+# GOFLAGS leaves out what debuggers read, which the linker drops anyway. Tests and linters, and what the lab and the tools build, go by
+# the same flags, without cgo: a package is compiled once for all of them, and once more for the race detector.
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false
+export CGO_ENABLED := 0
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
 # HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
 HOSTS    ?= 3
@@ -45,7 +46,7 @@ demo: operator ## Join simulated Windows hosts to a local cluster and watch (CLU
 
 .PHONY: demo-upgrade
 demo-upgrade: operator ## Upgrade simulated nodes with pods on them to the next build, and watch (ONCE=1, HOSTS=n)
-	CGO_ENABLED=0 go build $(BUILD) -ldflags '$(subst =$(VERSION),=$(NEXT),$(LDFLAGS))' -o $(OUT)/next/wmco ./cmd/wmco
+	go build -ldflags '$(subst =$(VERSION),=$(NEXT),$(LDFLAGS))' -o $(OUT)/next/wmco ./cmd/wmco
 	$(BIN)/winlab demo-upgrade --operator $(BIN)/wmco --next $(OUT)/next/wmco --hosts $(if $(filter file default undefined,$(origin HOSTS)),10,$(HOSTS)) $(if $(ONCE),--once --json $(OUT)/upgrade.json)
 
 .PHONY: bench
@@ -71,12 +72,12 @@ soak: build ## Disrupt nodes for an hour, then see that all have converged and n
 
 .PHONY: build
 build: operator ## Build operator, daemon (Windows) and lab into out/bin
-	GOGC=400 CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build $(BUILD) -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
+	GOGC=400 GOOS=windows GOARCH=amd64 go build -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
 
 .PHONY: operator
 operator: ## Build operator and lab into out/bin, which is all that demo and bench need
 	@mkdir -p $(BIN)
-	GOGC=400 CGO_ENABLED=0 go build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/wmco ./cmd/winlab
+	GOGC=400 go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/wmco ./cmd/winlab
 
 .PHONY: plugin
 plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with archives and a manifest for Krew (PLUGIN_URL=where the archives will be)
@@ -85,7 +86,7 @@ plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm6
 .PHONY: wmco-e2e
 wmco-e2e: ## Build wmco-e2e, which tries the acceptance list on a cluster of yours, for Linux on amd64 and arm64, into out/e2e
 	@mkdir -p $(OUT)/e2e
-	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' \
+	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch go build -ldflags '$(LDFLAGS)' \
 	  -o $(OUT)/e2e/wmco-e2e_linux_$$arch ./cmd/wmco-e2e || exit 1; done
 
 .PHONY: payload
@@ -124,8 +125,8 @@ lint: $(BIN)/golangci-lint ## Lint
 
 .PHONY: windows
 windows: ## Vet and build what runs on Windows, for Windows
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/wicd/... ./internal/daemon/... ./lab/wine/...
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/wicd
+	GOOS=windows GOARCH=amd64 go vet ./cmd/wicd/... ./internal/daemon/... ./lab/wine/...
+	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/wicd
 
 .PHONY: controlplane
 controlplane: ## Build the local control plane into the user's cache: minutes the first time, then nothing
@@ -138,12 +139,12 @@ prepare: build ## Build what only tests run, too, into the user's cache: minutes
 .PHONY: unit
 unit: controlplane ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
-	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
@@ -152,10 +153,10 @@ wine: build controlplane ## Real Windows programs under Wine: Windows-only tests
 
 .PHONY: wine-lane
 wine-lane:
-	GOOS=windows CGO_ENABLED=0 go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
+	GOOS=windows go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-	CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco CGO_ENABLED=0 go test $(BUILD) -count=1 -timeout 45m ./test/wine
+	go test -count=1 -timeout 10m ./lab/wine
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 45m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
@@ -163,14 +164,14 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 
 .PHONY: conformance
 conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart, have alerts fire
-	cd lab/controlplane && CGO_ENABLED=0 go vet $(BUILD) ./... && CGO_ENABLED=0 go test $(BUILD) -count=1 ./podgc
+	cd lab/controlplane && go vet ./... && go test -count=1 ./podgc
 	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/chart && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/bump && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/olm && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/prometheus && export CGO_ENABLED=0 && go vet $(BUILD) -tags remove_all_sd ./... && go test $(BUILD) -tags remove_all_sd -count=1 -timeout 15m ./...
+	cd tools/prometheus && go vet -tags remove_all_sd ./... && go test -tags remove_all_sd -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

@@ -47,8 +47,9 @@ func (t toolchain) version(ctx context.Context, dir, module string) (pinned, err
 
 // build writes the executable of a component to a file.
 func (t toolchain) build(ctx context.Context, c component, v pinned, to string) error {
-	cmd := t.goTool(ctx, c.Dir, "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags",
-		linkerFlags(c.Stamp(v)), "-o", to, c.Package)
+	cmd := t.goTool(ctx, c.Dir, "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-gcflags=all=-dwarf=false", // as the Makefile has it: what is compiled already is found
+		"-ldflags", linkerFlags(c.Stamp(v)), "-o", to, c.Package)
 	cmd.Stdout = t.stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building %s: %w", c.Package, err)

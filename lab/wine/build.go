@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -28,8 +29,8 @@ func Build(ctx context.Context, program Program, to string) error {
 	if err != nil {
 		return fmt.Errorf("finding the sources: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w "+program.Flags, "-o", to, program.Package)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false"},
+		cluster.CompileFlags(), []string{"-ldflags", "-s -w " + program.Flags, "-o", to, program.Package})...)
 	cmd.Dir = filepath.Join(root, program.Module)
 	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
 	if output, err := cmd.CombinedOutput(); err != nil {

@@ -142,6 +142,7 @@ func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signatur
 // compile builds a program so that the same source gives the same bytes.
 func (o buildOptions) compile(ctx context.Context, platform v1.Platform, source, to string) error {
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-gcflags=all=-dwarf=false", // as the Makefile has it: what is compiled already is found
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
 		"-o", to, source)
 	command.Dir = o.root
