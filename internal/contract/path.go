@@ -78,7 +78,8 @@ const (
 	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
 	// PathReport is what the daemon says of the host, for people: a NodeReport as JSON.
 	PathReport = DirDaemonLog + `\report.json`
-	// PathLock is there while a verb runs, and only then. No ordinary user may make a file there.
+	// PathLock is there while a verb runs, or the daemon makes sure that none does, and only then. No ordinary user may
+	// make a file there.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`

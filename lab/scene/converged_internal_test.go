@@ -43,11 +43,11 @@ func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	t.Parallel()
 	s := calm()
 	request := &s.requests.Items[0]
-	request.Name, request.Status.Conditions = "node-csr-a", nil
+	request.Name, request.Status.Conditions = "csr-a", nil
 	request.CreationTimestamp = metav1.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 	request.Spec.Username = "bootstrapper"
 	request.Spec.Extra = map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {"JTI=a"}}
-	want := "certificate request node-csr-a of bootstrapper is pending since 03:04:05, with the credential JTI=a"
+	want := "certificate request csr-a of bootstrapper is pending since 03:04:05, with the credential JTI=a"
 	if behind := s.unsettled(1); len(behind) != 1 || behind[0] != want {
 		t.Errorf("it says %q, want %q", behind, want)
 	}

@@ -1,9 +1,7 @@
 package program
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
@@ -149,21 +146,4 @@ func (a *access) reconnect() { a.dialer.CloseAll() }
 func (a *access) close() {
 	a.transport.CloseIdleConnections()
 	a.dialer.CloseAll()
-}
-
-// waitForServer returns when the API server answers anything at all.
-func waitForServer(ctx context.Context, client kubernetes.Interface, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		err := client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error()
-		if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
-			return nil
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the API server: %w", err)
-		}
-	}
 }

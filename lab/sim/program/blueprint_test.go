@@ -49,6 +49,8 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 				contract.PathKubeconfig:          kubeconfig,
 				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
 				contract.PathDaemonKubeconfig:    kubeconfig, contract.PathKubeletServingPair: certificate + key,
+				// It has expired, so that kubelet asks for another, and is what the others show meanwhile.
+				contract.DirKubeletPKI + `\kubelet-client-current.pem`: certificate + key,
 			} {
 				b.write(t, path, content)
 			}

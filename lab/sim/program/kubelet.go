@@ -124,8 +124,9 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	return group.Wait()
 }
 
-// expiryLimit is how long kubelet goes on after its client certificate expired.
-const expiryLimit = 5 * time.Minute
+// certificateLimit is how long kubelet goes on without a valid client certificate. Then it ends, and the service manager
+// starts it again.
+const certificateLimit = 5 * time.Minute
 
 // endAtExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
 // it still can.
@@ -139,7 +140,7 @@ func (k *kubelet) endAtExpiry(ctx context.Context) error {
 			return nil
 		}
 		current := k.identity.get()
-		if current == nil || k.Host.System.Now().After(current.Leaf.NotAfter.Add(expiryLimit)) {
+		if current == nil || k.Host.System.Now().After(current.Leaf.NotAfter.Add(certificateLimit)) {
 			return errors.New("the client certificate has expired")
 		}
 	}

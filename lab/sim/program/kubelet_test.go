@@ -210,47 +210,84 @@ func TestKubeletWithoutAnyCredentialEnds(t *testing.T) {
 	}
 }
 
-// kubelet keeps its key, and with that its request, until it has a certificate.
-func TestADeniedRequestEndsKubeletUntilItHasAnotherKey(t *testing.T) {
+func TestADeniedRequestIsFollowedByOneForAnotherKey(t *testing.T) {
 	t.Parallel()
+	b, admin := bootstrapping(t, "denied")
+	b.start(t, contract.ServiceKubelet, kubeletCommand)
+	eventually(t, "a request", func() error {
+		for _, r := range requestsOf(t, admin, b.node) {
+			return deny(t, admin, r)
+		}
+		return errWait
+	})
+	b.asksForTwoKeys(t, admin)
+}
+
+// A kubelet that rotates its certificate has the key of its request in memory only.
+func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
+	t.Parallel()
+	b, admin := bootstrapping(t, "pending")
+	b.start(t, contract.ServiceKubelet, kubeletCommand)
+	eventually(t, "a request", func() error {
+		if len(requestsOf(t, admin, b.node)) == 0 {
+			return errWait
+		}
+		return nil
+	})
+	b.stop(t, contract.ServiceKubelet)
+	b.start(t, contract.ServiceKubelet, kubeletCommand)
+	b.asksForTwoKeys(t, admin)
+}
+
+// A certificate in kubelet's store counts before its bootstrap credential.
+func TestAKubeletWithoutAKubeconfigTakesItsStoredCertificate(t *testing.T) {
+	t.Parallel()
+	b, admin := join(t, "stored", program.Options{})
+	b.makeReady(t, admin)
+	b.awaitServing(t)
+	b.stop(t, contract.ServiceKubelet)
+	if err := b.Host().Files.Remove(contract.PathKubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	before := len(requestsOf(t, admin, b.node))
+	b.start(t, contract.ServiceKubelet, kubeletCommand)
+	b.expectReady(t, admin, corev1.ConditionTrue)
+	if got := len(requestsOf(t, admin, b.node)); got != before {
+		t.Errorf("%d requests, and %d before", got, before)
+	}
+}
+
+// bootstrapping is a machine whose kubelet has a bootstrap credential, and nobody approves what it requests.
+func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
+	t.Helper()
 	c, admin := startLab(t)
 	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
 		contract.BootstrapServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := unique("denied")
-	b := newBox(t, node, program.Options{})
+	b := newBox(t, unique(name), program.Options{})
 	b.write(t, contract.PathBootstrapKubeconfig, string(kubeconfig))
-	line := `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`
-	for n, want := range []int{1, 1, 2} {
-		ended := make(chan string, 1)
-		if want == 2 {
-			if err = b.Host().Files.Remove(contract.DirKubeletPKI + `\kubelet-client.key.tmp`); err != nil {
-				t.Fatal(err)
+	return b, admin
+}
+
+// asksForTwoKeys waits until there are requests for two keys, with names that the API server made.
+func (b box) asksForTwoKeys(t *testing.T, admin kubernetes.Interface) {
+	t.Helper()
+	eventually(t, "a second key", func() error {
+		keys := map[string]bool{}
+		for _, r := range requestsOf(t, admin, b.node) {
+			if !strings.HasPrefix(r.Name, "csr-") {
+				t.Fatalf("a request is named %s", r.Name)
 			}
+			keys[string(parseRequest(t, r.Spec.Request).RawSubjectPublicKeyInfo)] = true
 		}
-		go func() {
-			output, code := b.exec(t, line)
-			ended <- fmt.Sprintf("exit code %d: %s", code, output)
-		}()
-		if n != 1 {
-			eventually(t, "a request", func() error {
-				for _, r := range requestsOf(t, admin, node) {
-					if len(r.Status.Conditions) == 0 {
-						return deny(t, admin, r)
-					}
-				}
-				return errWait
-			})
+		if len(keys) < 2 {
+			return errWait
 		}
-		if got := <-ended; !strings.HasPrefix(got, "exit code 1") || !strings.Contains(got, "denied") {
-			t.Errorf("got %s", got)
-		}
-		if got := len(requestsOf(t, admin, node)); got != want {
-			t.Errorf("%d requests, want %d", got, want)
-		}
-	}
+		return nil
+	})
+	b.stop(t, contract.ServiceKubelet)
 }
 
 func deny(t *testing.T, admin kubernetes.Interface, r certificatesv1.CertificateSigningRequest) error {
@@ -262,36 +299,6 @@ func deny(t *testing.T, admin kubernetes.Interface, r certificatesv1.Certificate
 	_, err := admin.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), r.Name, &r,
 		metav1.UpdateOptions{})
 	return err
-}
-
-func TestAKubeletThatIsStoppedGoesOnWithTheSameRequest(t *testing.T) {
-	t.Parallel()
-	c, admin := startLab(t)
-	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
-		contract.BootstrapServiceAccount, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := unique("pending")
-	b := newBox(t, node, program.Options{})
-	b.write(t, contract.PathBootstrapKubeconfig, string(kubeconfig))
-	for range 2 {
-		b.start(t, contract.ServiceKubelet, kubeletCommand)
-		eventually(t, "a request", func() error {
-			if len(requestsOf(t, admin, node)) == 0 ||
-				!strings.Contains(b.read(t, `C:\var\log\kubelet\kubelet.log`), "waiting for client certificate") {
-				return errWait
-			}
-			return nil
-		})
-		b.stop(t, contract.ServiceKubelet)
-		if err := b.Host().Files.Remove(`C:\var\log\kubelet\kubelet.log`); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := len(requestsOf(t, admin, node)); got != 1 {
-		t.Errorf("%d requests", got)
-	}
 }
 
 func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
@@ -58,7 +59,7 @@ func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) err
 	for {
 		pause := k.untilRotation(w)
 		if pause <= 0 {
-			err := k.replaceCertificate(ctx, w)
+			err := k.replaceCertificate(ctx, k.server.client, w)
 			if err == nil {
 				retry = firstRotation
 				continue
@@ -101,7 +102,7 @@ func (w managedCertificate) covered(leaf *x509.Certificate) bool {
 }
 
 // replaceCertificate asks for a certificate with a new key and waits for it.
-func (k *kubelet) replaceCertificate(ctx context.Context, w managedCertificate) error {
+func (k *kubelet) replaceCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
@@ -118,11 +119,12 @@ func (k *kubelet) replaceCertificate(ctx context.Context, w managedCertificate) 
 		return fmt.Errorf("making a certificate request: %w", err)
 	}
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, w.purpose}
-	name, uid, err := csr.RequestCertificateWithContext(ctx, k.server.client, request, "", w.signer, nil, usages, key)
+	name, uid, err := csr.RequestCertificateWithContext(ctx, server, request, "", w.signer, nil, usages, key)
 	if err != nil {
 		return fmt.Errorf("requesting a certificate: %w", err)
 	}
-	chain, err := csr.WaitForCertificate(ctx, k.server.client, name, uid)
+	k.log.Info("waiting for a certificate to be issued", "csr", name, "signer", w.signer)
+	chain, err := csr.WaitForCertificate(ctx, server, name, uid)
 	if err != nil {
 		return fmt.Errorf("waiting for certificate request %s: %w", name, err)
 	}
