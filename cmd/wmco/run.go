@@ -285,10 +285,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.Reserved(), facts.ReservedNames(), err
 	}
+	spent := csr.NewSpent()
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: serviceNetwork, Reserved: reserved}),
+			ServiceNetwork: serviceNetwork, Reserved: reserved, Spent: spent}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr, podClient),
@@ -305,7 +306,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Now:    time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
-			Misplaced: workloads.Misplaced,
+			Misplaced: workloads.Misplaced, Spent: spent.Has,
 		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,

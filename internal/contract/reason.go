@@ -450,8 +450,8 @@ func serviceExplanations() []row {
 			"Nothing to do: the operator publishes it."},
 		{ReasonCertificatePending, 605, "A certificate request waits to be approved or signed.",
 			"Check that kube-controller-manager signs requests (kubectl get csr)."},
-		{ReasonCertificateDenied, 606, "A certificate request was denied.",
-			"See the request's condition for why (kubectl describe csr)."},
+		{ReasonCertificateDenied, 606, "A certificate request was denied, or is refused.",
+			"See the request's conditions and events for why (kubectl describe csr)."},
 		{ReasonNetworkPending, 607,
 			"The network of pods does not exist on the host yet.",
 			"On OpenShift, check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +

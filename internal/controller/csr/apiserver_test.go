@@ -55,6 +55,7 @@ type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
 	admin client.Client
+	spent *Spent
 }
 
 // The whole way of a host's certificates, and of those who try to get one, with the real API
@@ -122,8 +123,14 @@ func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	s.signed("first", "WMCOApprove")
 	s.submit(hostA, "second-key", asKubelet(nodeName, client))
 	s.refused("second-key", "CSRKeyOfAnother")
+	if id, err := policy.CredentialIDOf(hostA.BearerToken); err != nil || !s.spent.Has(id) {
+		t.Errorf("the token with which a second key was shown is not spent: %v", err)
+	}
 	s.submit(hostB, "own", asKubelet("win-b", client))
 	s.signed("own", "WMCOApprove")
+	if id, err := policy.CredentialIDOf(hostB.BearerToken); err != nil || s.spent.Has(id) {
+		t.Errorf("a token that was used for one key is spent: %v", err)
+	}
 }
 
 // With the rights and policies that we ship, the operator makes tokens that end when it says so,
@@ -441,7 +448,9 @@ func (s *stage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.spent = NewSpent()
 	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
+		Spent:    s.spent,
 		Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 			return netip.MustParsePrefix("172.30.0.0/16"),

@@ -52,6 +52,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was a moment faster; decided anew
 	}
+	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
+		r.options.Spent.ids.Add(policy.CredentialOf(csr), true, usedLife)
+	}
 	return r.act(ctx, csr, decision)
 }
 

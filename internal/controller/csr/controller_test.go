@@ -72,7 +72,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 		},
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
-		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
+		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(), Spent: NewSpent(),
 			Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 				return netip.MustParsePrefix("172.30.0.0/16"),

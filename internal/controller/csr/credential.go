@@ -50,6 +50,19 @@ func (u used) claim(id string, key []byte) bool {
 	return true
 }
 
+// Spent are the bootstrap tokens that were shown for another key than the one that got a certificate: they get no
+// further one, and a host whose kubelet waits for that needs another token. It is for concurrent use.
+type Spent struct{ ids *cache.LRUExpireCache }
+
+// NewSpent makes an empty one.
+func NewSpent() *Spent { return &Spent{cache.NewLRUExpireCache(usedCount)} }
+
+// Has reports whether the token with this id is spent. It is forgotten when no such token lives any more.
+func (s *Spent) Has(id string) bool {
+	_, found := s.ids.Get(id)
+	return found
+}
+
 // gatherCredential adds whose bootstrap token a request came with, and for which keys it was used.
 // The cache is enough: a token whose owner it does not show yet waits, and approvals of our own are
 // remembered beside it.

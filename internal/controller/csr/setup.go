@@ -43,6 +43,8 @@ type Options struct {
 	// Reserved are further addresses that no host has, those of the API server and of pods, and names
 	// that none has, those of the API server.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
+	// Spent is told which bootstrap tokens are good for no certificate any more.
+	Spent *Spent
 }
 
 // OperatorUser is the user name of the operator's service account in its namespace.
@@ -53,7 +55,7 @@ func OperatorUser(namespace string) string {
 // Setup adds the controller and its indexes to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Namespace == "" || options.OperatorUser == "" || options.BootstrapUser == "" ||
-		options.ServiceNetwork == nil || options.Reserved == nil {
+		options.ServiceNetwork == nil || options.Reserved == nil || options.Spent == nil {
 		return errors.New("setting up the csr controller: an option is missing")
 	}
 	for _, i := range indexes(options.BootstrapUser) {

@@ -87,7 +87,9 @@ type rig struct {
 	// reaches tells which addresses are dialled in spite of slow; nil for none.
 	reaches func(address string) bool
 	quiet   bool
-	mu      sync.Mutex
+	// spent is the id of the bootstrap token that is good for no further certificate.
+	spent string
+	mu    sync.Mutex
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
@@ -212,7 +214,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
-		LeaderSince: r.leads,
+		LeaderSince: r.leads, Spent: func(id string) bool { return id == r.spent },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -179,6 +179,31 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	}
 }
 
+// A kubelet that rotates its certificate has the key of a request in memory only.
+func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
+	const moment = 15 * time.Second
+	first := i.Status.BootstrapCredentials
+	r.spent = first[len(first)-1]
+	r.clock = r.clock.Add(moment)
+	r.reconcile(t, 1) // kubelet may just have got its certificate
+	r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
+	r.clock = r.clock.Add(moment)
+	r.reconcile(t, 1)
+	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
+		t.Fatalf("after %s it says %s %s, and %d failures", 2*moment, i.Status.Reason, i.Status.Message, i.Status.Failures)
+	}
+	r.clock = r.clock.Add(time.Minute)
+	r.reconcile(t, 1)
+	i = r.get(t, 1)
+	if given := len(i.Status.BootstrapCredentials); i.Status.Phase != v1alpha1.PhaseAdopting || given != len(first)+1 {
+		t.Errorf("the next attempt is in %s, and %d tokens were given", i.Status.Phase, given)
+	}
+}
+
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

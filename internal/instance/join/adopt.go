@@ -27,6 +27,11 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return j.retryInSlot(instance, err)
 	}
+	if node == nil && j.isStranded(instance) {
+		return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which "+
+			"its bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
+			instance.Spec.Address))
+	}
 	if node == nil {
 		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
 			instance.Spec.Address, instance.Status.NodeName)
@@ -154,6 +159,14 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 			bounds.Proof))
 	}
 	return outcome
+}
+
+// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the answer to
+// its request was lost, or it ended before it had the certificate, and it asks for another key. One that got its
+// certificate registers within a moment.
+func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
+	ids := instance.Status.BootstrapCredentials
+	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.

@@ -38,6 +38,8 @@ type Options struct {
 	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
 	// pins whatever it shows.
 	FirstContact FirstContact
+	// Spent reports whether a bootstrap token is good for no further certificate, by its id; nil means never.
+	Spent func(credential string) bool
 	// Misplaced tells which pods on a node can't run there, or that they could not be read, and nil for
 	// none; false for a node that was not looked at yet. No field means none.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
