@@ -103,12 +103,13 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 
 ##@ Check
 
-# LANES are run two at a time: much of each is spent waiting. All that they need is compiled before, so that no compiler
-# stands in the way of the other lane's clocks.
-LANES ?= e2e unit wine conformance
+# LANES are run two at a time, in this order: much of each is spent waiting. What only computes, compilers and linters, is NICE to
+# the tests beside it, whose clocks go on.
+LANES ?= e2e lint windows unit wine conformance
+NICE  := nice -n 19
 
 .PHONY: test
-test: fmt lint windows prepare race ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
+test: fmt prepare ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 	$(MAKE) --no-print-directory -j2 $(LANES)
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
@@ -125,12 +126,12 @@ fmt: ## Check formatting
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint
-	$(BIN)/golangci-lint run ./...
-	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./internal/daemon/report ./lab/wine/...
+	$(NICE) $(BIN)/golangci-lint run ./...
+	GOOS=windows $(NICE) $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./internal/daemon/report ./lab/wine/...
 
 .PHONY: windows
 windows: ## Vet and build what runs on Windows, for Windows
-	GOOS=windows GOARCH=amd64 go vet ./cmd/wicd/... ./internal/daemon/... ./lab/wine/...
+	GOOS=windows GOARCH=amd64 $(NICE) go vet ./cmd/wicd/... ./internal/daemon/... ./lab/wine/...
 	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/wicd
 
 .PHONY: controlplane
@@ -143,13 +144,13 @@ prepare: build ## Build what only tests run, too, into the user's cache: minutes
 
 .PHONY: race
 race: ## Compile the unit tests with the race detector
-	CGO_ENABLED=1 go list -race -export -deps -test -f '' $(UNIT) >/dev/null
+	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test -f '' $(UNIT) >/dev/null
 
 # UNIT leaves out what needs the operator or Wine, and the house tests, which are run without the race detector.
 UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: unit
-unit: controlplane ## Unit tests and house rules, with the race detector
+unit: controlplane race ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT)
 
@@ -165,6 +166,7 @@ wine: build controlplane ## Real Windows programs under Wine: Windows-only tests
 
 .PHONY: wine-lane
 wine-lane:
+	GOGC=400 $(NICE) $(BIN)/winlab wine prepare
 	GOOS=windows go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 	go test -count=1 -timeout 10m ./lab/wine
@@ -253,4 +255,4 @@ $(BIN)/controller-gen: tools/go.mod
 	@mkdir -p $(BIN) && go build -C tools -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
 $(BIN)/golangci-lint: tools/lint/go.mod
-	@mkdir -p $(BIN) && go build -C tools/lint -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@mkdir -p $(BIN) && GOGC=400 $(NICE) go build -C tools/lint -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -21,8 +21,8 @@ func newPrepare() *cobra.Command {
 modules into the user's cache directory. The first time takes some minutes; after that it has
 nothing to do. Other commands do the same when they need it.
 
-With --tests it builds what only tests run, too: kube-scheduler, kubeadm and Prometheus, and kubelet.exe and
-kube-proxy.exe where Wine is installed. That takes some minutes more, once.`,
+With --tests it builds what only tests run, too: kube-scheduler, kubeadm and Prometheus. That takes some minutes
+more, once.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			progress := command.ErrOrStderr()
@@ -51,9 +51,6 @@ func prepareTests(ctx context.Context, progress io.Writer) error {
 	}
 	if err == nil {
 		_, _, err = prometheus.Build(ctx, options)
-	}
-	if err == nil {
-		err = prepareWine(ctx, progress)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 func newWine() *cobra.Command {
 	command := &cobra.Command{Use: "wine", Short: "Run real Windows programs, under Wine"}
-	command.AddCommand(newWineRun(), newWineCheck())
+	command.AddCommand(newWineRun(), newWineCheck(), newWinePrepare())
 	return command
 }
 
@@ -70,12 +69,15 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 	}
 }
 
-// prepareWine builds what takes minutes of what runs on Wine hosts, if this machine can have any.
-func prepareWine(ctx context.Context, progress io.Writer) error {
-	if wine.Check() == nil {
-		return wine.PrepareKubernetes(ctx, progress)
+func newWinePrepare() *cobra.Command {
+	return &cobra.Command{
+		Use: "prepare", Short: "Build the kubelet and the kube-proxy that tests run under Wine", Args: cobra.NoArgs,
+		Long: `prepare builds kubelet.exe and kube-proxy.exe, of the minor versions that tests take a node from and to, into
+the user's cache directory. The first time takes some minutes; after that it has nothing to do.`,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return wine.PrepareKubernetes(command.Context(), command.ErrOrStderr())
+		},
 	}
-	return nil
 }
 
 // exitError is a program's exit code, which becomes winlab's.

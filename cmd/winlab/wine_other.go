@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -16,6 +14,3 @@ func newWine() *cobra.Command {
 			return errors.New("hosts made of Wine need Linux")
 		}}
 }
-
-// prepareWine does nothing: hosts made of Wine need Linux.
-func prepareWine(context.Context, io.Writer) error { return nil }
