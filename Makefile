@@ -104,13 +104,14 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 # LANES are run two at a time, in this order: much of each is spent waiting. What only computes, compilers and linters, is NICE to
-# the tests beside it, whose clocks go on.
-LANES ?= e2e lint windows unit wine conformance
-NICE  := nice -n 19
+# the tests beside it, whose clocks go on. GROUND is what they stand on: there before the first begins, it changes no order.
+LANES  := e2e lint windows unit wine conformance
+GROUND := build controlplane
+NICE   := nice -n 19
 
 .PHONY: test
 test: fmt prepare ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 $(LANES)
+	$(MAKE) --no-print-directory -j2 GROUND= $(LANES)
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -125,7 +126,8 @@ fmt: ## Check formatting
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## Lint
+lint: ## Lint
+	@$(MAKE) --no-print-directory $(BIN)/golangci-lint
 	$(NICE) $(BIN)/golangci-lint run ./...
 	GOOS=windows $(NICE) $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./internal/daemon/report ./lab/wine/...
 
@@ -142,25 +144,22 @@ controlplane: ## Build the local control plane into the user's cache: minutes th
 prepare: build ## Build what only tests run, too, into the user's cache: minutes the first time, then nothing
 	GOGC=400 $(BIN)/winlab prepare --tests
 
-.PHONY: race
-race: ## Compile the unit tests with the race detector
-	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test -f '' $(UNIT) >/dev/null
-
 # UNIT leaves out what needs the operator or Wine, and the house tests, which are run without the race detector.
 UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: unit
-unit: controlplane race ## Unit tests and house rules, with the race detector
+unit: $(GROUND) ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
+	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test $(UNIT) >/dev/null # compiles them
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT)
 
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
-e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
+e2e: $(GROUND) ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
-wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
+wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
 	@if $(BIN)/winlab wine check; then $(MAKE) --no-print-directory wine-lane; \
 	elif [ "$$WMCO_WINE" = require ]; then exit 1; else echo "The Wine lane is left out."; fi
 
