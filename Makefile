@@ -15,7 +15,9 @@ REPOSITORY = $(if $(PUSH),$(PUSH),$(IMAGE))
 # GOGC=400 gives compilers more memory and takes an eighth less of the processors.
 # GOFLAGS leaves out what debuggers read, which the linker drops anyway. Tests and linters, and what the lab and the tools build, go by
 # the same flags, without cgo: a package is compiled once for all of them, and once more for the race detector.
-export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false
+FLAGS := -trimpath -gcflags=all=-dwarf=false
+override GOFLAGS := $(filter-out $(FLAGS),$(or $(GOFLAGS),$(shell go env GOFLAGS))) $(FLAGS)
+export GOFLAGS
 export CGO_ENABLED := 0
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
 # HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
@@ -254,4 +256,4 @@ $(BIN)/controller-gen: tools/go.mod
 	@mkdir -p $(BIN) && go build -C tools -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
 $(BIN)/golangci-lint: tools/lint/go.mod
-	@mkdir -p $(BIN) && GOGC=400 $(NICE) go build -C tools/lint -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@mkdir -p $(BIN) && GOGC=400 $(NICE) go build -C tools/lint -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint && mv $@.new $@

@@ -236,7 +236,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	}
 	asked := v.state == winos.ServiceStopPending
 	v.state = winos.ServiceStopped
-	v.crashed = !asked && code != 0
+	v.crashed = code != 0 // also of one that was asked to stop
 	if v.attempt == nil {
 		s.recover(v)
 	}

@@ -204,6 +204,29 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	}
 }
 
+// Of a host that joins again there is a Node already, and nothing else bounds how long that may be NotReady.
+func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	r.sign(t)
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
+	r.isReady(t, 1, false)
+	r.spent = i.Status.BootstrapCredentials[0]
+	r.clock = r.clock.Add(time.Minute)
+	r.reconcile(t, 1)
+	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
+		t.Fatalf("it says %s %s, and %d failures", i.Status.Reason, i.Status.Message, i.Status.Failures)
+	}
+	r.clock = r.clock.Add(time.Minute)
+	r.reconcile(t, 1)
+	if given := len(r.get(t, 1).Status.BootstrapCredentials); given != 2 {
+		t.Errorf("%d tokens were given", given)
+	}
+}
+
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -40,7 +40,9 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	}
 	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest.
 	// Handover starts it again.
-	if err = errors.Join(selfupdate.RemoveWatchdog(ctx, host.Services), stopDaemon(ctx, host.Services)); err != nil {
+	// That of a host which was released may just have had it cleaned again.
+	if err = errors.Join(selfupdate.RemoveWatchdog(ctx, host.Services), stopDaemon(ctx, host.Services),
+		withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}
 	stateFile, err := state.Open(host.Files)

@@ -166,7 +166,7 @@ func (c *cleaning) ours(path string) bool {
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
 		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
-		contract.PathDaemonKubeconfig,
+		contract.PathDaemonKubeconfig, contract.PathState,
 	})
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)

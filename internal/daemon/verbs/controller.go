@@ -89,8 +89,15 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	running() // a handover starts the service, and ends when it runs
+	running()                          // a handover starts the service, and ends when it runs
+	program, err := ownProgram(ctx, o) // before the wait, in which a handover may put another in its place
+	if err != nil {
+		return err
+	}
 	afterOthers(ctx, o.Host.Programs)
+	if ctx.Err() != nil {
+		return nil // stopped; the service manager would start again what ends with an error
+	}
 	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {
 		return err
@@ -121,10 +128,6 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Sealed: sealed.New(o.Host), Reporter: reporter,
 		PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
-	program, err := ownProgram(ctx, o)
-	if err != nil {
-		return err
-	}
 	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,
 		follow: func(m contract.Manifest) {
@@ -178,7 +181,7 @@ func rebuild(ctx context.Context, host winos.Host, stateFile *state.File) error 
 }
 
 // ownProgram is the digest of the exe that this process was started from, if that is the service's.
-// Nobody exchanges it while this process has not begun to reconcile.
+// It is read first of all: later another may lie there.
 func ownProgram(ctx context.Context, o Options) (string, error) {
 	if !strings.EqualFold(o.Self, contract.PathDaemon) {
 		return "", nil

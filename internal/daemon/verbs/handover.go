@@ -46,11 +46,9 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = state.Ensure(host.Files, stateFile, state.Directories()...); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	if exchange := directory(self); homeOf(exchange) != "" {
-		stateFile.Exchange = exchange
-		if err = stateFile.Save(); err != nil {
-			return answer, apply.FileProblem(err)
-		}
+	exchange := directory(self)
+	if homeOf(exchange) == "" {
+		exchange = stateFile.Exchange
 	}
 	changed, err := credentials(host.Files, request)
 	if errors.Is(err, winos.ErrInUse) {
@@ -64,7 +62,8 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, asProblem(err)
 	}
-	if err = installed(ctx, host, stateFile, self, serviceConfig(request), changed); err != nil {
+	changed = changed || exchange != stateFile.Exchange
+	if err = installed(ctx, host, self, exchange, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
 	// From its start on, the service keeps the state file alone.
@@ -80,8 +79,8 @@ func Handover(ctx context.Context, host winos.Host, self string,
 }
 
 // installed brings program and service up to date. A running one is left alone unless it has to be
-// another, or its credentials have changed.
-func installed(ctx context.Context, host winos.Host, stateFile *state.File, self string, config winos.ServiceConfig,
+// another, or changed says that it has to read something anew.
+func installed(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig,
 	changed bool) error {
 	exe, err := differs(ctx, host.Files, self)
 	if err != nil {
@@ -95,7 +94,7 @@ func installed(ctx context.Context, host winos.Host, stateFile *state.File, self
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
 	}
 	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
-		return install(ctx, host, stateFile, self, config, exe)
+		return install(ctx, host, self, exchange, config, exe)
 	}
 	return nil
 }
@@ -189,11 +188,18 @@ func stuck(state winos.ServiceState) bool {
 }
 
 // install stops a service that runs with something older, and brings program and configuration up
-// to date.
-func install(ctx context.Context, host winos.Host, stateFile *state.File, self string, config winos.ServiceConfig,
-	exe bool) error {
+// to date. The state file is opened when nobody else keeps it any more.
+func install(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig, exe bool) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
+	}
+	stateFile, err := state.Open(host.Files)
+	if err != nil {
+		return err
+	}
+	stateFile.Exchange = exchange
+	if err = stateFile.Save(); err != nil {
+		return apply.FileProblem(err)
 	}
 	if exe {
 		if err := errors.Join(copyProgram(ctx, host.Files, stateFile, self),

@@ -23,12 +23,18 @@ const released = "--released"
 const releaseRetry = time.Minute
 
 // cleanReleased has the one-shot service clean this host, and goes on until that stops it: a service that ended before,
-// such as by a fault, is started again.
+// such as by a fault, is started again. One that a verb took away is not: somebody wants this host, and whether it is
+// still released is to be seen anew.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
 	log.Info("the operator has let this host go; it is cleaned")
-	for ctx.Err() == nil {
-		if err := startRelease(ctx, o, stateFile); err != nil {
+	for started := false; ctx.Err() == nil; {
+		if _, err := o.Host.Services.Get(ctx, contract.ServiceCleanup); started && errors.Is(err, winos.ErrNotFound) {
+			log.Info("another call has ended the cleaning of this host")
+			return
+		}
+		err := startRelease(ctx, o, stateFile)
+		if started = err == nil; !started {
 			log.Error(err, "this host can't be cleaned now", "retry", retry)
 		}
 		select {

@@ -226,6 +226,7 @@ func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
 	t.Helper()
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
 	begun := make(chan struct{})
+	// The 60th call writes the state file, which stays open as long as the process lives.
 	r.life.Store(&mortal{at: 60, hold: func(ctx context.Context) { close(begun); <-ctx.Done() }})
 	content, err := json.Marshal(bootstrapRequest())
 	if err != nil {

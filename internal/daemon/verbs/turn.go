@@ -43,12 +43,15 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 	})
 }
 
-// afterOthers waits until no verb is at work on this host, for no longer than one may be. A daemon that crashed is
+// othersLimit bounds how long a daemon that starts waits for a verb: less than the watchdog gives a new program.
+const othersLimit = 5 * time.Minute
+
+// afterOthers waits until no verb is at work on this host, but not for ever. A daemon that crashed is
 // started again by the service manager even if a bootstrap has stopped it since; it would go by the state that the
 // bootstrap replaces, and write that back. A lock that can't be taken keeps no host from being held as it should be.
 func afterOthers(ctx context.Context, programs winos.Programs) {
 	log, said := logr.FromContextOrDiscard(ctx), false
-	release, err := acquireTurn(ctx, programs, verbLimit, func(_ context.Context, holder uint32) error {
+	release, err := acquireTurn(ctx, programs, othersLimit, func(_ context.Context, holder uint32) error {
 		if !said {
 			log.Info("waits for another call on this host to end", "pid", holder)
 		}

@@ -27,14 +27,8 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return j.retryInSlot(instance, err)
 	}
-	if node == nil && j.isStranded(instance) {
-		return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which "+
-			"its bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
-			instance.Spec.Address))
-	}
 	if node == nil {
-		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
-			instance.Spec.Address, instance.Status.NodeName)
+		return j.awaitNode(ctx, instance)
 	}
 	if problem := journey.Foreign(node, instance); problem != nil {
 		return journey.Fail(problem)
@@ -52,6 +46,21 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Version
 	return journey.Done()
+}
+
+// awaitNode waits for a Node that the cache does not show.
+func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
+	if j.isStranded(instance) {
+		node, err := j.Nodes.Live(ctx, instance.Status.NodeName)
+		if err != nil {
+			return j.retryInSlot(instance, err)
+		}
+		if node == nil || !node.DeletionTimestamp.IsZero() {
+			return stranded(instance)
+		}
+	}
+	return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
+		instance.Spec.Address, instance.Status.NodeName)
 }
 
 // handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not
@@ -117,6 +126,10 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
 		node.Status.NodeInfo.KubeletVersion
+	ready, message := journey.NodeReady(node)
+	if !ready && j.isStranded(instance) {
+		return stranded(instance)
+	}
 	if instance.Status.Revision != desired || desired == "" {
 		if problem := j.Daemons.Unanswered(instance, node); problem != nil {
 			return journey.Fail(problem)
@@ -125,10 +138,9 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			"node %s has revision %q and should have %q%s", node.Name, instance.Status.Revision, desired,
 			journey.ApplyStatus(node)))
 	}
-	if ready, message := journey.NodeReady(node); !ready {
+	if !ready {
 		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
-			node.Name,
-			message))
+			node.Name, message))
 	}
 	// Not earlier: a host that joins again has its old Node while kubelet still asks for its certificate.
 	if err = j.RevokeCredentials(ctx, instance); err != nil {
@@ -163,10 +175,17 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 
 // isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the answer to
 // its request was lost, or it ended before it had the certificate, and it asks for another key. One that got its
-// certificate registers within a moment.
+// certificate registers, or is Ready, within a moment.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
 	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
+}
+
+// stranded ends such an attempt: the next brings another token.
+func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
+	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which its "+
+		"bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
+		instance.Spec.Address))
 }
 
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -45,7 +46,11 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	if err = k.writeKubeconfig(config); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
-	if stored := k.identity.get(); stored != nil && k.Host.System.Now().Before(stored.Leaf.NotAfter) {
+	stored, err := k.identity.load()
+	if err != nil {
+		return fmt.Errorf("bootstrapping: the stored certificate: %w", err)
+	}
+	if stored != nil && k.Host.System.Now().Before(stored.Leaf.NotAfter) {
 		return nil
 	}
 	server, err := connect(config, "kubelet", k.Host.System.Now, nil)
@@ -56,10 +61,11 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	return k.firstCertificate(ctx, server)
 }
 
-// firstCertificate asks for a client certificate until there is one, each time with another key.
+// firstCertificate asks for a client certificate until there is one, each time with another key. It gives up when the
+// API server has refused to take a request for too long; one that is not signed, and a server that does not answer, it
+// waits for.
 func (k *kubelet) firstCertificate(ctx context.Context, server *access) error {
-	ctx, cancel := context.WithTimeout(ctx, certificateLimit)
-	defer cancel()
+	began := time.Now()
 	for retry := firstRotation; ; retry = min(rotationBackoff*retry, lastRotation) {
 		err := k.replaceCertificate(ctx, server.client, k.clientCertificate())
 		if err == nil {
@@ -67,10 +73,14 @@ func (k *kubelet) firstCertificate(ctx context.Context, server *access) error {
 			return nil
 		}
 		k.log.Info("certificate request was not signed", "err", err.Error())
+		refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+		if refused && time.Since(began) > certificateLimit {
+			return fmt.Errorf("there was no valid client certificate for %s: %w", certificateLimit, err)
+		}
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
-			return fmt.Errorf("there was no valid client certificate for %s: %w", certificateLimit, err)
+			return fmt.Errorf("getting a client certificate: %w", err)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -24,15 +26,28 @@ type pair struct {
 
 // get gives the certificate, or nil. It reads the file when nothing is known yet.
 func (p *pair) get() *tls.Certificate {
+	current, err := p.load()
+	if err != nil {
+		return nil
+	}
+	return current
+}
+
+// load is get that says why a file which is there can't be used.
+func (p *pair) load() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil {
-		return p.current
+		return p.current, nil
 	}
-	if content, err := winos.ReadFile(p.files, p.path); err == nil {
-		p.current, _ = parsePair(content, content)
+	content, err := winos.ReadFile(p.files, p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return p.current
+	if err == nil {
+		p.current, err = parsePair(content, content)
+	}
+	return p.current, err
 }
 
 // update writes certificate and key.

@@ -124,8 +124,8 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	return group.Wait()
 }
 
-// certificateLimit is how long kubelet goes on without a valid client certificate. Then it ends, and the service manager
-// starts it again.
+// certificateLimit is how long kubelet goes on without a valid client certificate while the API server answers. Then it
+// ends, and the service manager starts it again.
 const certificateLimit = 5 * time.Minute
 
 // endAtExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
