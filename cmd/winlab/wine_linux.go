@@ -72,8 +72,8 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 func newWinePrepare() *cobra.Command {
 	return &cobra.Command{
 		Use: "prepare", Short: "Build the kubelet and the kube-proxy that tests run under Wine", Args: cobra.NoArgs,
-		Long: `prepare builds kubelet.exe and kube-proxy.exe, of the minor versions that tests take a node from and to, into
-the user's cache directory. The first time takes some minutes; after that it has nothing to do.`,
+		Long: `prepare builds kubelet.exe and kube-proxy.exe, of the minor versions that tests take a node
+from and to, into the user's cache directory. The first time takes some minutes; after that it has nothing to do.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return wine.PrepareKubernetes(command.Context(), command.ErrOrStderr())
 		},

@@ -285,7 +285,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.Reserved(), facts.ReservedNames(), err
 	}
-	spent := csr.NewSpent()
+	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
@@ -301,9 +301,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
-			Desired: desired, Keys: keys,
-			Tokens: instance.BootstrapToken{Client: clients, Namespace: o.namespace},
-			Now:    time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
+			Desired: desired, Keys: keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: o.namespace},
+			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
 			Misplaced: workloads.Misplaced, Spent: spent.Has,

@@ -183,8 +183,8 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 
 // stranded ends such an attempt: the next brings another token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
-	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which its "+
-		"bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
+	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which "+
+		"its bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
 		instance.Spec.Address))
 }
 

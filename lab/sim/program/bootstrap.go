@@ -31,7 +31,8 @@ func (k *kubelet) subject() pkix.Name {
 // bootstrap makes sure that there is a kubeconfig with a client certificate, as a kubelet does that rotates it
 // (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). A valid identity is left alone. The
 // kubeconfig comes first, and names where the certificate will be. One that lies there counts before the bootstrap
-// credential, whoever refuses it. The key of a request is in memory only: a kubelet that starts again asks with another.
+// credential, whoever refuses it. The key of a request is in memory only: a kubelet that starts again asks with
+// another.
 func (k *kubelet) bootstrap(ctx context.Context) error {
 	if k.hasValidIdentity() {
 		return nil
