@@ -389,6 +389,7 @@ func partialBundles(t *testing.T, at *terminal) {
 // hangingNode is one whose kubelet takes a request for a log and never answers, or stops in the middle.
 func hangingNode(t *testing.T, at *terminal) {
 	t.Helper()
+	const limit = "10s" // what a busy API server answers comes within it
 	logs := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(logs, "wicd"), 0o700),
 		os.WriteFile(filepath.Join(logs, "wicd", "report.json"), []byte("{}"), 0o600)); err != nil {
@@ -410,13 +411,13 @@ func hangingNode(t *testing.T, at *terminal) {
 		"status does not ask it":       {never, 2, []string{"FLEET"}, []string{"status"}},
 		"drain-status does not either": {never, 2, []string{"node win-1"}, []string{"drain-status", "win-1"}},
 		"why says what else it knows": {never, 0, []string{"host 10.0.0.1, node win-1", "not read: "},
-			[]string{"why", "10.0.0.1", "--request-timeout", "1s"}},
+			[]string{"why", "10.0.0.1", "--request-timeout", limit}},
 		"logs end": {never, 1, []string{"reading log", "win-1", "imeout"},
-			[]string{"logs", "win-1", "--request-timeout", "1s"}},
+			[]string{"logs", "win-1", "--request-timeout", limit}},
 		"a bundle lacks its part": {never, 0, []string{"win-1: 0 logs, then reading the report of node win-1", "win-dead"},
-			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "never.tar.gz"), "--request-timeout", "1s"}},
+			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "never.tar.gz"), "--request-timeout", limit}},
 		"a bundle has what came before": {silent, 0, []string{"win-1: 0 logs, then reading log", "win-dead"},
-			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "silent.tar.gz"), "--request-timeout", "1s"}},
+			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "silent.tar.gz"), "--request-timeout", limit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
