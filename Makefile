@@ -105,15 +105,15 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 
 ##@ Check
 
-# LANES are run two at a time, in this order: much of each is spent waiting. What only computes, compilers and linters, is NICE to
-# the tests beside it, whose clocks go on. GROUND is what they stand on: there before the first begins, it changes no order.
-LANES  := e2e lint windows unit wine conformance
+# What only computes, linters and compilers, runs beside the end-to-end tests, which wait for real programs much of the time, and is
+# NICE to them: their clocks go on. GROUND is what tests stand on: there before the first begins, it changes no order.
 GROUND := build controlplane
 NICE   := nice -n 19
 
 .PHONY: test
 test: fmt prepare ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 GROUND= $(LANES)
+	$(MAKE) --no-print-directory -j2 GROUND= e2e lint windows race
+	$(MAKE) --no-print-directory GROUND= unit wine conformance
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -146,13 +146,16 @@ controlplane: ## Build the local control plane into the user's cache: minutes th
 prepare: build ## Build what only tests run, too, into the user's cache: minutes the first time, then nothing
 	GOGC=400 $(BIN)/winlab prepare --tests
 
+.PHONY: race
+race:
+	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test $(UNIT) >/dev/null # compiles them
+
 # UNIT leaves out what needs the operator or Wine, and the house tests, which are run without the race detector.
 UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: unit
 unit: $(GROUND) ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
-	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test $(UNIT) >/dev/null # compiles them
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT)
 
 .PHONY: e2e
