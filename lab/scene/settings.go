@@ -18,7 +18,7 @@ import (
 // Configure writes the WindowsMachineConfig. Right after its CRD was installed it may take a moment
 // to be served.
 func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) error {
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 			err := s.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
