@@ -89,8 +89,9 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	running()                          // a handover starts the service, and ends when it runs
-	program, err := ownProgram(ctx, o) // before the wait, in which a handover may put another in its place
+	// Before the wait: a handover starts the service and ends when it runs, and may have put another program here.
+	running()
+	program, err := ownProgram(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -98,14 +99,9 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	if ctx.Err() != nil {
 		return nil // stopped; the service manager would start again what ends with an error
 	}
-	stateFile, err := state.Read(o.Host.Files)
+	stateFile, err := ownState(ctx, o.Host)
 	if err != nil {
 		return err
-	}
-	if stateFile.NodeName == "" {
-		if err = rebuild(ctx, o.Host, stateFile); err != nil {
-			return err
-		}
 	}
 	// An older daemon may have made fewer, and somebody may have removed that of the log, which
 	// then begins with the next line. What can't be made is missed, and said, where it is needed.
@@ -153,6 +149,15 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// ownState reads this host's state file, or makes it anew.
+func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
+	stateFile, err := state.Read(host.Files)
+	if err == nil && stateFile.NodeName == "" {
+		err = rebuild(ctx, host, stateFile)
+	}
+	return stateFile, err
 }
 
 // rebuild makes a state file anew that was lost, such as by a power cut that left zeros in it: the

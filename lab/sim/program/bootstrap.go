@@ -59,31 +59,17 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	defer server.close()
-	return k.firstCertificate(ctx, server)
-}
-
-// firstCertificate asks for a client certificate until there is one, each time with another key. It gives up when the
-// API server has refused to take a request for too long; one that is not signed, and a server that does not answer, it
-// waits for.
-func (k *kubelet) firstCertificate(ctx context.Context, server *access) error {
+	// It gives up when the API server has refused to take a request for too long. For one that is not signed, and for a
+	// server that does not answer, it waits.
 	began := time.Now()
-	for retry := firstRotation; ; retry = min(rotationBackoff*retry, lastRotation) {
-		err := k.replaceCertificate(ctx, server.client, k.clientCertificate())
-		if err == nil {
-			k.log.Info("got client certificate")
-			return nil
-		}
-		k.log.Info("certificate request was not signed", "err", err.Error())
+	if err = k.obtainCertificate(ctx, server.client, k.clientCertificate(), func(err error) bool {
 		refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
-		if refused && time.Since(began) > certificateLimit {
-			return fmt.Errorf("there was no valid client certificate for %s: %w", certificateLimit, err)
-		}
-		select {
-		case <-time.After(retry):
-		case <-ctx.Done():
-			return fmt.Errorf("getting a client certificate: %w", err)
-		}
+		return refused && time.Since(began) > certificateLimit
+	}); err != nil {
+		return fmt.Errorf("getting a client certificate: %w", err)
 	}
+	k.log.Info("got client certificate")
+	return nil
 }
 
 // hasValidIdentity says whether the kubeconfig exists and its certificate has not expired.

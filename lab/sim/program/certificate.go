@@ -26,10 +26,7 @@ type pair struct {
 
 // get gives the certificate, or nil. It reads the file when nothing is known yet.
 func (p *pair) get() *tls.Certificate {
-	current, err := p.load()
-	if err != nil {
-		return nil
-	}
+	current, _ := p.load()
 	return current
 }
 

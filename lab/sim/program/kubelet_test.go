@@ -145,28 +145,35 @@ func parseRequest(t *testing.T, content []byte) *x509.CertificateRequest {
 	return request
 }
 
-func TestKubeletStartsAgainWithoutItsBootstrapCredential(t *testing.T) {
+// A certificate in kubelet's store counts before its bootstrap credential, and without its kubeconfig, too.
+func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	t.Parallel()
-	b, admin := join(t, "again", program.Options{})
-	b.makeReady(t, admin)
-	b.awaitServing(t)
-	b.stop(t, contract.ServiceKubelet)
-	if err := b.Host().Files.Remove(contract.PathBootstrapKubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	before := len(requestsOf(t, admin, b.node))
-	relabel(t, admin, b.node)
-	b.start(t, contract.ServiceKubelet, kubeletCommand)
-	eventually(t, "the default label", func() error {
-		node, err := admin.CoreV1().Nodes().Get(t.Context(), b.node, metav1.GetOptions{})
-		if err == nil && node.Labels["kubernetes.io/os"] != "windows" {
-			err = errWait
-		}
-		return err
-	})
-	b.expectReady(t, admin, corev1.ConditionTrue)
-	if after := len(requestsOf(t, admin, b.node)); after != before {
-		t.Errorf("%d requests, then %d", before, after)
+	for name, lost := range map[string]string{"nobootstrap": contract.PathBootstrapKubeconfig,
+		"nokubeconfig": contract.PathKubeconfig} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, admin := join(t, name, program.Options{})
+			b.makeReady(t, admin)
+			b.awaitServing(t)
+			b.stop(t, contract.ServiceKubelet)
+			if err := b.Host().Files.Remove(lost); err != nil {
+				t.Fatal(err)
+			}
+			before := len(requestsOf(t, admin, b.node))
+			relabel(t, admin, b.node)
+			b.start(t, contract.ServiceKubelet, kubeletCommand)
+			eventually(t, "the default label", func() error {
+				node, err := admin.CoreV1().Nodes().Get(t.Context(), b.node, metav1.GetOptions{})
+				if err == nil && node.Labels["kubernetes.io/os"] != "windows" {
+					err = errWait
+				}
+				return err
+			})
+			b.expectReady(t, admin, corev1.ConditionTrue)
+			if after := len(requestsOf(t, admin, b.node)); after != before {
+				t.Errorf("%d requests, then %d", before, after)
+			}
+		})
 	}
 }
 
@@ -237,24 +244,6 @@ func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	b.stop(t, contract.ServiceKubelet)
 	b.start(t, contract.ServiceKubelet, kubeletCommand)
 	b.asksForTwoKeys(t, admin)
-}
-
-// A certificate in kubelet's store counts before its bootstrap credential.
-func TestAKubeletWithoutAKubeconfigTakesItsStoredCertificate(t *testing.T) {
-	t.Parallel()
-	b, admin := join(t, "stored", program.Options{})
-	b.makeReady(t, admin)
-	b.awaitServing(t)
-	b.stop(t, contract.ServiceKubelet)
-	if err := b.Host().Files.Remove(contract.PathKubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	before := len(requestsOf(t, admin, b.node))
-	b.start(t, contract.ServiceKubelet, kubeletCommand)
-	b.expectReady(t, admin, corev1.ConditionTrue)
-	if got := len(requestsOf(t, admin, b.node)); got != before {
-		t.Errorf("%d requests, and %d before", got, before)
-	}
 }
 
 // bootstrapping is a machine whose kubelet has a bootstrap credential, and nobody approves what it requests.

@@ -55,22 +55,37 @@ const (
 // keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager
 // does the same, but does not end with its context.)
 func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) error {
-	retry := firstRotation
+	endless := func(error) bool { return false }
 	for {
-		pause := k.untilRotation(w)
-		if pause <= 0 {
-			err := k.replaceCertificate(ctx, k.server.client, w)
-			if err == nil {
-				retry = firstRotation
-				continue
+		if pause := k.untilRotation(w); pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return nil
 			}
-			k.log.Info("certificate request was not signed", "signer", w.signer, "err", err.Error())
-			pause, retry = retry, min(rotationBackoff*retry, lastRotation)
+		} else if err := k.obtainCertificate(ctx, k.server.client, w, endless); err != nil {
+			return err // ctx has ended
+		}
+	}
+}
+
+// obtainCertificate asks for a certificate until there is one, each time with another key. It ends with the last error
+// when ctx does, or when givesUp says so of it.
+func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate,
+	givesUp func(err error) bool) error {
+	for retry := firstRotation; ; retry = min(rotationBackoff*retry, lastRotation) {
+		err := k.replaceCertificate(ctx, server, w)
+		if err == nil {
+			return nil
+		}
+		k.log.Info("certificate request was not signed", "signer", w.signer, "err", err.Error())
+		if givesUp(err) {
+			return err
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(retry):
 		case <-ctx.Done():
-			return nil
+			return err
 		}
 	}
 }
