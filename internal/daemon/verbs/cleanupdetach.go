@@ -45,10 +45,10 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 	}
 	for {
 		found, err := host.Services.Get(ctx, contract.ServiceCleanup)
-		if err != nil {
+		if err != nil && !errors.Is(err, winos.ErrNotFound) {
 			return contract.CleanupAnswer{}, fmt.Errorf("looking at service %s: %w", contract.ServiceCleanup, err)
 		}
-		if found.State == winos.ServiceStopped {
+		if err != nil || found.State == winos.ServiceStopped { // one that is marked for deletion goes when it stops
 			return collectCleanup(ctx, host, where)
 		}
 		select {
@@ -133,13 +133,17 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 }
 
 // withdrawCleanup takes a one-shot service away that nobody asked any more: it would clean the host
-// at its next boot.
+// at its next boot. It is marked for deletion first: the daemon of a host that was let go starts one again that has
+// only stopped.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
-	err := services.Stop(ctx, contract.ServiceCleanup)
-	if errors.Is(err, winos.ErrNotFound) {
-		return nil
+	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)
+	if err == nil {
+		err = services.Stop(ctx, contract.ServiceCleanup)
 	}
-	if err = errors.Join(err, services.Delete(ctx, contract.ServiceCleanup)); err != nil {
+	if err == nil {
+		err = services.Delete(ctx, contract.ServiceCleanup) // waits until it is gone
+	}
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("removing service %s: %w", contract.ServiceCleanup, err)
 	}
 	return nil

@@ -22,6 +22,8 @@ type mortal struct {
 	hold func(ctx context.Context)
 	// stopped, if set, is called when the daemon's service has been stopped.
 	stopped func(ctx context.Context)
+	// deleting, if set, is called before a service is deleted.
+	deleting func(name string)
 }
 
 // step is called at both ends of each call.
@@ -83,6 +85,9 @@ func (s mortalServices) Stop(ctx context.Context, name string) error {
 
 func (s mortalServices) Delete(ctx context.Context, name string) error {
 	defer s.step()()
+	if s.deleting != nil {
+		s.deleting(name)
+	}
 	return s.Services.Delete(ctx, name)
 }
 

@@ -28,13 +28,14 @@ const releaseRetry = time.Minute
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
 	log.Info("the operator has let this host go; it is cleaned")
-	for started := false; ctx.Err() == nil; {
-		if _, err := o.Host.Services.Get(ctx, contract.ServiceCleanup); started && errors.Is(err, winos.ErrNotFound) {
+	for begun := false; ctx.Err() == nil; {
+		err := startRelease(ctx, o, stateFile, begun)
+		if begun && errors.Is(err, winos.ErrNotFound) {
 			log.Info("another call has ended the cleaning of this host")
 			return
 		}
-		err := startRelease(ctx, o, stateFile)
-		if started = err == nil; !started {
+		begun = begun || err == nil
+		if err != nil {
 			log.Error(err, "this host can't be cleaned now", "retry", retry)
 		}
 		select {
@@ -44,8 +45,9 @@ func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	}
 }
 
-// startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes.
-func startRelease(ctx context.Context, o Options, stateFile *state.File) error {
+// startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes. One that was begun
+// is started if it has ended, and not made anew: without it the error is winos.ErrNotFound.
+func startRelease(ctx context.Context, o Options, stateFile *state.File, begun bool) error {
 	home := homeOf(stateFile.Exchange)
 	if home == "" {
 		home = o.HomeDir
@@ -57,6 +59,9 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File) error {
 	where := Where{Home: home, Self: ExchangePath(home) + `\` + contract.PlantedName(digest), Released: true}
 	if err = plant(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
 		return err
+	}
+	if begun {
+		return o.Host.Services.Start(ctx, contract.ServiceCleanup)
 	}
 	return beginCleanup(ctx, o.Host, where)
 }

@@ -1,8 +1,10 @@
 package verbs_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,12 @@ import (
 // release marks the Node as the operator does.
 func (w *world) release(t *testing.T) {
 	t.Helper()
+	w.mark(t, fmt.Sprintf("%q", w.node(t).Annotations[contract.CertificateEndAnnotation]))
+}
+
+// mark writes the annotation of a host that was let go, which nobody but the operator may.
+func (w *world) mark(t *testing.T, value string) {
+	t.Helper()
 	config := rest.CopyConfig(w.Admin())
 	config.Impersonate = rest.ImpersonationConfig{Groups: []string{"system:masters"},
 		UserName: "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount}
@@ -25,9 +33,8 @@ func (w *world) release(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, contract.ReleasedAnnotation,
-		w.node(t).Annotations[contract.CertificateEndAnnotation])
-	if _, err = operator.CoreV1().Nodes().Patch(t.Context(), "win-a", types.MergePatchType, []byte(mark),
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, contract.ReleasedAnnotation, value)
+	if _, err = operator.CoreV1().Nodes().Patch(t.Context(), "win-a", types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,5 +74,82 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 	}
 	if there, err := winos.Exists(w.Host().Files, w.planted); err != nil || there {
 		t.Errorf("the copy of the daemon stays: %t, %v", there, err)
+	}
+}
+
+// beginCleaning has the daemon let its host be cleaned by a one-shot service that does not get on.
+func (w *world) beginCleaning(t *testing.T) {
+	t.Helper()
+	began := make(chan struct{})
+	w.life.Store(&mortal{at: 3, hold: func(ctx context.Context) {
+		close(began)
+		<-ctx.Done()
+	}})
+	w.release(t)
+	<-began
+	w.life.Store(nil)
+}
+
+// daemonLogged waits until the daemon's log has a line.
+func (w *world) daemonLogged(t *testing.T, line string) {
+	t.Helper()
+	eventually(t, line, func() bool { return w.hasLogged(line) })
+}
+
+func (w *world) hasLogged(line string) bool {
+	content, err := winos.ReadFile(w.Host().Files, contract.PathDaemonLog)
+	return err == nil && strings.Contains(string(content), line)
+}
+
+const takenAway = "another call has ended the cleaning of this host"
+
+// A verb takes the cleaning away from a host that is wanted again.
+func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.approve(t)
+	w.join(t)
+	w.holds(t, w.desired.Version)
+	w.beginCleaning(t)
+	w.mark(t, "null")
+	// The daemon looks between the service's end and its deletion.
+	w.life.Store(&mortal{deleting: func(name string) {
+		eventually(t, "the daemon to look", func() bool {
+			found, err := w.Host().Services.Get(t.Context(), name)
+			return err == nil && found.State == winos.ServiceRunning || w.hasLogged(takenAway)
+		})
+	}})
+	must(t, call[contract.ReceiveAnswer](t, w.rig, contract.VerbReceive, send(t, w.Host().Files, w.Home(), nil)))
+	w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
+	w.holds(t, w.desired.Version)
+	_, err := w.Host().Services.Get(t.Context(), contract.ServiceCleanup)
+	if !errors.Is(err, winos.ErrNotFound) {
+		t.Errorf("the cleaning was begun again: %v", err)
+	}
+}
+
+// The operator forgets the host, and its Node goes; who would tell the daemon anew?
+func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.approve(t)
+	w.join(t)
+	w.holds(t, w.desired.Version)
+	w.beginCleaning(t)
+	if err := w.admin.CoreV1().Nodes().Delete(t.Context(), "win-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.FailService(contract.ServiceCleanup, true)
+	if err := w.Kill(service(t, w.rig, contract.ServiceCleanup).PID); err != nil {
+		t.Fatal(err)
+	}
+	w.daemonLogged(t, "this host can't be cleaned now")
+	w.FailService(contract.ServiceCleanup, false)
+	eventually(t, "cleaning", func() bool {
+		there, err := winos.Exists(w.Host().Files, contract.DirK)
+		return err == nil && !there
+	})
+	if w.hasLogged(takenAway) {
+		t.Error("the daemon took a start that failed for the doing of a verb")
 	}
 }
