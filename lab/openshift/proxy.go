@@ -14,19 +14,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
-
-// lookEvery is how often FollowProxy looks. OpenShift's own operator watches; the lab can wait a
-// moment and has no more code than it needs.
-const lookEvery = 100 * time.Millisecond
 
 // FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the
 // status of the Proxy, with what must never go through a proxy added, and puts the bundle that its
@@ -37,17 +42,33 @@ func FollowProxy(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
-	}
 	system, err := systemBundle()
 	if err != nil {
 		return err
 	}
-	// an error is met again by the next look
-	wait.UntilWithContext(ctx, func(ctx context.Context) { _ = followOnce(ctx, c, system) }, lookEvery)
-	return nil
+	asking := labels.SelectorFromSet(labels.Set{contract.InjectTrustedCALabel: "true"})
+	made, err := manager.New(config, manager.Options{
+		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true)}, // several may run in one process
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
+			Namespaces: map[string]cache.Config{contract.ConfigNamespace: {},
+				cache.AllNamespaces: {LabelSelector: asking}}}}},
+	})
+	if err != nil {
+		return fmt.Errorf("making the cluster network operator: %w", err)
+	}
+	follow := func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, followOnce(ctx, made.GetClient(), system)
+	}
+	theProxy := func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: clusterName}}}
+	}
+	err = builder.ControllerManagedBy(made).Named("proxy").For(&configv1.Proxy{}).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(theProxy)).Complete(reconcile.Func(follow))
+	if err != nil {
+		return fmt.Errorf("making the cluster network operator: %w", err)
+	}
+	return made.Start(ctx)
 }
 
 func followOnce(ctx context.Context, c client.Client, system string) error {
@@ -76,7 +97,7 @@ func followOnce(ctx context.Context, c client.Client, system string) error {
 			continue
 		}
 		object.Data = map[string]string{contract.CABundleField: bundle}
-		if err = c.Update(ctx, object); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err = c.Update(ctx, object); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("putting the bundle into %s/%s: %w", object.Namespace, object.Name, err)
 		}
 	}
