@@ -18,14 +18,25 @@ const (
 	stay = "stay"
 )
 
-// impatient waits only a moment for a service to stop. What comes after a minute comes at once.
-type impatient struct{ winos.Services }
+// impatient waits only a moment for a service to stop whose program runs. What comes after a minute comes at once.
+type impatient struct {
+	winos.Services
+	programs winos.Programs
+	exe      string
+}
 
 // Stop is winos.Services.
 func (s impatient) Stop(ctx context.Context, name string) error {
+	running, err := s.programs.Processes(ctx, s.exe)
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 { // it was killed, which the service manager sees when it gets to it
+		return s.Services.Stop(ctx, name)
+	}
 	limit, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	err := s.Services.Stop(limit, name)
+	err = s.Services.Stop(limit, name)
 	if err != nil && limit.Err() != nil { // as a busy service manager takes longer to answer than that
 		return fmt.Errorf("%w: %w", winos.ErrInUse, err)
 	}
@@ -46,7 +57,7 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`
 			installService(t, exe)
-			services := winos.WithTimeouts(impatient{host.Services}, host.Programs)
+			services := winos.WithTimeouts(impatient{host.Services, host.Programs, exe}, host.Programs)
 			config := winos.ServiceConfig{Name: "wmcotest-" + test.service, Command: exe + test.arguments}
 			must(t, services.Apply(t.Context(), config))
 			t.Cleanup(func() {
