@@ -105,15 +105,20 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 
 ##@ Check
 
-# What only computes, linters and compilers, runs beside the end-to-end tests, which wait for real programs much of the time, and is
-# NICE to them: their clocks go on. GROUND is what tests stand on: there before the first begins, it changes no order.
+# End-to-end tests keep both cores busy; beside them runs what computes, linters and compilers, and Wine, which waits much of the time,
+# unless its hosts share this machine's network. Linters and large compilations are NICE to tests: their clocks go on.
+# GROUND is what tests stand on: there before the first begins, it changes no order.
 GROUND := build controlplane
 NICE   := nice -n 19
+BESIDE  = $(shell $(BIN)/winlab wine check --namespaces >/dev/null 2>&1 && echo wine)
+# Lint has vet's analyzers. With go test's own, each build of a test would have all its dependencies analysed once more.
+GOTEST := go test -vet=off
 
 .PHONY: test
-test: fmt prepare ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 GROUND= e2e lint windows race
-	$(MAKE) --no-print-directory GROUND= unit wine conformance
+test: fmt prepare ## Everything: formatting, lint, unit, house rules, end-to-end, Wine where it is installed
+	$(MAKE) --no-print-directory -j2 GROUND= e2e lint race $(BESIDE)
+	$(MAKE) --no-print-directory -j2 GROUND= unit conformance
+	$(if $(BESIDE),,$(MAKE) --no-print-directory GROUND= wine)
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -128,15 +133,10 @@ fmt: ## Check formatting
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: lint
-lint: ## Lint
+lint: ## Lint, and once more as for Windows what runs there
 	@$(MAKE) --no-print-directory $(BIN)/golangci-lint
 	$(NICE) $(BIN)/golangci-lint run ./...
-	GOOS=windows $(NICE) $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/daemon/winos/... ./internal/daemon/report ./lab/wine/...
-
-.PHONY: windows
-windows: ## Vet and build what runs on Windows, for Windows
-	GOOS=windows GOARCH=amd64 $(NICE) go vet ./cmd/wicd/... ./internal/daemon/... ./lab/wine/...
-	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/wicd
+	GOOS=windows GOARCH=amd64 $(NICE) $(BIN)/golangci-lint run ./cmd/wicd/... ./cmd/servicewrapper/... ./internal/daemon/... ./lab/wine/...
 
 .PHONY: controlplane
 controlplane: ## Build the local control plane into the user's cache: minutes the first time, then nothing
@@ -150,18 +150,20 @@ prepare: build ## Build what only tests run, too, into the user's cache: minutes
 race:
 	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test $(UNIT) >/dev/null # compiles them
 
-# UNIT leaves out what needs the operator or Wine, and the house tests, which are run without the race detector.
-UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
+# UNIT leaves out what needs the operator or Wine, and what is run without the race detector: the house rules, and cmd/krew, which
+# compresses what it builds.
+UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house -e /cmd/krew)
 
 .PHONY: unit
-unit: $(GROUND) ## Unit tests and house rules, with the race detector
-	go test -count=1 ./internal/house
-	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT)
+unit: $(GROUND) ## House rules and unit tests, with the race detector
+	$(GOTEST) -count=1 ./internal/house
+	$(GOTEST) ./cmd/krew
+	GOGC=400 CGO_ENABLED=1 $(GOTEST) -race -timeout 20m $(UNIT)
 
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
 e2e: $(GROUND) ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -parallel 3 -timeout 60m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco $(GOTEST) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
@@ -171,10 +173,10 @@ wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, d
 .PHONY: wine-lane
 wine-lane:
 	GOGC=400 $(NICE) $(BIN)/winlab wine prepare
-	GOOS=windows go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
+	GOOS=windows $(GOTEST) -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-	go test -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 45m ./test/wine
+	$(GOTEST) -count=1 -timeout 10m ./lab/wine
+	WMCO_OPERATOR=$(BIN)/wmco $(GOTEST) -count=1 -timeout 45m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
@@ -182,14 +184,10 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 
 .PHONY: conformance
 conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart, have alerts fire
-	cd lab/controlplane && go vet ./... && go test -count=1 ./podgc
-	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/chart && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/bump && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/olm && go vet ./... && go test -count=1 -timeout 15m ./...
-	cd tools/prometheus && go vet -tags remove_all_sd ./... && go test -tags remove_all_sd -count=1 -timeout 15m ./...
+	cd lab/controlplane && go vet ./podgc && $(GOTEST) -count=1 ./podgc
+	for module in test/mirror test/mirror/pull tools/image tools/chart tools/bump tools/olm; do \
+	  (cd $$module && go vet ./... && $(GOTEST) -count=1 -timeout 15m ./...) || exit 1; done
+	cd tools/prometheus && go vet -tags remove_all_sd ./... && $(GOTEST) -tags remove_all_sd -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -49,10 +50,12 @@ GOOS=windows go test -exec "winlab wine run" ./internal/daemon/winos`,
 }
 
 func newWineCheck() *cobra.Command {
-	return &cobra.Command{
+	var namespaces bool
+	command := &cobra.Command{
 		Use: "check", Short: "Check whether this machine can run hosts under Wine", Args: cobra.NoArgs,
 		Long: `check fails where Wine or the cross compiler is missing, and says whether hosts get namespaces. Without
-them one host runs at a time, and the tests of the real kubelet and kube-proxy are left out.`,
+them one host runs at a time, with this machine's network, and the tests of the real kubelet and kube-proxy are
+left out.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := wine.Check(); err != nil {
 				return err
@@ -62,11 +65,16 @@ them one host runs at a time, and the tests of the real kubelet and kube-proxy a
 				answer = "no namespaces for hosts under Wine, which take root, CAP_SYS_ADMIN, CAP_NET_ADMIN, " +
 					"iproute2 and util-linux: one host at a time, and without the tests of the real kubelet and " +
 					"kube-proxy (A46)"
+				if namespaces {
+					return errors.New(answer)
+				}
 			}
 			_, err := fmt.Fprintln(command.OutOrStdout(), answer)
 			return err
 		},
 	}
+	command.Flags().BoolVar(&namespaces, "namespaces", false, "fail, too, where hosts get no namespaces")
+	return command
 }
 
 func newWinePrepare() *cobra.Command {
