@@ -104,6 +104,28 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 	})
 }
 
+// What an empty state file says is no revision to go back to.
+func TestAServiceThatFailsAfterTheStateFileWasLostTakesNothingElseDown(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.stopDaemon()
+		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
+		r.FailService("kube-proxy", true)
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		r.start(t, r.api)
+		pass(10 * time.Minute)
+		for _, name := range []string{"containerd", contract.ServiceKubelet} {
+			if now := r.state(t, name); now != winos.ServiceRunning {
+				t.Errorf("%s is %s", name, now)
+			}
+		}
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil || stateFile.Version == "" || stateFile.Before != nil {
+			t.Errorf("the state file has version %q, and before %+v, %v", stateFile.Version, stateFile.Before, err)
+		}
+	})
+}
+
 // A program that does not end when its service is stopped is ended, not waited for again and again.
 func TestA42_ARevisionIsNotLostForAServiceThatDoesNotEnd(t *testing.T) {
 	for name, fault := range map[string]func(r *rig){

@@ -233,7 +233,7 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 	if left := r.trial.proofDue.Sub(r.Clock.Now()); !r.trial.proofDue.IsZero() && left > 0 {
 		return left, nil
 	}
-	proves := !r.State.Proven
+	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
 	if err := r.State.Change(func() error {
 		if proves {
 			r.State.Proven, r.State.Failed = true, nil
