@@ -57,6 +57,8 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			c.rebootToo(ctx, view)
 			continue
 		}
+		// What it waits for may have no end, while the node goes down or its daemon dies.
+		outcome.After = soonest(outcome.After, found.Again)
 		if outcome.IsUnreported {
 			return c.result(ctx, outcome.After)
 		}

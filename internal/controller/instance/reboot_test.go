@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -312,6 +313,46 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.annotate(t, 1, contract.RebootRequiredAnnotation, "")
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+}
+
+// What a node waits for may have no end, and a node that is down makes no further events.
+func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]func(t *testing.T) *rig{
+		"a reboot that is in vain": func(t *testing.T) *rig {
+			t.Helper()
+			r := steady(t, 1)
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = true })
+			r.annotate(t, 1, contract.RebootPendingAnnotation, "servicing")
+			for n := range reboot.MaxReboots {
+				r.reconcile(t, 1)
+				r.advance(t, 1, 10*time.Minute)
+				r.boots(t, 1, fmt.Sprintf("boot-%d", n+2))
+			}
+			r.advance(t, 1, time.Hour)
+			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+			return r
+		},
+		"a revision that it does not get back to": func(t *testing.T) *rig {
+			t.Helper()
+			r := staged(t, 1, 2)
+			r.switched(t, 1)
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended")
+			r.reconcile(t, 1)
+			r.advance(t, 1, 11*time.Minute)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := waits(t)
+			r.isReady(t, 1, false)
+			if after := r.reconcile(t, 1).RequeueAfter; after <= 0 || after > 10*time.Minute {
+				t.Errorf("it is looked at again after %s", after)
+			}
+		})
+	}
 }
 
 func TestNothingBeginsOutsideOfAWindow(t *testing.T) {

@@ -66,7 +66,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
-		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
+		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(r.ofCertificate)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all),
 			builder.WithPredicates(named(contract.PrivateKeySecret))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit),
@@ -113,10 +113,11 @@ func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: owner.Key}}
 }
 
-// ofCertificate finds the instance that a certificate request was made for.
-func ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
+// ofCertificate finds the instance that a certificate request was made for. Anybody may write what a request says,
+// and the cache has no other namespace.
+func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
-	if !ok {
+	if !ok || namespace != r.parts.Namespace {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}

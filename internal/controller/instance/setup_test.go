@@ -102,11 +102,15 @@ func TestACertificateRequestWakesItsInstance(t *testing.T) {
 	t.Parallel()
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}}}
-	if requests := ofCertificate(t.Context(), csr); len(requests) != 1 || requests[0].NamespacedName != key(1) {
+	r := steady(t, 1)
+	if requests := r.ofCertificate(t.Context(), csr); len(requests) != 1 || requests[0].NamespacedName != key(1) {
 		t.Errorf("wakes %v", requests)
 	}
-	if requests := ofCertificate(t.Context(), &certificatesv1.CertificateSigningRequest{}); len(requests) != 0 {
-		t.Errorf("a request of somebody else wakes %v", requests)
+	for _, annotation := range []string{"", "10.0.0.1", "elsewhere/10.0.0.1"} {
+		csr.Annotations[contract.InstanceAnnotation] = annotation
+		if requests := r.ofCertificate(t.Context(), csr); len(requests) != 0 {
+			t.Errorf("a request for %q wakes %v", annotation, requests)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ type Finding struct {
 	Update *journey.Update
 	// Outcome is how the node is: done, or what it waits for.
 	Outcome journey.Outcome
+	// Again is when a node that is down, or a daemon that is silent, has been so for too long; 0 while none is. It
+	// holds whatever else is waited for.
+	Again time.Duration
 	// Updating and Rebooting say that the node has had its turn, and is under way.
 	Updating, Rebooting bool
 }
@@ -126,7 +129,7 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	}
 	ready, message := journey.NodeReady(node)
 	overdue, left := h.overdue(node)
-	found.Outcome.After = quiet
+	found.Outcome.After, found.Again = quiet, max(left, quiet)
 	if overdue && !journey.IsBounded(status) {
 		found.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
 			node.Name, rescueAfter, message)
