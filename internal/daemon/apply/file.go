@@ -110,7 +110,7 @@ func temporary(path string) string { return path + ".tmp" }
 // MoveAside is a name beside path that nothing has yet.
 func MoveAside(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
-		name := fmt.Sprintf("%s.old-%d", path, n)
+		name := winos.AsidePath(path, n)
 		there, err := winos.Exists(files, name)
 		if err != nil {
 			return "", fmt.Errorf("looking for a free name beside %s: %w", path, err)

@@ -41,7 +41,7 @@ const (
 const grace = 5
 
 // aside is where the new program is moved. What is left of it, the daemon removes.
-const aside = contract.PathDaemon + ".old-0"
+func aside() string { return winos.AsidePath(contract.PathDaemon, 0) }
 
 // Watchdog watches over one exchange.
 type Watchdog struct {
@@ -182,7 +182,7 @@ func (w Watchdog) act(ctx context.Context, own, why string) error {
 	}
 	source := w.source(ctx, own)
 	if have != "" {
-		if err = w.Host.Files.Rename(contract.PathDaemon, aside); err != nil {
+		if err = w.Host.Files.Rename(contract.PathDaemon, aside()); err != nil {
 			return fmt.Errorf("moving the new program aside: %w", err)
 		}
 	}
@@ -204,7 +204,7 @@ func (w Watchdog) goBack(ctx context.Context, own, why, source string) error {
 	if turnOf(stateFile, own) == other {
 		return w.leave(ctx, "")
 	}
-	if err = w.Host.Files.Remove(aside); err != nil { // the store has it, and a full disk its room
+	if err = w.Host.Files.Remove(aside()); err != nil { // the store has it, and a full disk its room
 		log.Info("the new program can't be removed yet", "detail", err.Error())
 	}
 	if source, err = w.note(stateFile, own, why, source); err != nil {
@@ -233,7 +233,7 @@ func (w Watchdog) source(ctx context.Context, own string) string {
 // note writes down that the host goes back, and what was refused. A full disk gets the room of the
 // copy.
 func (w Watchdog) note(stateFile *state.File, own, why, source string) (string, error) {
-	stateFile.AddAside(aside)
+	stateFile.AddAside(aside())
 	if turnOf(stateFile, own) == before {
 		failed, pause := stateFile.Version, refused
 		if last := stateFile.Failed; last != nil && last.Version == failed {
@@ -256,7 +256,7 @@ func (w Watchdog) leave(ctx context.Context, have string) error {
 	if have != "" {
 		return nil
 	}
-	err := w.Host.Files.Rename(aside, contract.PathDaemon)
+	err := w.Host.Files.Rename(aside(), contract.PathDaemon)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

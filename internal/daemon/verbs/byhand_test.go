@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -44,6 +45,34 @@ func TestCleanupDoesNotEndProgramsOfOthers(t *testing.T) {
 	cleanUp(t, r)
 	if !slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.Exe == theirs }) {
 		t.Error("another's program was ended")
+	}
+}
+
+func TestCleanupEndsAProgramThatMadeRoomForNothingThatIsOursNow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	const before = contract.DirK + `\before.exe`
+	if err := r.Host().Files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	write(t, r, contract.DirK+`\theirs`, "so C:\\k is not ours", winos.AccessAdministrators)
+	join(t, r)
+	write(t, r, before, "MZ", winos.AccessAdministrators)
+	if _, err := r.StartProgram(before); err != nil {
+		t.Fatal(err)
+	}
+	stateFile, err := state.Read(r.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aside := winos.AsidePath(before, 1)
+	stateFile.AddAside(aside)
+	if err = errors.Join(stateFile.Save(), r.Host().Files.Rename(before, aside)); err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, r)
+	if slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.Exe == before }) {
+		t.Error("it still runs")
 	}
 }
 

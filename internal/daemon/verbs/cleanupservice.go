@@ -129,7 +129,8 @@ func (c *cleaning) oursRuns(exe string) bool {
 	}
 	name, _, _ := strings.Cut(exe[len(contract.DirK)+1:], `\`)
 	entry := contract.DirK + `\` + name
-	if strings.EqualFold(entry, contract.DirStore) || c.ours(entry) {
+	makesRoom := func(aside string) bool { return strings.EqualFold(winos.StartedPath(aside), entry) }
+	if strings.EqualFold(entry, contract.DirStore) || c.ours(entry) || slices.ContainsFunc(c.state.Aside, makesRoom) {
 		return true
 	}
 	entries, err := c.host.Files.List(contract.DirK)

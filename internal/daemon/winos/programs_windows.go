@@ -110,7 +110,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath is the path of the exe of a process, or empty when it is not known.
+// imagePath is the path from which a process was started, or empty when it is not known.
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {
@@ -124,14 +124,15 @@ func imagePath(pid uint32) string {
 	return path
 }
 
-// imageOf is the path of the exe of an opened process.
+// imageOf is the path from which an opened process was started. Windows itself answers where its exe
+// is now.
 func imageOf(h windows.Handle) (string, error) {
 	var name [windows.MAX_LONG_PATH]uint16
 	size := uint32(len(name))
 	if err := windows.QueryFullProcessImageName(h, 0, &name[0], &size); err != nil {
 		return "", err
 	}
-	return windows.UTF16ToString(name[:size]), nil
+	return StartedPath(windows.UTF16ToString(name[:size])), nil
 }
 
 // Lock is Programs. The lock is a file that Windows deletes when its holder closes it or ends, and

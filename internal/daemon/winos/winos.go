@@ -339,7 +339,8 @@ type Process struct {
 	PID uint32
 	// Parent started it. It may have ended, and another process may have its number by now.
 	Parent uint32
-	// Exe is the absolute path of its program.
+	// Exe is the absolute path from which its program was started, also when that has been moved aside
+	// since: see AsidePath.
 	Exe string
 }
 

@@ -42,7 +42,8 @@ func exeProtected(m machine) {
 func exeMovedAway(m machine) {
 	t := m.t
 	config := m.service(t, "Moved", order.Orders{}, nil)
-	exe, aside, files := m.dir+`\Moved.exe`, m.dir+`\Moved.exe.old-1`, m.Host.Files
+	exe, files := m.dir+`\Moved.exe`, m.Host.Files
+	aside := winos.AsidePath(exe, 1)
 	first := m.start(t, config.Name)
 	noError(t, files.Rename(exe, aside))
 	m.InstallService(t, exe)
@@ -55,8 +56,14 @@ func exeMovedAway(m machine) {
 	} else {
 		isError(t, "removing what still runs", files.Remove(aside), winos.ErrInUse)
 	}
+	found, err := m.Host.Programs.Processes(t.Context(), exe)
+	noError(t, err)
+	if len(found) != 1 || found[0].PID != first.PID || !strings.EqualFold(found[0].Exe, exe) {
+		t.Errorf("by the path from which it was started: %+v, want process %d", found, first.PID)
+	}
+	noError(t, m.Host.Programs.Kill(t.Context(), first.PID, winos.Runs(exe)))
+	noError(t, files.Remove(aside)) // nothing runs it any more
 	m.stop(t, config.Name)
-	noError(t, files.Remove(aside))
 	m.start(t, config.Name)
 }
 
