@@ -42,6 +42,8 @@ type Writer struct {
 	// lost counts the lines since the last one that was written, why says what lost the latest.
 	lost int
 	why  error
+	// torn says that the file ends within a line, of which the rest was lost.
+	torn bool
 }
 
 // Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside
@@ -92,10 +94,21 @@ func (w *Writer) write(line []byte) error {
 	if w.lost > 0 {
 		line = append(fmt.Appendf(nil, "lines missing here: %d (%v)\n", w.lost, w.why), line...)
 	}
+	if w.torn {
+		line = append([]byte("\n"), line...)
+	}
 	n, err := w.out.Write(line)
 	w.size += int64(n)
-	if err != nil {
+	switch {
+	case errors.Is(err, winos.ErrNoSpace):
+		// The next line tries this file again: a new one would have no room either, and cost an older one.
+		if n > 0 {
+			w.torn = line[n-1] != '\n'
+		}
+	case err != nil:
 		_ = w.end() // the next line tries a new file
+	default:
+		w.torn = false
 	}
 	return err
 }
@@ -112,7 +125,7 @@ func (w *Writer) end() error {
 		return nil
 	}
 	err := w.out.Close()
-	w.out, w.size = nil, 0
+	w.out, w.size, w.torn = nil, 0, false
 	return err
 }
 

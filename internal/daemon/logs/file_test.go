@@ -183,6 +183,37 @@ func TestALogThatCanNotBeWrittenStopsNobody(t *testing.T) {
 	}
 }
 
+func TestAFullDiskCostsLinesAndNoOlderFile(t *testing.T) {
+	t.Parallel()
+	m, f := files(t)
+	w := open(f, 100)
+	lines := func(from, to int) {
+		for n := from; n < to; n++ {
+			if _, err := fmt.Fprintf(w, "line %04d\n", n); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	lines(0, 55)
+	before := older(t, f)
+	m.SetDiskFree(5)
+	lines(55, 75)
+	if got := older(t, f); len(before) != 5 || !slices.Equal(got, before) {
+		t.Errorf("older files while the disk is full: %v, before: %v", got, before)
+	}
+	m.SetDiskFree(1 << 20)
+	_, _ = io.WriteString(w, "back\n")
+	_ = w.Close() // which says once more that the disk was full
+	if got := older(t, f); !slices.Equal(got, before) {
+		t.Errorf("older files after there is room again: %v, before: %v", got, before)
+	}
+	content, err := winos.ReadFile(f, path)
+	_, rest, _ := strings.Cut(string(content), "line 0054\n")
+	if err != nil || !strings.HasPrefix(rest, "line \nlines missing here: 20 (") || !strings.HasSuffix(rest, ")\nback\n") {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
 func TestALogThatCanNotBeOpenedBeginsOnceItCan(t *testing.T) {
 	t.Parallel()
 	_, f := files(t)
