@@ -172,7 +172,7 @@ func (m *Machine) Home() string { return `C:\Users\` + m.user }
 // Shell is the default shell of remote commands.
 func (m *Machine) Shell() Shell { return m.knobs.shell() }
 
-func (m *Machine) now() time.Time { return time.Now().Add(m.knobs.clockOffset()) }
+func (m *Machine) now() time.Time { return time.Now().Round(0).Add(m.knobs.clockOffset()) }
 
 // newGUID makes a random identifier in the form that the registry has.
 func newGUID() string {

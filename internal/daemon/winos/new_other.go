@@ -70,7 +70,7 @@ type noSystem struct{}
 var _ System = noSystem{}
 
 func (noSystem) Facts(context.Context) (Facts, error)                  { return Facts{}, ErrUnsupported }
-func (noSystem) Now() time.Time                                        { return time.Now() }
+func (noSystem) Now() time.Time                                        { return time.Now().Round(0) }
 func (noSystem) SetHostname(context.Context, string) error             { return ErrUnsupported }
 func (noSystem) Feature(context.Context, string) (FeatureState, error) { return "", ErrUnsupported }
 func (noSystem) EnableFeature(context.Context, string) error           { return ErrUnsupported }

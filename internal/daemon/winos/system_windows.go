@@ -37,7 +37,7 @@ const (
 	renamesValue = "PendingFileRenameOperations"
 )
 
-func (system) Now() time.Time { return time.Now() }
+func (system) Now() time.Time { return time.Now().Round(0) }
 
 func (system) Facts(ctx context.Context) (Facts, error) {
 	if err := ctx.Err(); err != nil {

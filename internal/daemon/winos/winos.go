@@ -220,6 +220,8 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
+	// Now is the wall clock, without a monotonic reading: that stands still while a virtual machine is
+	// paused.
 	Now() time.Time
 	// SetHostname takes effect with the next boot.
 	SetHostname(ctx context.Context, name string) error

@@ -62,6 +62,9 @@ func systemClock(m machine) {
 	if before.Before(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("the clock says %v", before)
 	}
+	if before != before.Round(0) {
+		t.Errorf("the clock stands still while the machine is paused: %v", before)
+	}
 	eventually(t, "time passes", func() bool { return m.Host.System.Now().After(before) })
 }
 
