@@ -268,6 +268,9 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			}
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
+		case outcome.Then == journey.Save:
+			i-- // it goes on once that is saved
+			continue
 		}
 		c.status.passed(phases[i].Name)
 	}

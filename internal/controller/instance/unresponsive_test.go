@@ -1,9 +1,14 @@
 package instance
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -236,6 +241,104 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
 		i.Status.Failures != 0 || i.Status.SilentSince != nil {
 		t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+}
+
+// blocksItsRescue has a host be drained for its rescue, which a disruption budget blocks.
+func (r *rig) blocksItsRescue(t *testing.T, blocked *bool) {
+	t.Helper()
+	r.evicts(blocked)
+	r.pod(t, 1, "web")
+	r.advance(t, 1, 10*time.Second)
+	r.advance(t, 1, 6*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseBootstrapping, "", contract.ReasonDraining)
+}
+
+func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(t *testing.T, r *rig) contract.Reason{
+		"the drain is blocked": func(t *testing.T, r *rig) contract.Reason {
+			t.Helper()
+			r.advance(t, 1, 11*time.Minute)
+			return contract.ReasonDrainBlocked
+		},
+		"somebody uncordons the node": func(t *testing.T, r *rig) contract.Reason {
+			t.Helper()
+			r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+			r.reconcile(t, 1)
+			return contract.ReasonUncordoned
+		},
+		"the connection breaks": func(t *testing.T, r *rig) contract.Reason {
+			t.Helper()
+			r.machine(1).Break()
+			r.machine(1).Fail(hosttest.Dialling, unreachable())
+			r.reconcile(t, 1)
+			return contract.ReasonUnreachable
+		},
+		"another operator drains on": func(t *testing.T, r *rig) contract.Reason {
+			t.Helper()
+			r.restart(t)
+			r.reconcile(t, 1)
+			r.advance(t, 1, 11*time.Minute)
+			return contract.ReasonDrainBlocked
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, blocked := unresponsive(t, 1), true
+			r.blocksItsRescue(t, &blocked)
+			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
+			reason := ends(t, r)
+			if i := r.get(t, 1); i.Status.Reason != string(reason) || i.Status.Failures != 1 || i.Status.DaemonStopped {
+				t.Fatalf("status %+v", i.Status)
+			}
+			dials := r.machine(1).Dials()
+			for range 3 {
+				r.advance(t, 1, time.Minute)
+			}
+			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			if i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable || r.machine(1).Dials() != dials {
+				t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
+			}
+		})
+	}
+}
+
+// Nobody knows whether an operator that was killed made the call.
+func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
+	t.Parallel()
+	r, blocked := unresponsive(t, 1), true
+	r.blocksItsRescue(t, &blocked)
+	blocked = false
+	r.reconcile(t, 1)
+	before, noted := r.calls(1, contract.VerbBootstrap), 0
+	ctx, kill := context.WithCancel(t.Context())
+	r.saving = func() {
+		if r.lives[r.get(t, 1).UID].status.DaemonStopped {
+			noted++
+			kill()
+		}
+	}
+	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key(1)}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	r.saving = nil
+	i := r.get(t, 1)
+	if noted != 1 || !i.Status.DaemonStopped || r.calls(1, contract.VerbBootstrap) != before {
+		t.Fatalf("saved %d times, status %+v", noted, i.Status)
+	}
+	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
+	i.Status.Disruption = nil
+	if err := r.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.restart(t)
+	for range 4 {
+		r.advance(t, 1, time.Minute)
+		r.sign(t)
+	}
+	if i = r.get(t, 1); r.calls(1, contract.VerbHandover) != 2 || i.Status.DaemonStopped {
+		t.Errorf("%d calls, status %+v", r.calls(1, contract.VerbHandover), i.Status)
 	}
 }
 

@@ -44,53 +44,27 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	}
 	ids := append(instance.Status.BootstrapCredentials, token.ID)
 	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
-	session.Token, instance.Status.DaemonStopped = token.Text, true
+	session.Token = token.Text
 	return journey.Done()
 }
 
-// bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
+// bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request. That it stops the
+// daemon is saved before the call and no earlier: a node whose drain is blocked still has its daemon.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
-	if session.Token == "" {
-		return restart()
-	}
-	desired, facts, err := j.Revisions.Of(ctx, instance)
-	if err != nil {
-		return journey.WaitForCluster(err)
-	}
-	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
-	if err == nil {
-		err = j.expectNode(ctx, instance, node)
-	}
-	if err != nil {
-		return journey.Retry(err)
-	}
-	if node != nil {
-		if problem := journey.Foreign(node, instance); problem != nil {
-			return journey.Fail(problem)
+	request, outcome := j.bootstrapRequest(ctx, instance, session)
+	if !outcome.IsDone() {
+		if session.IsStopNoted { // something came between the note and the call
+			instance.Status.DaemonStopped, session.IsStopNoted = false, false
 		}
+		return outcome
 	}
-	if instance.Status.JoinedTime != nil && !session.Drained {
-		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
-			return outcome
-		}
+	if !instance.Status.DaemonStopped {
+		instance.Status.DaemonStopped, session.IsStopNoted = true, true
+		return journey.Outcome{Then: journey.Save}
 	}
-	kubeconfig, err := bootstrapKubeconfig(facts, session.Token)
-	if err != nil {
-		return journey.Fail(err)
-	}
-	confidential, err := confidentialOf(desired)
-	if err != nil {
-		return journey.Fail(err)
-	}
-	answer, err := journey.Call[contract.BootstrapAnswer](ctx, session.Conn, contract.VerbBootstrap,
-		contract.BootstrapRequest{
-			NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version,
-			Manifest:     desired.Manifest,
-			Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
-			KubeletCA: []byte(facts.KubeletCA),
-			Register:  node == nil,
-		})
+	session.IsStopNoted = false
+	answer, err := journey.Call[contract.BootstrapAnswer](ctx, session.Conn, contract.VerbBootstrap, *request)
 	if err != nil {
 		return journey.Fail(err)
 	}
@@ -108,6 +82,50 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return journey.Retry(err)
 	}
 	return journey.Done()
+}
+
+// bootstrapRequest makes what the host is told, once its node may be disturbed.
+func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
+	if session.Token == "" {
+		return nil, restart()
+	}
+	desired, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return nil, journey.WaitForCluster(err)
+	}
+	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err == nil {
+		err = j.expectNode(ctx, instance, node)
+	}
+	if err != nil {
+		return nil, journey.Retry(err)
+	}
+	if node != nil {
+		if problem := journey.Foreign(node, instance); problem != nil {
+			return nil, journey.Fail(problem)
+		}
+	}
+	if instance.Status.JoinedTime != nil && !session.Drained {
+		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
+			return nil, outcome
+		}
+	}
+	kubeconfig, err := bootstrapKubeconfig(facts, session.Token)
+	if err != nil {
+		return nil, journey.Fail(err)
+	}
+	confidential, err := confidentialOf(desired)
+	if err != nil {
+		return nil, journey.Fail(err)
+	}
+	return &contract.BootstrapRequest{
+		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version,
+		Manifest:     desired.Manifest,
+		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
+		KubeletCA: []byte(facts.KubeletCA),
+		Register:  node == nil,
+	}, journey.Done()
 }
 
 // expectNode notes that there is no Node of the host's name, so that the one that appears is what its kubelet

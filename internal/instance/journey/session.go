@@ -17,7 +17,9 @@ type Session struct {
 	Request   []byte // the daemon's certificate request
 	CSR       string // name of the CertificateSigningRequest made of it
 	Drained   bool
-	Cleaned   bool
+	// IsStopNoted says that the status says that the daemon is stopped, and that this session has yet to do so.
+	IsStopNoted bool
+	Cleaned     bool
 	// RebootAdvised says that the cleaned host keeps something in use until its next boot.
 	RebootAdvised bool
 }
