@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,6 +85,52 @@ func TestADrainOfUsualPodsListsThemOnce(t *testing.T) {
 	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
 	if len(s.Pods) > 0 || len(s.Lists) != 1 {
 		t.Errorf("%d pods are left after %d lists", len(s.Pods), len(s.Lists))
+	}
+}
+
+// A StatefulSet's pod has its name again on another node.
+func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ says, blocks string }{
+		"as the registry says": {says: "the UID in the precondition (pod) does not match the UID in record (new). " +
+			"The object might have been deleted and then recreated"},
+		"as the storage says": {says: "Precondition failed: UID in precondition: pod, UID in object meta: new"},
+		"another conflict": {says: "the object has been modified; please apply your changes to the latest version " +
+			"and try again", blocks: "default/pod-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.runPod(t, "pod-a", false)
+			evictions := 0
+			w.pods.PrependReactor("create", "pods/eviction",
+				func(action kubetesting.Action) (bool, runtime.Object, error) {
+					create, ok := action.(kubetesting.CreateAction)
+					if !ok {
+						return false, nil, nil
+					}
+					eviction, ok := create.GetObject().(*policyv1.Eviction)
+					evictions++
+					if only := eviction.DeleteOptions; !ok || only.GracePeriodSeconds != nil ||
+						only.Preconditions == nil || only.Preconditions.UID == nil || *only.Preconditions.UID != "pod" {
+						t.Errorf("what is posted is %+v", eviction)
+					}
+					return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "pod-a", errors.New(test.says))
+				})
+			i := leaving()
+			want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonDraining)
+			w.clock = w.clock.Add(drainTimeout + time.Second)
+			outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
+			if detail := outcome.Problem.Detail; !strings.Contains(detail, "not let go: ["+test.blocks) ||
+				test.blocks == "" && strings.Contains(detail, "pod-a") || evictions != 2 {
+				t.Errorf("after %d evictions it says %s", evictions, detail)
+			}
+			if err := w.pods.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
+				"pod-a"); err != nil {
+				t.Fatal(err)
+			}
+			want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "done", "")
+		})
 	}
 }
 

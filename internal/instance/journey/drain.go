@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/kubectl/pkg/drain"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -28,12 +29,11 @@ const drainRetry = 2 * time.Second
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
-	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
 	seen := podsLeft{now: p.Now(), began: began, deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
-				seen.evict(helper, pod)
+				seen.evict(ctx, p.Pods, pod)
 			}
 			return nil
 		})
@@ -68,8 +68,8 @@ type podsLeft struct {
 	away error
 }
 
-// evict has a pod moved away unless it goes already.
-func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod) {
+// evict has a pod moved away unless it goes already. One that took its name meanwhile, on whatever node, stays.
+func (l *podsLeft) evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
 		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
@@ -79,12 +79,22 @@ func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod) {
 	if l.away != nil {
 		return
 	}
-	if l.away = proven(helper.Ctx); l.away != nil {
+	if l.away = proven(ctx); l.away != nil {
 		return
 	}
-	if err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); client.IgnoreNotFound(err) != nil {
+	err := api.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	})
+	if client.IgnoreNotFound(err) != nil && !isReplaced(err) {
 		l.note(pod, err)
 	}
+}
+
+// isReplaced says that the pod is gone and another has its name. Only the API server's words tell that from other
+// conflicts, such as one about a disruption budget; both of its checks say "UID in".
+func isReplaced(err error) bool {
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }
 
 // note keeps why a pod stays, or that the API server does not answer.
