@@ -61,7 +61,9 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	if !instance.Status.DaemonStopped {
 		instance.Status.DaemonStopped, session.IsStopNoted = true, true
-		return journey.Outcome{Then: journey.Save}
+		if instance.Status.JoinedTime != nil { // a host that joins for the first time has no daemon to lose
+			return journey.Outcome{Then: journey.Save}
+		}
 	}
 	session.IsStopNoted = false
 	answer, err := journey.Call[contract.BootstrapAnswer](ctx, session.Conn, contract.VerbBootstrap, *request)
