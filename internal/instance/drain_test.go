@@ -103,20 +103,14 @@ func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 			w := newWorld(t, joinedNode("1"))
 			w.runPod(t, "pod-a", false)
 			evictions := 0
-			w.pods.PrependReactor("create", "pods/eviction",
-				func(action kubetesting.Action) (bool, runtime.Object, error) {
-					create, ok := action.(kubetesting.CreateAction)
-					if !ok {
-						return false, nil, nil
-					}
-					eviction, ok := create.GetObject().(*policyv1.Eviction)
-					evictions++
-					if only := eviction.DeleteOptions; !ok || only.GracePeriodSeconds != nil ||
-						only.Preconditions == nil || only.Preconditions.UID == nil || *only.Preconditions.UID != "pod" {
-						t.Errorf("what is posted is %+v", eviction)
-					}
-					return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "pod-a", errors.New(test.says))
-				})
+			w.onEviction(func(eviction *policyv1.Eviction) (bool, error) {
+				evictions++
+				if only := eviction.DeleteOptions; only == nil || only.GracePeriodSeconds != nil ||
+					only.Preconditions == nil || only.Preconditions.UID == nil || *only.Preconditions.UID != "pod" {
+					t.Errorf("what is posted is %+v", eviction)
+				}
+				return true, apierrors.NewConflict(corev1.Resource("pods"), "pod-a", errors.New(test.says))
+			})
 			i := leaving()
 			want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonDraining)
 			w.clock = w.clock.Add(drainTimeout + time.Second)

@@ -45,20 +45,31 @@ func (w *world) runPod(t *testing.T, name string, blocked bool, owners ...metav1
 	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	w.onEviction(func(eviction *policyv1.Eviction) (bool, error) {
+		if eviction.Name != name {
+			return false, nil
+		}
+		if blocked {
+			return true, apierrors.NewTooManyRequests("the disruption budget needs 1 healthy pod", 0)
+		}
+		gvr := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+		return true, w.pods.Tracker().Delete(gvr, "default", name)
+	})
+}
+
+// onEviction answers evictions, of which it says whether they are its own.
+func (w *world) onEviction(answer func(eviction *policyv1.Eviction) (bool, error)) {
 	w.pods.PrependReactor("create", "pods/eviction", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(kubetesting.CreateAction)
 		if !ok {
 			return false, nil, nil
 		}
 		eviction, ok := create.GetObject().(*policyv1.Eviction)
-		if !ok || eviction.Name != name {
+		if !ok {
 			return false, nil, nil
 		}
-		if blocked {
-			return true, nil, apierrors.NewTooManyRequests("the disruption budget needs 1 healthy pod", 0)
-		}
-		gvr := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-		return true, nil, w.pods.Tracker().Delete(gvr, "default", name)
+		mine, err := answer(eviction)
+		return mine, nil, err
 	})
 }
 
@@ -451,15 +462,7 @@ func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
 			w := newWorld(t, joinedNode("1"))
 			w.runPod(t, "pod-a", false)
 			w.runPod(t, "pod-b", false)
-			w.pods.PrependReactor("create", "pods/eviction",
-				func(action kubetesting.Action) (bool, runtime.Object, error) {
-					create, ok := action.(kubetesting.CreateAction)
-					if !ok {
-						return false, nil, nil
-					}
-					eviction, ok := create.GetObject().(*policyv1.Eviction)
-					return ok && eviction.Name == "pod-a", nil, refused
-				})
+			w.onEviction(func(eviction *policyv1.Eviction) (bool, error) { return eviction.Name == "pod-a", refused })
 			i, session := leaving(), &journey.Session{}
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
 			w.clock = w.clock.Add(drainTimeout + time.Second)

@@ -352,7 +352,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 			}
 		}
 	}
-	found.Again = soonest(found.Again, soonest(wait, again))
+	found.Outcome.After = soonest(found.Outcome.After, soonest(wait, again))
 	switch {
 	case found.Rejoin != nil:
 		// which it may do for long
@@ -378,7 +378,6 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	}
 	c.report(ctx, found.Outcome)
 	c.status.sayKey(found.Outcome)
-	found.Outcome.After = soonest(found.Outcome.After, found.Again)
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 

@@ -58,7 +58,7 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			continue
 		}
 		// What it waits for may have no end, while the node goes down or its daemon dies.
-		outcome.After = soonest(outcome.After, found.Again)
+		outcome.After = soonest(outcome.After, found.Outcome.After)
 		if outcome.IsUnreported {
 			return c.result(ctx, outcome.After)
 		}

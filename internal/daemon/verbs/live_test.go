@@ -307,6 +307,16 @@ func (w *world) join(t *testing.T) {
 	}
 }
 
+// joinedWorld is a world whose machine is a node, and holds what is desired.
+func joinedWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.approve(t)
+	w.join(t)
+	w.holds(t, w.desired.Version)
+	return w
+}
+
 func (w *world) holds(t *testing.T, version string) {
 	t.Helper()
 	var last map[string]string
@@ -359,10 +369,7 @@ func (w *world) logged(t *testing.T, mark string) {
 
 func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.approve(t)
-	w.join(t)
-	w.holds(t, w.desired.Version)
+	w := joinedWorld(t)
 	for _, s := range w.desired.Manifest.Services { // A06
 		if got := service(t, w.rig, s.Name); got.State != winos.ServiceRunning ||
 			!strings.HasPrefix(got.Description, contract.ManagedDescription) {

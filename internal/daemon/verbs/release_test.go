@@ -44,10 +44,7 @@ func (w *world) mark(t *testing.T, value string) {
 // registers it again.
 func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.approve(t)
-	w.join(t)
-	w.holds(t, w.desired.Version)
+	w := joinedWorld(t)
 	w.PowerCut()
 	if err := w.admin.CoreV1().Nodes().Delete(t.Context(), "win-a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -90,33 +87,19 @@ func (w *world) beginCleaning(t *testing.T) {
 	w.life.Store(nil)
 }
 
-// daemonLogged waits until the daemon's log has a line.
-func (w *world) daemonLogged(t *testing.T, line string) {
-	t.Helper()
-	eventually(t, line, func() bool { return w.hasLogged(line) })
-}
-
-func (w *world) hasLogged(line string) bool {
-	content, err := winos.ReadFile(w.Host().Files, contract.PathDaemonLog)
-	return err == nil && strings.Contains(string(content), line)
-}
-
 const takenAway = "another call has ended the cleaning of this host"
 
 // A verb takes the cleaning away from a host that is wanted again.
 func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.approve(t)
-	w.join(t)
-	w.holds(t, w.desired.Version)
+	w := joinedWorld(t)
 	w.beginCleaning(t)
 	w.mark(t, "null")
 	// The daemon looks between the service's end and its deletion.
 	w.life.Store(&mortal{deleting: func(name string) {
 		eventually(t, "the daemon to look", func() bool {
 			found, err := w.Host().Services.Get(t.Context(), name)
-			return err == nil && found.State == winos.ServiceRunning || w.hasLogged(takenAway)
+			return err == nil && found.State == winos.ServiceRunning || strings.Contains(journal(t, w.rig), takenAway)
 		})
 	}})
 	must(t, call[contract.ReceiveAnswer](t, w.rig, contract.VerbReceive, send(t, w.Host().Files, w.Home(), nil)))
@@ -131,10 +114,7 @@ func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 // The operator forgets the host, and its Node goes; who would tell the daemon anew?
 func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.approve(t)
-	w.join(t)
-	w.holds(t, w.desired.Version)
+	w := joinedWorld(t)
 	w.beginCleaning(t)
 	if err := w.admin.CoreV1().Nodes().Delete(t.Context(), "win-a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -143,13 +123,15 @@ func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *
 	if err := w.Kill(service(t, w.rig, contract.ServiceCleanup).PID); err != nil {
 		t.Fatal(err)
 	}
-	w.daemonLogged(t, "this host can't be cleaned now")
+	eventually(t, "failing to start it", func() bool {
+		return strings.Contains(journal(t, w.rig), "this host can't be cleaned now")
+	})
 	w.FailService(contract.ServiceCleanup, false)
 	eventually(t, "cleaning", func() bool {
 		there, err := winos.Exists(w.Host().Files, contract.DirK)
 		return err == nil && !there
 	})
-	if w.hasLogged(takenAway) {
+	if strings.Contains(journal(t, w.rig), takenAway) {
 		t.Error("the daemon took a start that failed for the doing of a verb")
 	}
 }

@@ -25,11 +25,9 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update says what another desired revision takes; nil when there is none.
 	Update *journey.Update
-	// Outcome is how the node is: done, or what it waits for.
+	// Outcome is how the node is: done, or what it waits for. Its time is no later than that at which a node that is
+	// down, or a daemon that is silent, has been so for too long: that holds whatever else is waited for.
 	Outcome journey.Outcome
-	// Again is when a node that is down, or a daemon that is silent, has been so for too long; 0 while none is. It
-	// holds whatever else is waited for.
-	Again time.Duration
 	// Updating and Rebooting say that the node has had its turn, and is under way.
 	Updating, Rebooting bool
 }
@@ -129,7 +127,8 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	}
 	ready, message := journey.NodeReady(node)
 	overdue, left := h.overdue(node)
-	found.Outcome.After, found.Again = quiet, max(left, quiet)
+	again := max(left, quiet)
+	found.Outcome.After = again
 	if overdue && !journey.IsBounded(status) {
 		found.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
 			node.Name, rescueAfter, message)
@@ -137,7 +136,7 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	}
 	switch {
 	case found.Update != nil:
-		found.Outcome = journey.Wait(0, contract.ReasonRevisionPending,
+		found.Outcome = journey.Wait(again, contract.ReasonRevisionPending,
 			"revision %s is desired and waits for the rollout budget",
 			desired.Version)
 		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
@@ -149,11 +148,11 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	case journey.IsUnderWay(status):
 		return found, nil
 	case !ready: // which is why it does not follow, if it does not
-		found.Outcome = journey.Wait(max(left, quiet), contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+		found.Outcome = journey.Wait(again, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return found, nil
 	case status.Revision != status.DesiredRevision:
 		found.Outcome = journey.Follows(node, status.DesiredRevision)
-		found.Outcome.After = max(left, quiet)
+		found.Outcome.After = again
 		return found, nil
 	}
 	if journey.ApplyStatus(node) == "" {

@@ -60,8 +60,9 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return outcome
 	}
 	if !instance.Status.DaemonStopped {
-		instance.Status.DaemonStopped, session.IsStopNoted = true, true
+		instance.Status.DaemonStopped = true
 		if instance.Status.JoinedTime != nil { // a host that joins for the first time has no daemon to lose
+			session.IsStopNoted = true
 			return journey.Outcome{Then: journey.Save}
 		}
 	}
