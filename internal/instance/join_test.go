@@ -19,6 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
@@ -698,5 +699,21 @@ func TestAHostThatIsNotConfirmedInTimeKeepsNoPlaceFromOthers(t *testing.T) {
 	w.clock = w.clock.Add(v1alpha1.DefaultProofTimeout + time.Minute)
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || !outcome.Endless {
 		t.Errorf("after the time for the proof it is %+v", outcome)
+	}
+}
+
+// Between the note and the call comes what the host never sees. The note of an earlier session, whose call may have
+// reached it, stands.
+func TestTheNoteOfAStoppedDaemonIsTakenBackOnlyBySessionsThatDidNotStopIt(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		w, i := newWorld(t), newInstance()
+		i.Status.Phase, i.Status.DaemonStopped = v1alpha1.PhaseBootstrapping, true
+		phases := w.Phases()
+		n := slices.IndexFunc(phases, func(p join.Phase) bool { return p.Name == v1alpha1.PhaseBootstrapping })
+		session := &journey.Session{IsStopNoted: own} // it has no token
+		if outcome := phases[n].Run(t.Context(), i, session); !outcome.IsFailed() || i.Status.DaemonStopped == own {
+			t.Errorf("its own note: %t; it is %+v, and the daemon is stopped: %t", own, outcome, i.Status.DaemonStopped)
+		}
 	}
 }
