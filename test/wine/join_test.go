@@ -26,6 +26,11 @@ func TestA02_HostsBecomeNodesAtOnce(t *testing.T) {
 		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 || c.PowerShellStarts != 0 {
 			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions, %d PowerShells; want 1, at most 4, at "+
 				"most 1, none", h.Name, c.Connections, c.Commands, c.SFTPSessions, c.PowerShellStarts)
+			for line := range strings.Lines(s.Operator.Tail(1 << 20)) { // which says why there was another
+				if strings.Contains(line, h.Name) || strings.Contains(line, h.Address().Addr().String()) {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
 		}
 	}
 }

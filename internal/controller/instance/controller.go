@@ -123,14 +123,17 @@ type reconciliation struct {
 	// record is what is known and saved of the status; status writes reports into it.
 	record record
 	status reporter
+	place  place
 	// isQueued says that the host waits for its turn to be asked about the key.
 	isQueued bool
 }
 
 func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *life) *reconciliation {
-	return &reconciliation{Reconciler: r, instance: instance, life: life,
+	c := &reconciliation{Reconciler: r, instance: instance, life: life,
 		record: record{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()},
 		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
+	c.place = place{Reconciler: r, instance: instance, life: life, record: &c.record}
+	return c
 }
 
 // step leaves or proceeds; an instance that proceeds has our finalizer first.
@@ -217,7 +220,7 @@ func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) tim
 // stop ends what is under way at the host, and gives back the places that it took.
 func (c *reconciliation) stop() {
 	c.endWork()
-	c.releasePlace()
+	c.place.release()
 }
 
 // endWork ends what is under way at the host, and leaves its slot, or its place in the queue for one, to others.
@@ -264,7 +267,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 		case outcome.IsWaiting():
 			c.life.failedIn = "" // what it waits for is newer
 			if outcome.Endless {
-				c.releasePlace()
+				c.place.release()
 			}
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
@@ -275,7 +278,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 		c.status.passed(phases[i].Name)
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
-	c.releasePlace()
+	c.place.release()
 	c.life.failedIn = ""
 	c.report(ctx, outcome)
 	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
@@ -364,7 +367,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return c.join(ctx)
 	case found.Node == nil || is(found.Outcome, contract.ReasonNodeForeign):
 	case is(found.Outcome, contract.ReasonLabelsRefused):
-		c.releasePlace() // which it could not use, and somebody has to act first
+		c.place.release() // which it could not use, and somebody has to act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, &c.journeys.reboot, found)
 	case found.Updating || found.Update != nil:
@@ -373,7 +376,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return c.disrupt(ctx, &c.journeys.reboot, found)
 	}
 	if found.Outcome.IsDone() {
-		c.releasePlace()
+		c.place.release()
 		c.instance.Status.Failures = 0
 	}
 	c.report(ctx, found.Outcome)

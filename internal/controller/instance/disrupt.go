@@ -107,7 +107,7 @@ func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *journey.View,
 	asks journey.Outcome) journey.Outcome {
 	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
-	verdict, err := c.takePlace(ctx, view.Node, place.Purpose, place.Revision,
+	verdict, err := c.place.take(ctx, view.Node, place.Purpose, place.Revision,
 		func() { to.Granted(&c.instance.Status) })
 	switch {
 	case err != nil:

@@ -105,7 +105,7 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}
 	}
-	return c.takePlace(ctx, node, v1alpha1.DisruptionRemove, "", func() {
+	return c.place.take(ctx, node, v1alpha1.DisruptionRemove, "", func() {
 		if status.Phase != v1alpha1.PhaseRemoving {
 			c.turn(ctx)
 		}

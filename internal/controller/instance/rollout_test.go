@@ -293,7 +293,7 @@ func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
 	if err != nil || node == nil {
 		t.Fatalf("node %v, %v", node, err)
 	}
-	verdict, err := c.takePlace(t.Context(), node, v1alpha1.DisruptionUpdate, "", func() {})
+	verdict, err := c.place.take(t.Context(), node, v1alpha1.DisruptionUpdate, "", func() {})
 	if err != nil || !verdict.Allowed {
 		t.Fatalf("%+v, %v", verdict, err)
 	}

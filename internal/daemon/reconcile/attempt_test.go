@@ -336,6 +336,49 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 	})
 }
 
+func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
+	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
+		"that ends before another revision comes": func(t *testing.T, r *rig, publish func()) {
+			r.stopDaemon()
+			publish()
+			r.start(t, r.api)
+		},
+		"that ends after it": func(t *testing.T, r *rig, publish func()) {
+			publish()
+			pass(20 * time.Second)
+			r.stopDaemon()
+			r.start(t, r.api)
+		},
+		"and after a reboot": func(t *testing.T, r *rig, publish func()) {
+			publish()
+			pass(20 * time.Second)
+			r.stopDaemon()
+			reboot(t, r)
+			r.start(t, r.api)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.broken.Store(true)
+				if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
+					t.Error(err)
+				}
+				pass(10 * time.Minute)
+				r.expectStatus(t, one(), contract.ReasonServiceFailed)
+				restart(t, r, func() { r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two"))) })
+				pass(20 * time.Second)
+				if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+					t.Errorf("kubelet's configuration is %q: the change is given up for what failed before it", got)
+				}
+				r.broken.Store(false)
+				pass(10 * time.Minute)
+				r.expectStatus(t, versionOf(another("two")), "")
+			})
+		})
+	}
+}
+
 func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusing bool

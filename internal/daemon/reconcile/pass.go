@@ -119,7 +119,7 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 				last := r.State.Revision
 				r.State.Before = &last
 			}
-			r.State.Revision, r.State.Proven = c.Revision, false
+			r.State.Revision, r.State.Proven, r.State.Faults = c.Revision, false, r.trial.before
 			return nil
 		})
 		if err != nil {
@@ -181,11 +181,25 @@ func started(report apply.Report) bool {
 func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	r.remember(ctx, p.node)
 	report := r.applier.Pass(ctx, r.request(p, false))
-	r.trial.before = report.Failed
+	if r.trial.before = report.Failed; r.machine.phase != Verifying {
+		r.noteFaults(ctx)
+	}
 	if r.program.replacedBy(report) {
 		return report, replaced
 	}
 	return report, none
+}
+
+// noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
+func (r *Reconciler) noteFaults(ctx context.Context) {
+	isSame := func(a, b *contract.Problem) bool { return *a == *b }
+	if ctx.Err() != nil || slices.EqualFunc(r.State.Faults, r.trial.before, isSame) {
+		return
+	}
+	r.State.Faults = r.trial.before
+	if err := r.State.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "what fails can't be written down")
+	}
 }
 
 func (r *Reconciler) request(p pass, whole bool) apply.Request {

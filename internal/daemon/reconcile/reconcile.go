@@ -104,6 +104,7 @@ func New(options Options) *Reconciler {
 	store, secrets := payload.NewStore(o.Host.Files), sealed.New(o.Host)
 	r := &Reconciler{
 		Options: o, wake: make(chan struct{}, 1), machine: machine{phase: phaseOf(o.State.State)},
+		trial:    trial{before: o.State.Faults},
 		applier:  apply.New(apply.Options{Host: o.Host, State: o.State, Registry: o.Registry}),
 		program:  &program{host: o.Host, state: o.State, store: store, digest: o.Program},
 		failures: newFailures(o.State, o.Intervals, o.Clock),

@@ -71,6 +71,31 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 	})
 }
 
+func TestAHostNetworkServiceThatDoesNotAnswerStopsNothingElse(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		pass(5 * time.Minute)
+		if err := r.Host().Services.Stop(t.Context(), "kubelet"); err != nil {
+			t.Error(err)
+		}
+		pass(time.Minute)
+		if state := r.state(t, "kubelet"); state != winos.ServiceRunning {
+			t.Errorf("a minute after somebody stopped it kubelet is %s", state)
+		}
+		pass(20 * time.Minute)
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status, "NetworkPending: ") ||
+			!strings.Contains(status, "has not answered") {
+			t.Errorf("status %q", status)
+		}
+		if calls := r.hns.goOn(); calls != 1 {
+			t.Errorf("%d calls wait for an answer", calls)
+		}
+		pass(time.Minute)
+		r.expectStatus(t, one(), "")
+	})
+}
+
 func TestA13_DriftIsRepaired(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, r *rig) error

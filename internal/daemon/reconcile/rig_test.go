@@ -53,6 +53,8 @@ type rig struct {
 	crashing, broken, picky, touchy atomic.Bool
 	// unkillable processes are those that a driver holds.
 	unkillable atomic.Bool
+	// hns is the host network service, which may hang.
+	hns hns
 	// starts of kube-proxy, and its environment at the last.
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
@@ -120,6 +122,44 @@ func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 		return winos.ErrDenied
 	}
 	return k.Programs.Kill(ctx, pid, runs)
+}
+
+// hns answers unless it hangs.
+type hns struct {
+	winos.Network
+	mu sync.Mutex
+	// hangs, if set, is closed when it answers again. calls counts those that it got meanwhile.
+	hangs chan struct{}
+	calls int
+}
+
+// HNSNetwork is winos.Network. Like HNS, it knows nothing of contexts.
+func (h *hns) HNSNetwork(ctx context.Context, name string) (winos.HNSNetwork, error) {
+	h.mu.Lock()
+	hangs := h.hangs
+	if hangs != nil {
+		h.calls++
+	}
+	h.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+	return h.Network.HNSNetwork(ctx, name)
+}
+
+func (h *hns) hang() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hangs, h.calls = make(chan struct{}), 0
+}
+
+// goOn answers again, and says how many calls waited for it.
+func (h *hns) goOn() (calls int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.hangs)
+	h.hangs = nil
+	return h.calls
 }
 
 // inBubble runs a test in its own time.
@@ -196,7 +236,10 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Services = winos.WithTimeouts(host.Services, killer{host.Programs, &r.unkillable})
+	host.Programs = killer{host.Programs, &r.unkillable}
+	r.hns.Network = host.Network
+	host.Network = &r.hns
+	host = winos.WithTimeouts(host)
 	var end func() time.Time
 	if r.ends.Load() != nil {
 		end = func() time.Time { return *r.ends.Load() }

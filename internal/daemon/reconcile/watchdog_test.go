@@ -56,7 +56,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 		return 1
 	}
 	p.Running()
-	host.Services = winos.WithTimeouts(host.Services, host.Programs)
+	host = winos.WithTimeouts(host)
 	err = reconcile.New(reconcile.Options{
 		Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
 		Intervals: r.pace, Program: digestOf(exe),
@@ -73,7 +73,7 @@ func (r *rig) stand(ctx context.Context, p *sim.Process) int {
 	if !r.mortalDaemon {
 		host = r.mortals(p)
 	}
-	host.Services = winos.WithTimeouts(host.Services, host.Programs)
+	host = winos.WithTimeouts(host)
 	p.Running()
 	if err := (selfupdate.Watchdog{Host: host, Self: p.Args[0]}).Run(ctx); err != nil {
 		return 1

@@ -104,7 +104,7 @@ func withDefaults(o Options) Options {
 		o.Stderr = io.Discard
 	}
 	if o.Host.Services != nil {
-		o.Host.Services = winos.WithTimeouts(o.Host.Services, o.Host.Programs)
+		o.Host = winos.WithTimeouts(o.Host)
 	}
 	if o.Running == nil {
 		o.Running = func() {}

@@ -45,7 +45,7 @@ func TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				m := withService(t, c.command)
-				services := winos.WithTimeouts(m.Host().Services, m.Host().Programs)
+				services := winos.WithTimeouts(m.Host()).Services
 				must(t, services.Start(t.Context(), "x"))
 				synctest.Wait()
 				if n := running(m, exe); n != 1 {
@@ -73,7 +73,7 @@ func TestA42_WhatAnEarlierRunLeftIsEndedBeforeANewStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := withService(t, contract.PathKubeLogRunner+` -log-file=C:\var\log\x.log `+exe)
-		services := winos.WithTimeouts(m.Host().Services, m.Host().Programs)
+		services := winos.WithTimeouts(m.Host()).Services
 		must(t, services.Start(t.Context(), "x"))
 		synctest.Wait()
 		before := m.Processes()

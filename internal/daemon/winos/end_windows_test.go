@@ -57,7 +57,8 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`
 			installService(t, exe)
-			services := winos.WithTimeouts(impatient{host.Services, host.Programs, exe}, host.Programs)
+			host.Services = impatient{host.Services, host.Programs, exe}
+			services := winos.WithTimeouts(host).Services
 			config := winos.ServiceConfig{Name: "wmcotest-" + test.service, Command: exe + test.arguments}
 			must(t, services.Apply(t.Context(), config))
 			t.Cleanup(func() {

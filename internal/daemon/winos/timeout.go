@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,14 +30,89 @@ const (
 	maxKills  = 4
 )
 
-// WithTimeouts gives a service manager whose starts and stops end in time, and that leaves no
-// process behind. A start that takes too long is ErrStartFailed. A service that has been asked to
+// WithTimeouts gives a host on which starts and stops of services end in time and leave no process
+// behind, and calls of the host network service end in time.
+//
+// A start that takes too long is ErrStartFailed. A service that has been asked to
 // stop and does not end has its processes killed; ErrInUse means that this did not help either.
 //
 // After a stop, and before a start, whatever runs a program of the service's command line is killed
 // too: csi-proxy reports that it has stopped and goes on, and of a wrapped program Windows ends the
 // wrapper only. Two of one program would fight over ports and pipes.
-func WithTimeouts(services Services, programs Programs) Services { return limited{services, programs} }
+func WithTimeouts(host Host) Host {
+	host.Services = limited{host.Services, host.Programs}
+	host.Network = &limitedNetwork{Network: host.Network}
+	return host
+}
+
+// hnsLimit bounds a call of the host network service, which may take seconds where many pods start;
+// hnsRemovalLimit that which removes a network and its endpoints, one by one.
+const (
+	hnsLimit        = 30 * time.Second
+	hnsRemovalLimit = 2 * time.Minute
+)
+
+// limitedNetwork is a Network whose calls of the host network service end in time. Such a call can't
+// be interrupted: one that is given up goes on by itself, and until it has ended others fail at once,
+// so that a service that hangs holds one call of each goroutine.
+type limitedNetwork struct {
+	Network
+	// left are calls that were given up and have not ended.
+	left atomic.Int32
+}
+
+// HNSNetwork is Network.
+func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
+	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
+		return l.Network.HNSNetwork(ctx, name)
+	})
+}
+
+// EnsureEndpoint is Network.
+func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
+	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (netip.Addr, error) {
+		return l.Network.EnsureEndpoint(ctx, network, endpoint)
+	})
+}
+
+// RemoveHNSNetwork is Network.
+func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
+	_, err := callHNS(ctx, &l.left, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.Network.RemoveHNSNetwork(ctx, name)
+	})
+	return err
+}
+
+// callHNS makes a call unless one is left, and leaves it when its time is over or ctx ends.
+func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
+	call func(ctx context.Context) (T, error)) (none T, err error) {
+	if left.Load() > 0 {
+		return none, errors.New("the host network service has not answered an earlier call yet")
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer) // received, or given up
+	givenUp, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("the host network service has not answered within %s", limit))
+	defer cancel()
+	go func() {
+		value, err := call(context.WithoutCancel(ctx))
+		select {
+		case answered <- answer{value, err}:
+		case <-givenUp.Done():
+			left.Add(-1)
+		}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-givenUp.Done():
+		left.Add(1)
+		return none, context.Cause(givenUp)
+	}
+}
 
 type limited struct {
 	Services

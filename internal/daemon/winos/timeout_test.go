@@ -42,7 +42,9 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		killer := &killer{Programs: m.Host().Programs}
-		services := winos.WithTimeouts(m.Host().Services, killer)
+		host := m.Host()
+		host.Programs = killer
+		services := winos.WithTimeouts(host).Services
 		if err = services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: `C:\x.exe`}); err != nil {
 			t.Fatal(err)
 		}
