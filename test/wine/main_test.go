@@ -267,10 +267,10 @@ func (s *stage) tell(ctx context.Context) {
 				}
 			}
 		}
-		logs, _ := filepath.Glob(filepath.Join(machine(h).Path(contract.DirLog), "*", "*.log"))
+		logs, _ := filepath.Glob(filepath.Join(machine(h).Path(contract.DirLog), "*", "*"))
 		for _, log := range logs {
 			content, err := os.ReadFile(log)
-			fmt.Fprintf(os.Stderr, "-- %s %v\n%s\n", log, err, content[max(0, len(content)-1500):])
+			fmt.Fprintf(os.Stderr, "-- %s %v\n%s\n", log, err, content[max(0, len(content)-5000):])
 		}
 	}
 }

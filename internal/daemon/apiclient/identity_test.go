@@ -54,10 +54,10 @@ func files(t *testing.T) (winos.Files, func()) {
 // sign gives a certificate for a request, valid from now.
 func sign(t *testing.T, request []byte) []byte {
 	t.Helper()
-	return signAt(t, request, time.Now())
+	return signAt(t, request, time.Now(), life)
 }
 
-func signAt(t *testing.T, request []byte, now time.Time) []byte {
+func signAt(t *testing.T, request []byte, now time.Time, lives time.Duration) []byte {
 	t.Helper()
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
@@ -76,7 +76,7 @@ func signAt(t *testing.T, request []byte, now time.Time) []byte {
 	}
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: now, NotAfter: now.Add(life),
+		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: now, NotAfter: now.Add(lives),
 	}, ca, csr.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -234,6 +234,16 @@ type signer struct {
 	deny, down, asked int
 	// behind is by how much the cluster's clock is behind the host's.
 	behind time.Duration
+	// lives is how long certificates are good for.
+	lives time.Duration
+}
+
+// sign makes certificates that are good for so long, half of it in the past: signers take a bit off the beginning for
+// clocks that are behind.
+func (s *signer) sign(lives time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lives, s.behind = lives, lives/2
 }
 
 // ahead makes the host's clock be ahead of the cluster's, as far as one can see by certificates.
@@ -264,7 +274,7 @@ func (s *signer) set(deny, down int) {
 
 func newSigner(t *testing.T) *signer {
 	t.Helper()
-	s := &signer{t: t, deny: -1, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+	s := &signer{t: t, deny: -1, lives: life, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{requests(): "CertificateSigningRequestList"})}
 	s.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
@@ -300,7 +310,7 @@ func (s *signer) create(object *unstructured.Unstructured) {
 		s.t.Error(err)
 	}
 	_ = unstructured.SetNestedField(object.Object,
-		base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind))), "status", "certificate")
+		base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind), s.lives)), "status", "certificate")
 }
 
 // renewing runs a Renewer in a bubble until test returns.
@@ -443,6 +453,27 @@ func TestAHostWhoseClockIsAheadDoesNotRenewWithoutEnd(t *testing.T) {
 		pass(5 * time.Hour)
 		if n := renewed.Load() - before; before < 1 || n > 6 {
 			t.Errorf("renewed %d times, then %d times within five hours", before, n)
+		}
+	})
+}
+
+func TestACertificateThatIsGoodForMinutesIsRenewedInTime(t *testing.T) {
+	renewing(t, func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32) {
+		s.sign(10 * time.Minute)
+		s.set(3, 0) // one of its renewals is denied
+		pass(life * 70 / 100)
+		for range 60 {
+			pass(time.Minute)
+			have, err := apiclient.ParseCertificate(pair(t, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(have.Leaf.NotAfter); left <= 0 {
+				t.Fatalf("after %d renewals it ended %s ago", renewed.Load(), -left)
+			}
+		}
+		if n := renewed.Load(); n < 12 || n > 80 {
+			t.Errorf("renewed %d times within an hour", n)
 		}
 	})
 }

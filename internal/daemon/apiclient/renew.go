@@ -41,9 +41,11 @@ const (
 	// requests after a day and denied ones after an hour.
 	signTimeout = time.Hour
 	// pause lies between attempts that failed, and restPause at least between renewals: a host
-	// whose clock is days ahead would renew without end.
+	// whose clock is days ahead would renew without end. Neither is longer than a pausePart-th of
+	// the life of the certificate.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
+	pausePart = 20
 	// longestWait is how long the end of a certificate goes without being looked at: timers stand
 	// still while a host is suspended.
 	longestWait = time.Hour
@@ -67,6 +69,11 @@ type Renewer struct {
 func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
+}
+
+// pauseFor is a pause, or less where the certificate is good for a short time only.
+func pauseFor(leaf *x509.Certificate, longest time.Duration) time.Duration {
+	return min(longest, max(time.Second, leaf.NotAfter.Sub(leaf.NotBefore)/pausePart))
 }
 
 // Run renews whenever it is time, until ctx ends. What fails is logged and tried again; the present
@@ -94,7 +101,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			}
 			log.Info("the daemon's certificate was renewed")
 			last = pair.Leaf
-			r.wait(ctx, restPause)
+			r.wait(ctx, pauseFor(pair.Leaf, restPause))
 			continue
 		}
 		last = pair.Leaf
@@ -115,7 +122,7 @@ func (r *Renewer) Run(ctx context.Context) {
 				log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires",
 					pair.Leaf.NotAfter)
 			}
-			r.wait(ctx, pause)
+			r.wait(ctx, pauseFor(pair.Leaf, pause))
 		}
 	}
 }
