@@ -23,4 +23,3 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, upgrade.RevisionToTry(&c.instance.Status, node),
 		func() { c.journeys.upgrade.Granted(&c.instance.Status) })
 }
-

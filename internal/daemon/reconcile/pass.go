@@ -12,6 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
 // A revision is a transaction:
@@ -164,7 +165,7 @@ func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 		r.trial.proofDue = r.Clock.Now().Add(apply.ProofTime)
 	}
 	fresh := slices.IndexFunc(report.Broken, func(p *contract.Problem) bool {
-		return !slices.ContainsFunc(r.trial.before, func(other *contract.Problem) bool { return *other == *p })
+		return !slices.ContainsFunc(r.trial.before, func(other *contract.Problem) bool { return isSame(other, p) })
 	})
 	if back && fresh >= 0 {
 		r.fail(ctx, report.Broken[fresh], report.Changed)
@@ -181,8 +182,8 @@ func started(report apply.Report) bool {
 func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	r.remember(ctx, p.node)
 	report := r.applier.Pass(ctx, r.request(p, false))
-	if r.trial.before = report.Failed; r.machine.phase != Verifying {
-		r.noteFaults(ctx)
+	if r.trial.before = report.Failed; r.machine.phase != Verifying && ctx.Err() == nil {
+		noteFaults(ctx, r.State, report.Failed)
 	}
 	if r.program.replacedBy(report) {
 		return report, replaced
@@ -191,16 +192,17 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 }
 
 // noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
-func (r *Reconciler) noteFaults(ctx context.Context) {
-	isSame := func(a, b *contract.Problem) bool { return *a == *b }
-	if ctx.Err() != nil || slices.EqualFunc(r.State.Faults, r.trial.before, isSame) {
+func noteFaults(ctx context.Context, file *state.File, faults []*contract.Problem) {
+	if slices.EqualFunc(file.Faults, faults, isSame) {
 		return
 	}
-	r.State.Faults = r.trial.before
-	if err := r.State.Save(); err != nil {
+	file.Faults = faults
+	if err := file.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "what fails can't be written down")
 	}
 }
+
+func isSame(a, b *contract.Problem) bool { return a != nil && b != nil && *a == *b }
 
 func (r *Reconciler) request(p pass, whole bool) apply.Request {
 	request := apply.Request{Scope: plan.Everything, Confidential: r.confidential, Thorough: p.thorough, Whole: whole}
