@@ -77,3 +77,61 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// silent is a host network service that answers when it is told to.
+type silent struct {
+	winos.Network
+	answers chan struct{}
+}
+
+func (s silent) HNSNetwork(context.Context, string) (winos.HNSNetwork, error) {
+	<-s.answers
+	return winos.HNSNetwork{Name: "late"}, nil
+}
+
+func (s silent) RemoveHNSNetwork(context.Context, string) error {
+	<-s.answers
+	return nil
+}
+
+func TestACallOfTheHostNetworkServiceEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := silent{answers: make(chan struct{})}
+		network := winos.WithTimeouts(winos.Host{Network: service}).Network
+		look := func(ctx context.Context, within time.Duration, want string) {
+			t.Helper()
+			began := time.Now()
+			_, err := network.HNSNetwork(ctx, "x")
+			if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) != within {
+				t.Errorf("it answers %v after %s; want %q after %s", err, time.Since(began), want, within)
+			}
+			if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
+				t.Errorf("%v passes for something that HNS said", err)
+			}
+		}
+		look(t.Context(), 30*time.Second, "has not answered within 30s")
+		look(t.Context(), 0, "has not answered an earlier call yet")
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil {
+			t.Error("a network is removed while a call is left")
+		}
+		service.answers <- struct{}{} // to the first
+		synctest.Wait()
+
+		stopped, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		look(stopped, time.Second, context.DeadlineExceeded.Error())
+		service.answers <- struct{}{}
+		synctest.Wait()
+
+		began := time.Now()
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil || time.Since(began) != 2*time.Minute {
+			t.Errorf("removing: %v after %s", err, time.Since(began))
+		}
+		close(service.answers)
+		synctest.Wait()
+		if found, err := network.HNSNetwork(t.Context(), "x"); err != nil || found.Name != "late" {
+			t.Errorf("it answers %+v, %v", found, err)
+		}
+	})
+}
