@@ -41,19 +41,3 @@ func ambiguous(host string) bool {
 	last := host[len(host)-1]
 	return host[0] == '[' || !strings.Contains(host, ":") && '0' <= last && last <= '9'
 }
-
-// Stale lists those of the directories that are there which HostsFiles does not want, sorted as
-// given. Windows does not distinguish case in them.
-func Stale(there []string, want map[string][]byte) []string {
-	wanted := make(map[string]bool, len(want))
-	for name := range want {
-		wanted[strings.ToLower(name)] = true
-	}
-	var stale []string
-	for _, name := range there {
-		if !wanted[strings.ToLower(name)] {
-			stale = append(stale, name)
-		}
-	}
-	return stale
-}

@@ -39,7 +39,8 @@ func Authorization(token string) string {
 const HostsFile = "hosts.toml"
 
 // HostsFiles gives for containerd's config_path the content of each directory's hosts.toml:
-// directory name → content. What else is there is to be removed; see Stale.
+// directory name → content. What else is there is to be removed: containerd
+// takes the first directory that fits.
 //
 // Each file sends containerd to the resolver first. What follows is for when the resolver is down,
 // and says only what containerd can say without breaking a rule: mirrors of a whole registry if

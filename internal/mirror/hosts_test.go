@@ -118,15 +118,6 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsStale(t *testing.T) {
-	t.Parallel()
-	want := map[string][]byte{"quay.io": nil, "m.io_5000_": nil}
-	if got := mirror.Stale([]string{"Quay.io", "old.io", "m.io_5000_", "_default"}, want); !slices.Equal(got,
-		[]string{"old.io", "_default"}) {
-		t.Errorf("%v", got)
-	}
-}
-
 // contacted is a server that containerd would ask, as its own reader of hosts.toml sees it.
 type contacted struct {
 	host, path    string

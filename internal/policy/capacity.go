@@ -46,9 +46,9 @@ func Capacity(annotations map[string]string, node *corev1.Node, made time.Time, 
 	now[CapacityMemory], next.Memory = describe(annotations[CapacityMemory], wrote.Memory,
 		node.Status.Capacity.Memory().Value()>>20)
 	labels := annotations[CapacityLabels]
-	for _, key := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
-		labels = list(labels, key, "="+node.Labels[key], "")
-	}
+	// Not what a kubelet says of itself, which would stand here for good.
+	labels = list(labels, corev1.LabelOSStable, "="+string(corev1.Windows), "")
+	labels = list(labels, corev1.LabelArchStable, "=amd64", "")
 	if build := node.Labels[contract.BuildLabel]; build != "" {
 		before := labels
 		labels = list(labels, contract.BuildLabel, "="+build, wrote.Build)

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -25,6 +26,13 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 			{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"),
 			corev1.ResourceMemory: resource.MustParse("16776756Ki")}},
+	}
+	said := func(arch string) *corev1.Node {
+		other := node.DeepCopy()
+		if other.Labels[corev1.LabelArchStable] = arch; arch == "" {
+			delete(other.Labels, corev1.LabelArchStable)
+		}
+		return other
 	}
 	const labels = "kubernetes.io/os=windows,kubernetes.io/arch=amd64,node.kubernetes.io/windows-build=10.0.20348"
 	made := time.Unix(1_800_000_000, 0)
@@ -53,7 +61,9 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 		node      *corev1.Node
 	}{
 		"nothing yet": {want: all},
-		"everything":  {has: all, want: map[string]string{}},
+		"of a node whose kubelet says something else": {node: said("arm64"), want: all},
+		"of a node whose kubelet says nothing":        {node: said(""), want: all},
+		"everything":                                  {has: all, want: map[string]string{}},
 		"what its cloud wrote": {has: map[string]string{policy.CapacityCPU: "8", policy.CapacityMemory: "1"},
 			want: with(without(policy.CapacityCPU, policy.CapacityMemory), `"build":"10.0.20348"`)},
 		"what its cloud wrote meanwhile": {has: with(all, `"vCPU":"2","memoryMb":"16383","build":"10.0.20348"`),
@@ -83,7 +93,7 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 			policy.CapacityMemory: "16383", policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: ",=,," + labels,
 			contract.DescribedAnnotation: every}},
 	} {
-		if got := policy.Capacity(c.has, node, made, ""); !maps.Equal(got, c.want) {
+		if got := policy.Capacity(c.has, cmp.Or(c.node, node), made, ""); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

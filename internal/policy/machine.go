@@ -81,10 +81,11 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 const refusalAge = 30 * time.Second
 
 // IsRefusalStale reports whether the host of an instance must be asked again before its Machine is
-// deleted.
+// deleted. A refusal that a clock wrote which was ahead is of a time that nobody knows.
 func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
 	trial := instance.Status.KeyTrial
-	return trial == nil || trial.LastRefusedTime == nil || now.Sub(trial.LastRefusedTime.Time) > refusalAge
+	return trial == nil || trial.LastRefusedTime == nil ||
+		now.Sub(trial.LastRefusedTime.Time).Abs() > refusalAge
 }
 
 // ReplaceCandidate is a Machine that should make room, as it is now.

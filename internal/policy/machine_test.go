@@ -206,3 +206,16 @@ func TestDecideReplace(t *testing.T) {
 		})
 	}
 }
+
+func TestARefusalOfAnotherTimeIsNotHowTheHostIsNow(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
+	for ago, stale := range map[time.Duration]bool{0: false, 20 * time.Second: false, time.Minute: true,
+		-20 * time.Second: false, -time.Hour: true} { // the clock that wrote it was ahead
+		refused := metav1.NewTime(now.Add(-ago))
+		i := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{KeyTrial: &v1alpha1.KeyTrial{LastRefusedTime: &refused}}}
+		if got := policy.IsRefusalStale(i, now); got != stale {
+			t.Errorf("refused %s ago: stale is %t", ago, got)
+		}
+	}
+}

@@ -35,7 +35,9 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		bound(trial.NextTime, policy.LongestKeyBackoff)
 		bound(trial.LastTime, 0)
 		bound(trial.RefusedSince, 0)
-		bound(trial.LastRefusedTime, 0)
+		if refused := trial.LastRefusedTime; refused != nil && refused.After(now.Add(clockSkew)) {
+			trial.LastRefusedTime = nil // as of now, it would pass for how the host is
+		}
 	}
 	if place := status.Disruption; place != nil {
 		bound(&place.Since, 0)

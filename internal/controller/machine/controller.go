@@ -150,9 +150,13 @@ func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInsta
 // stands.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
-		patch := client.MergeFrom(instance.DeepCopy())
+		patch := client.MergeFromWithOptions(instance.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
-		if err := r.client.Patch(ctx, instance, patch); err != nil {
+		err := r.client.Patch(ctx, instance, patch)
+		if apierrors.IsConflict(err) {
+			return nil // it is another by now, which is an event
+		}
+		if err != nil {
 			return wrap("giving up the host of instance "+instance.Name, client.IgnoreNotFound(err))
 		}
 	}

@@ -2,13 +2,17 @@ package machine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
@@ -61,5 +65,49 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 				t.Error(difference)
 			}
 		})
+	}
+}
+
+func TestAMachineThatFailedHasNoHost(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		phase  string
+		leaves bool
+		exists bool
+	}{
+		"it runs":                 {machinev1beta1.PhaseRunning, false, true},
+		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // and stays until somebody deletes it
+		"it failed, and leaves":   {machinev1beta1.PhaseFailed, true, true},
+		"nobody has looked at it": {"", false, true},
+	} {
+		m := &machinev1beta1.Machine{Status: machinev1beta1.MachineStatus{Phase: &test.phase}}
+		if test.leaves {
+			m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}
+		if got := origin(m); got.Exists != test.exists {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := origin(&machinev1beta1.Machine{}); !got.Exists {
+		t.Errorf("without a phase: %+v", got)
+	}
+}
+
+// A leader that stood still has in its cache what was there before.
+func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
+	t.Parallel()
+	seen := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "1",
+		ResourceVersion: "5", Finalizers: []string{contract.InstanceFinalizer}}}
+	seen.Spec.RemovalPolicy = v1alpha1.RemovalClean
+	there := seen.DeepCopy()
+	there.UID, there.ResourceVersion = "2", "7"
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(there).Build()
+	if err := (&Reconciler{client: api}).discard(t.Context(), seen); err != nil {
+		t.Error(err)
+	}
+	got := &v1alpha1.WindowsInstance{}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(there), got); err != nil || !got.DeletionTimestamp.IsZero() ||
+		got.Spec.RemovalPolicy != v1alpha1.RemovalClean {
+		t.Errorf("deleted at %v, policy %s, %v", got.DeletionTimestamp, got.Spec.RemovalPolicy, err)
 	}
 }

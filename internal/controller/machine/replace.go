@@ -273,7 +273,7 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 		return wrap("reading instance "+name, client.IgnoreNotFound(err))
 	}
 	asked, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
-	if err == nil && now.Sub(asked) < askAgain {
+	if err == nil && now.Sub(asked).Abs() < askAgain {
 		return nil
 	}
 	patch := client.MergeFrom(instance.DeepCopy())

@@ -277,6 +277,23 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	}
 }
 
+func TestAHostIsAskedAlthoughItsLastQuestionIsOfATimeToCome(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 1)
+	y.rotate("b")
+	y.refuses("m0")
+	i := y.instance("m0")
+	i.Annotations = map[string]string{contract.TryKeyAnnotation: y.clock.Add(74 * time.Hour).Format(time.RFC3339)}
+	if err := y.api.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	y.clock = y.clock.Add(72 * time.Hour)
+	y.reconcile()
+	if asked := y.instance("m0").Annotations[contract.TryKeyAnnotation]; asked != y.clock.Format(time.RFC3339) {
+		t.Errorf("its host is asked at %q", asked)
+	}
+}
+
 func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 2)
@@ -370,6 +387,11 @@ func TestTimeAloneMakesAMachineDue(t *testing.T) {
 	}
 	y.want("x")
 	y.clock = y.clock.Add(DefaultRefusalTimeout - time.Minute)
+	i := y.instance("x")
+	i.Status.KeyTrial.LastRefusedTime = &metav1.Time{Time: y.clock}
+	if err := y.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
 	y.reconcile()
 	y.want()
 }

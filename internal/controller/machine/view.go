@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -69,7 +70,12 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return origin(machine), nil
 }
 
+// origin takes a Machine that failed for one that is gone: its host never was, or was destroyed, and nobody deletes
+// it by itself.
 func origin(machine *machinev1beta1.Machine) journey.Origin {
+	if machine.DeletionTimestamp.IsZero() && ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
+		return journey.Origin{}
+	}
 	_, excluded := machine.Annotations[excludeDrain]
 	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }

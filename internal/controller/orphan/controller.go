@@ -149,16 +149,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case mayBeClaimed: // what was done stays until the instance has the Node; no event tells that it gets another
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
-	isDiscarded := r.isDiscarded(node)
-	if !policy.IsOurs(node) && !isDiscarded || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
-		r.forget(node.Name)
-		return ctrl.Result{}, nil
-	}
 	released, err := r.record.has(ctx, node.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdict := policy.JudgeOrphan(node, released || isDiscarded, r.sinceOf(node.Name), r.now())
+	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
+	// Where the daemon's certificate has ended, only kubelet writes to the Node, and none of our marks.
+	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
+	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+		r.forget(node.Name)
+		return ctrl.Result{}, nil
+	}
+	verdict := policy.JudgeOrphan(node, isOurs && released || isDiscarded, r.sinceOf(node.Name), r.now())
 	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
 }
 

@@ -267,6 +267,50 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	}
 }
 
+// After the daemon's certificate has ended nobody but kubelet writes to the Node, and kubelet none of our marks.
+func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
+	t.Parallel()
+	bare := func(n *corev1.Node) {
+		n.Annotations, n.Labels[contract.OSIDLabel] = nil, contract.OSIDWindows
+	}
+	for name, c := range map[string]struct {
+		forced  bool
+		node    *corev1.Node
+		cordons bool
+	}{
+		"it was removed by force": {true, node(bare), true},
+		"nobody removed it":       {false, node(bare), false},
+		"another machine has the name, which we did not set up": {true, node(bare, func(n *corev1.Node) { delete(n.Labels, contract.OSIDLabel) }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if c.forced {
+				r.leave(v1alpha1.RemovalForce)
+				r.look(t)
+			}
+			if err := r.api.Create(t.Context(), c.node); err != nil {
+				t.Fatal(err)
+			}
+			r.look(t)
+			r.clock = r.clock.Add(policy.OrphanGrace)
+			n, _ := r.look(t)
+			if n.Spec.Unschedulable != c.cordons || (len(r.heard) > 0) != c.cordons {
+				t.Fatalf("cordoned %t, said %q", n.Spec.Unschedulable, r.heard)
+			}
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.Time{Time: r.clock}}}
+			if err := r.api.Status().Update(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+			r.clock = r.clock.Add(2 * policy.OrphanGrace)
+			if n, _ = r.look(t); n == nil {
+				t.Error("a node without a mark of ours is deleted")
+			}
+		})
+	}
+}
+
 func TestAHostThatIsListedAgainIsNoLongerReleased(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node(func(n *corev1.Node) { n.Annotations[contract.ReleasedAnnotation] = end }))

@@ -12,9 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// recordLife is how long a host that was let go is remembered. After a month without the cluster
-// its certificates are worth nothing, and it comes back no more.
-const recordLife = 60 * 24 * time.Hour
+// recordLife is how long a host that was let go is remembered: longer than kubelet's certificate may be
+// good for, without which it registers no Node.
+const recordLife = 400 * 24 * time.Hour
 
 // record is the list of nodes whose hosts were let go by force.
 type record struct {

@@ -189,6 +189,9 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
 		files, problem := k.registry.Follow(ctx, *request.Confidential,
 			contract.Environment(k.state.Manifest, *request.Confidential))
+		if problem == nil {
+			problem = removeStale(k.host.Files, files, k.state.Files)
+		}
 		if problem != nil {
 			report.failed(problem)
 		}

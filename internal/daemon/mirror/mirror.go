@@ -162,6 +162,10 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	}
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)
 	if errors.Is(err, winos.ErrInUse) {
+		s.resolver = nil // with the token, which whoever listens there hears
+		if err := s.Sealed.DropToken(); err != nil {
+			return asProblem(contract.ReasonFileFailed, err)
+		}
 		return contract.NewProblem(contract.ReasonPortInUse, "another program listens on TCP port %d of the "+
 			"loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
 	}

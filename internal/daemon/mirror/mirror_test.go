@@ -238,6 +238,32 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 	}
 }
 
+// Whoever listened instead has heard the token with each pull.
+func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
+	before := h.follow(t, c)
+	h.service.Close() // as at each exchange of the daemon
+	h.SetForeignPort(contract.MirrorPort, "other.exe")
+	for range 2 {
+		if _, problem := h.service.Follow(t.Context(), c, nil); problem == nil || problem.Reason != contract.ReasonPortInUse {
+			t.Fatalf("the port is free: %v", problem)
+		}
+	}
+	h.SetForeignPort(contract.MirrorPort, "")
+	after := h.follow(t, c)
+	if len(before) == 0 || len(after) != len(before) || after[0].Path != before[0].Path {
+		t.Fatalf("the files are %s, and were %s", paths(after), paths(before))
+	}
+	if after[0].Content == before[0].Content {
+		t.Error("containerd goes on with the token of before")
+	}
+	if again := h.follow(t, c); again[0].Content != after[0].Content {
+		t.Error("the token is another at each pass")
+	}
+}
+
 func TestAuthoritiesOfARegistryAreFilesNamedByContent(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -265,6 +265,39 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 	})
 }
 
+// containerd takes the first folder that fits a registry, also an empty one, and pulls past every rule for all others.
+func TestAFolderThatNobodyWantsHidesNoRuleFromContainerd(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		leave := func() {
+			t.Helper()
+			r.write(t, hostsFile("Strange.example"), "by hand")
+			if err := r.Host().Files.MkdirAll(contract.DirRegistries+`\left.example`, winos.AccessInherit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone := func(when string) {
+			t.Helper()
+			for _, name := range []string{"strange.example", "left.example"} {
+				if there, err := winos.Exists(r.Host().Files, contract.DirRegistries+`\`+name); err != nil || there {
+					t.Errorf("%s %s is there, %v", when, name, err)
+				}
+			}
+			if got := r.read(t, hostsFile("a.example")); got != "m.example/a.example" {
+				t.Errorf("%s the rule is %q", when, got)
+			}
+		}
+		leave()
+		two := r.want(t, manifest(), rules("a.example"))
+		pass(10 * time.Second)
+		r.expectStatus(t, two, "")
+		gone("with another revision")
+		leave()
+		pass(time.Hour)
+		gone("after an hour")
+	})
+}
+
 func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, r *rig, version string){
 		"missing": func(t *testing.T, r *rig, version string) {

@@ -68,6 +68,14 @@ func (v *Store) Token(ctx context.Context) (string, error) {
 	return made, v.write(ctx, tokenFile, []byte(made), token)
 }
 
+// DropToken forgets the word: the next Token is another. That there is none is fine.
+func (v *Store) DropToken() error {
+	if err := v.files.Remove(path(tokenFile)); err != nil {
+		return fmt.Errorf("forgetting the resolver's token: %w", err)
+	}
+	return nil
+}
+
 // Sweep removes the confidential parts that have none of these digests.
 func (v *Store) Sweep(keep ...string) error {
 	entries, err := v.files.List(contract.DirSealed)

@@ -143,14 +143,22 @@ func elsewhere(content []byte) (hosts []string) {
 	return hosts
 }
 
+// maxChildren is how much of what one manifest names is noted: images have at most 127 layers, and an
+// index a manifest for each platform.
+const maxChildren = 512
+
 // children notes what a manifest names.
 func (l *pullKinds) children(t target, parent digest, kind contract.PullKind, content []byte) {
 	var all descriptors
 	if json.Unmarshal(content, &all) != nil {
 		return // containerd will say so
 	}
+	left := maxChildren
 	for _, group := range [][]descriptor{{all.Config}, all.Layers, all.Manifests, all.Blobs} {
 		for _, one := range group {
+			if left--; left < 0 {
+				return
+			}
 			if d, ok := parseDigest(one.Digest); ok && one.Size >= 0 && d != parent {
 				l.known.put(place{t.registry, t.repository, d},
 					origin{kind: kind, parent: parent, size: one.Size, pending: true},

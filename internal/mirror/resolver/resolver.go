@@ -38,7 +38,7 @@ type Options struct {
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
 	// Streams is how many layers are pulled at a time; further ones wait before anybody is asked
-	// for them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
+	// for them, and at most half of them come from one registry. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
@@ -63,7 +63,7 @@ func (o Options) defaults() Options {
 		}
 	}
 	if o.Streams <= 0 {
-		o.Streams = 32 // kubelet pulls a few images at a time, containerd three layers of each
+		o.Streams = 32 // kubelet pulls many images at a time, containerd three layers of each
 	}
 	if o.OnReport == nil {
 		o.OnReport = func(Report) {}
@@ -83,6 +83,7 @@ type Resolver struct {
 	mismatches *mismatches
 	book       *book
 	slots      map[endpoint]chan struct{} // holds one for each request that is under way
+	shares     *shares
 	chunks     *sync.Pool
 
 	mu      sync.RWMutex
@@ -106,6 +107,7 @@ func New(o Options) (*Resolver, error) {
 		kinds: newPullKinds(o.Now), mismatches: newMismatches(o.Now), book: newBook(o.Now),
 		slots: map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams),
 			blobs: make(chan struct{}, o.Streams)},
+		shares: newShares(o.Streams),
 		chunks: &sync.Pool{New: func() any { return new(chunk) }},
 	}, nil
 }
@@ -275,14 +277,18 @@ func (p *pull) isFirstByDigest() bool {
 // asked, so that no answer waits to be read. Without a body a request takes no more than a manifest
 // does.
 func (r *Resolver) slot(ctx context.Context, p *pull) (release func(), err error) {
-	slots := r.slots[p.target.endpoint]
-	if p.method == http.MethodHead {
-		slots = r.slots[manifests]
+	slots, leave := r.slots[manifests], func() {}
+	if p.target.endpoint == blobs && p.method != http.MethodHead {
+		slots = r.slots[blobs]
+		if leave, err = r.shares.take(ctx, p.target.registry); err != nil {
+			return nil, err
+		}
 	}
 	select {
 	case slots <- struct{}{}:
-		return func() { <-slots }, nil
+		return func() { <-slots; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, ctx.Err()
 	}
 }

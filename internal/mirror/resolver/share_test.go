@@ -42,6 +42,41 @@ func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 	}
 }
 
+// A place may be held for days, at the least rate.
+func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	release := make(chan struct{})
+	slow := newUpstream(t, m).failing(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			<-release
+		}
+		return false
+	})
+	o := calm()
+	o.Streams, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute
+	const other = "other.example"
+	g := newRig(t, o, config(t, source+" digest "+slow.host+"/m never", other+" digest "+newUpstream(t, m).host+"/m never"))
+	var layers sync.WaitGroup
+	for range 8 {
+		layers.Go(func() {
+			if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+				t.Error(a)
+			}
+		})
+	}
+	eventually(t, func() bool { return len(slow.seen()) >= 2 })
+	for range 20 { // whoever comes first: the others have to stay away
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if a := g.askWith(ctx, t, http.MethodGet, other, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+			t.Error(a)
+		}
+		cancel()
+	}
+	close(release)
+	layers.Wait()
+}
+
 // The first request for a token hangs, and all others waited for the same answer.
 func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	t.Parallel()

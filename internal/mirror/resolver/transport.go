@@ -105,7 +105,7 @@ func (r *road) closeIdle() {
 
 func isLoopback(host string) bool {
 	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
+	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") || err == nil && address.IsLoopback()
 }
 
 // authority is host:port, with the port that the scheme implies.

@@ -1,0 +1,45 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// removeStale removes what lies in the folder of registries and nobody wants: containerd takes the
+// first folder that fits the registry of an image, also an empty one, before the one for all others.
+// Folders with files of ours are left to the steps that remove those.
+func removeStale(files winos.Files, want []contract.File, ours []string) *contract.Problem {
+	there, err := files.List(contract.DirRegistries)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return FileProblem(fmt.Errorf("listing %s: %w", contract.DirRegistries, err))
+	}
+	paths := slices.Clone(ours)
+	for _, f := range want {
+		paths = append(paths, f.Path)
+	}
+	kept := map[string]bool{}
+	for _, path := range paths {
+		if contract.Within(contract.DirRegistries, path) {
+			name, _, _ := strings.Cut(path[len(contract.DirRegistries)+1:], `\`)
+			kept[strings.ToLower(name)] = true
+		}
+	}
+	for _, entry := range there {
+		if kept[strings.ToLower(entry.Name)] {
+			continue
+		}
+		if err = winos.RemoveAll(files, contract.DirRegistries+`\`+entry.Name); err != nil {
+			return FileProblem(fmt.Errorf("removing what hides a rule from containerd: %w", err))
+		}
+	}
+	return nil
+}
