@@ -37,8 +37,9 @@ type Options struct {
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
-	// Streams is how many layers are pulled at a time; further ones wait before anybody is asked
-	// for them, and at most half of them come from one registry. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
+	// Streams is how many layers are pulled at a time, at most half of them from one registry; further
+	// ones wait before anybody is asked for them. Each takes 2 MiB of memory. As many manifests are
+	// pulled besides. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
