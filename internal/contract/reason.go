@@ -453,8 +453,9 @@ func serviceExplanations() []row {
 		{ReasonCertificateDenied, 606, "A certificate request was denied, or is refused.",
 			"See the request's conditions and events for why (kubectl describe csr)."},
 		{ReasonNetworkPending, 607,
-			"The network of pods does not exist on the host yet.",
-			"On OpenShift, check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
+			"The network of pods does not exist on the host yet, or the host network service does not answer.",
+			"Where the service does not answer, restart hns on the host. On OpenShift, check the annotation " +
+				"k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
 				"hybrid-overlay-node; with flannel, spec.podCIDR of the Node and the log of flanneld."},
 		{ReasonEnvironmentFailed, 608,
 			"A system environment variable can't be set.",

@@ -41,8 +41,8 @@ const (
 	// requests after a day and denied ones after an hour.
 	signTimeout = time.Hour
 	// pause lies between attempts that failed, and restPause at least between renewals: a host
-	// whose clock is days ahead would renew without end. Neither is longer than a pausePart-th of
-	// the life of the certificate.
+	// whose clock is days ahead would renew without end. While a certificate can be renewed, neither is
+	// longer than a pausePart-th of its life.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
@@ -96,7 +96,7 @@ func (r *Renewer) Run(ctx context.Context) {
 		if last != nil && !pair.Leaf.Equal(last) {
 			if err = r.Renewed(); err != nil {
 				log.Error(err, "the daemon's new certificate is not used yet")
-				r.wait(ctx, pause)
+				r.wait(ctx, pauseFor(last, pause))
 				continue
 			}
 			log.Info("the daemon's certificate was renewed")

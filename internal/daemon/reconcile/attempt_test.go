@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -374,6 +375,57 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 				r.broken.Store(false)
 				pass(10 * time.Minute)
 				r.expectStatus(t, versionOf(another("two")), "")
+			})
+		})
+	}
+}
+
+// What was cured, or came with a revision on trial, is an excuse for nobody.
+func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
+	breakProxy := func(t *testing.T, r *rig) {
+		t.Helper()
+		r.broken.Store(true)
+		if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, before := range map[string]func(t *testing.T, r *rig){
+		"it was cured by another revision": func(t *testing.T, r *rig) {
+			breakProxy(t, r)
+			pass(10 * time.Minute)
+			r.broken.Store(false)
+			three := r.publish(t, another("three"))
+			r.annotate(t, contract.DesiredRevisionAnnotation, three)
+			pass(15 * time.Second)
+			r.expectStatus(t, three, "")
+			if file, err := state.Read(r.Host().Files); err != nil || len(file.Faults) > 0 {
+				t.Errorf("of a revision that holds it is written that %v fails, %v", file.Faults, err)
+			}
+		},
+		"it was cured by a reboot": func(t *testing.T, r *rig) {
+			breakProxy(t, r)
+			pass(10 * time.Minute)
+			r.stopDaemon()
+			r.broken.Store(false)
+			reboot(t, r)
+			if err := r.Host().Services.Start(t.Context(), "kube-proxy"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				before(t, r)
+				r.stopDaemon() // the next one knows what this one wrote
+				held := r.read(t, contract.PathKubeletConfig)
+				r.picky.Store(true) // kube-proxy fails in the same way with what comes
+				r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+				r.start(t, r.api)
+				pass(40 * time.Second)
+				if got := r.read(t, contract.PathKubeletConfig); got != held {
+					t.Errorf("kubelet's configuration is %q: what fails now is excused by what failed once", got)
+				}
 			})
 		})
 	}

@@ -120,7 +120,7 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 				last := r.State.Revision
 				r.State.Before = &last
 			}
-			r.State.Revision, r.State.Proven, r.State.Faults = c.Revision, false, r.trial.before
+			r.State.Revision, r.State.Proven = c.Revision, false
 			return nil
 		})
 		if err != nil {
@@ -196,8 +196,7 @@ func noteFaults(ctx context.Context, file *state.File, faults []*contract.Proble
 	if slices.EqualFunc(file.Faults, faults, isSame) {
 		return
 	}
-	file.Faults = faults
-	if err := file.Save(); err != nil {
+	if err := file.Change(func() error { file.Faults = faults; return nil }); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "what fails can't be written down")
 	}
 }
@@ -252,14 +251,14 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
 	if err := r.State.Change(func() error {
 		if proves {
-			r.State.Proven, r.State.Failed = true, nil
+			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, nil
 		}
 		return nil
 	}); err != nil {
 		return 0, apply.FileProblem(err)
 	}
 	if proves {
-		r.failures.last = nil
+		r.failures.last, r.trial.before = nil, nil
 	}
 	r.trial.proofDue = time.Time{}
 	logr.FromContextOrDiscard(ctx).Info("the revision holds", "version", r.State.Version)

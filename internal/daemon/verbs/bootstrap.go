@@ -210,7 +210,7 @@ func note(stateFile *state.File, request contract.BootstrapRequest, told identif
 		}
 		stateFile.Proven = false
 	}
-	stateFile.Partial, stateFile.Failed = false, nil
+	stateFile.Partial, stateFile.Failed, stateFile.Faults = false, nil, nil
 	stateFile.NodeName, stateFile.Version, stateFile.Manifest = request.NodeName, request.Version, request.Manifest
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
 	stateFile.Extra = nil

@@ -107,9 +107,15 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 			return false, err
 		}
 		for i := range endpoints {
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
 			if err := endpoints[i].Delete(); err != nil && !gone(err) {
 				return false, err
 			}
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err // whoever gave this up may have made use of the network since
 		}
 		if err := raw.Delete(); err != nil && !gone(err) {
 			return false, err
@@ -119,19 +125,22 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 	return failHNS(err, "removing HNS network %s", name)
 }
 
-// withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds.
+// withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds: see
+// WithTimeouts.
 //
 // The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves
 // networks and what is in them. Attaching an endpoint to the host, and a network's management
 // address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
-func withHNS[T any](ctx context.Context, work func() (T, error)) (T, error) {
+func withHNS[T any](ctx context.Context, work func() (T, error)) (none T, err error) {
+	if err = ctx.Err(); err != nil {
+		return none, err
+	}
 	for dll, name := range map[string]string{"computenetwork.dll": "HcnEnumerateNetworks", "vmcompute.dll": "HNSCall"} {
 		if _, err := function(dll, name); err != nil {
-			var none T
 			return none, err
 		}
 	}
-	return interruptible(ctx, work)
+	return work()
 }
 
 func failHNS(err error, format string, args ...any) error {

@@ -46,15 +46,18 @@ func WithTimeouts(host Host) Host {
 }
 
 // hnsLimit bounds a call of the host network service, which may take seconds where many pods start;
-// hnsRemovalLimit that which removes a network and its endpoints, one by one.
+// hnsRemovalLimit that which removes a network and its endpoints, one by one. hnsLeft is how many calls
+// may be left behind.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
+	hnsLeft         = 4
 )
 
+var errNoHNSAnswer = errors.New("the host network service has not answered in time")
+
 // limitedNetwork is a Network whose calls of the host network service end in time. Such a call can't
-// be interrupted: one that is given up goes on by itself, and until it has ended others fail at once,
-// so that a service that hangs holds one call of each goroutine.
+// be interrupted: one that is given up is left to itself, with a context that has ended.
 type limitedNetwork struct {
 	Network
 	// left are calls that were given up and have not ended.
@@ -83,22 +86,25 @@ func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) erro
 	return err
 }
 
-// callHNS makes a call unless one is left, and leaves it when its time is over or ctx ends.
+// callHNS makes a call, and leaves it when its time is over or ctx ends. While too many are left it
+// makes none.
 func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
 	call func(ctx context.Context) (T, error)) (none T, err error) {
-	if left.Load() > 0 {
-		return none, errors.New("the host network service has not answered an earlier call yet")
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	if left.Load() >= hnsLeft {
+		return none, errNoHNSAnswer
 	}
 	type answer struct {
 		value T
 		err   error
 	}
 	answered := make(chan answer) // received, or given up
-	givenUp, cancel := context.WithTimeoutCause(ctx, limit,
-		fmt.Errorf("the host network service has not answered within %s", limit))
+	givenUp, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
 	defer cancel()
 	go func() {
-		value, err := call(context.WithoutCancel(ctx))
+		value, err := call(givenUp)
 		select {
 		case answered <- answer{value, err}:
 		case <-givenUp.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,22 +83,25 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 type silent struct {
 	winos.Network
 	answers chan struct{}
+	calls   *atomic.Int32
 }
 
 func (s silent) HNSNetwork(context.Context, string) (winos.HNSNetwork, error) {
+	s.calls.Add(1)
 	<-s.answers
 	return winos.HNSNetwork{Name: "late"}, nil
 }
 
-func (s silent) RemoveHNSNetwork(context.Context, string) error {
+func (s silent) RemoveHNSNetwork(ctx context.Context, _ string) error {
+	s.calls.Add(1)
 	<-s.answers
-	return nil
+	return ctx.Err() // as where it would go on to the next step
 }
 
-func TestACallOfTheHostNetworkServiceEndsInTime(t *testing.T) {
+func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		service := silent{answers: make(chan struct{})}
+		service := silent{answers: make(chan struct{}), calls: new(atomic.Int32)}
 		network := winos.WithTimeouts(winos.Host{Network: service}).Network
 		look := func(ctx context.Context, within time.Duration, want string) {
 			t.Helper()
@@ -109,29 +113,71 @@ func TestACallOfTheHostNetworkServiceEndsInTime(t *testing.T) {
 			if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
 				t.Errorf("%v passes for something that HNS said", err)
 			}
+			synctest.Wait()
 		}
-		look(t.Context(), 30*time.Second, "has not answered within 30s")
-		look(t.Context(), 0, "has not answered an earlier call yet")
-		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil {
-			t.Error("a network is removed while a call is left")
+		const says = "the host network service has not answered in time"
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if look(ended, 0, context.Canceled.Error()); service.calls.Load() != 0 {
+			t.Error("a call is made for nobody")
 		}
-		service.answers <- struct{}{} // to the first
-		synctest.Wait()
-
-		stopped, stop := context.WithTimeout(t.Context(), time.Second)
+		look(t.Context(), 30*time.Second, says)
+		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		look(stopped, time.Second, context.DeadlineExceeded.Error())
-		service.answers <- struct{}{}
-		synctest.Wait()
-
-		began := time.Now()
-		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil || time.Since(began) != 2*time.Minute {
+		look(short, time.Second, context.DeadlineExceeded.Error())
+		// One that is slow keeps no other back: a removal has its own time.
+		began, removed := time.Now(), make(chan error)
+		go func() { removed <- network.RemoveHNSNetwork(t.Context(), "x") }()
+		if err := <-removed; err == nil || !strings.Contains(err.Error(), says) || time.Since(began) != 2*time.Minute {
 			t.Errorf("removing: %v after %s", err, time.Since(began))
+		}
+		look(t.Context(), 30*time.Second, says)
+		for range 3 { // as many are left as may be
+			look(t.Context(), 0, says)
+		}
+		if n := service.calls.Load(); n != 4 {
+			t.Errorf("%d calls are left", n)
 		}
 		close(service.answers)
 		synctest.Wait()
 		if found, err := network.HNSNetwork(t.Context(), "x"); err != nil || found.Name != "late" {
 			t.Errorf("it answers %+v, %v", found, err)
+		}
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {
+			t.Errorf("removing: %v", err)
+		}
+	})
+}
+
+// slow is a host network service that removes a network step by step.
+type slow struct {
+	winos.Network
+	steps *atomic.Int32
+}
+
+func (s slow) RemoveHNSNetwork(ctx context.Context, _ string) error {
+	for range 5 {
+		time.Sleep(time.Minute)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.steps.Add(1)
+	}
+	return nil
+}
+
+// The daemon goes back meanwhile, perhaps to a revision with this network.
+func TestARemovalOfANetworkThatWasGivenUpGoesNoFurther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := slow{steps: new(atomic.Int32)}
+		network := winos.WithTimeouts(winos.Host{Network: service}).Network
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil {
+			t.Error("it took no longer than it may")
+		}
+		time.Sleep(time.Hour)
+		if n := service.steps.Load(); n > 2 {
+			t.Errorf("%d steps were taken", n)
 		}
 	})
 }

@@ -244,7 +244,8 @@ type HNSNetwork struct {
 	VNI uint32
 }
 
-// Network is the machine's network. Methods about HNS answer ErrUnsupported where it is absent.
+// Network is the machine's network. Methods about HNS answer ErrUnsupported where it is absent,
+// and may outlast their context: see WithTimeouts.
 type Network interface {
 	// NodeIP is the IPv4 address of the interface that holds the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
