@@ -229,62 +229,6 @@ func (c *reconciliation) endWork() {
 	c.parts.Slots.Release(c.instance.UID)
 }
 
-// join goes through the phases until one waits or fails.
-func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
-	ctx = journey.WithProof(ctx, c.record.prove) // a phase that goes on without a save may be one that is over
-	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
-		if well, err := c.recovered(ctx); err != nil || well {
-			if err != nil {
-				return ctrl.Result{}, err
-			}
-			return c.check(ctx)
-		}
-	}
-	verdict, err := c.mayJoin(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if !verdict.Allowed {
-		c.suspendJoin()
-		c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
-		return c.result(ctx, budgetRetry)
-	}
-	phases := c.journeys.join.Phases()
-	work, ended := c.interruptible(ctx, c.life)
-	defer ended()
-	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); i++ {
-		c.status.enter(phases[i].Name, i == 0)
-		if err := c.record.save(ctx); err != nil {
-			return ctrl.Result{}, err
-		}
-		outcome := phases[i].Run(work, c.instance, &c.life.session)
-		switch {
-		case errors.Is(context.Cause(work), errLeaving):
-			c.stop()
-			return c.result(ctx, 0) // its deletion is an event that is waiting already
-		case outcome.IsFailed():
-			return c.failed(ctx, outcome)
-		case outcome.IsWaiting():
-			c.life.failedIn = "" // what it waits for is newer
-			if outcome.Endless {
-				c.place.release()
-			}
-			c.report(ctx, outcome)
-			return c.result(ctx, outcome.After)
-		case outcome.Then == journey.Save:
-			i-- // it goes on once that is saved
-			continue
-		}
-		c.status.passed(phases[i].Name)
-	}
-	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
-	c.place.release()
-	c.life.failedIn = ""
-	c.report(ctx, outcome)
-	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
-	return c.result(ctx, outcome.After)
-}
-
 // joinHeldBack is how a host is that may not be joined again yet.
 func joinHeldBack(ctx context.Context, nodes *health.Health, instance *v1alpha1.WindowsInstance,
 	verdict policy.Verdict) journey.Outcome {
@@ -294,21 +238,6 @@ func joinHeldBack(ctx context.Context, nodes *health.Health, instance *v1alpha1.
 	}
 	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRevisionPending),
 		"waits for the rollout budget: %s", verdict.Why)
-}
-
-// recovered says that the node of a host that is being joined again needs that no more. It is
-// then looked after again.
-func (c *reconciliation) recovered(ctx context.Context) (bool, error) {
-	status := &c.instance.Status
-	if status.Disruption != nil || status.JoinedTime == nil {
-		return false, nil
-	}
-	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)
-	if err != nil || !well {
-		return false, err
-	}
-	c.suspendJoin()
-	return true, nil
 }
 
 // failed ends an attempt and says when the next one is.
@@ -397,13 +326,6 @@ func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
 		err = c.record.prove(ctx)
 	}
 	return node, err
-}
-
-// suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service.
-func (c *reconciliation) suspendJoin() {
-	c.endWork()
-	c.journeys.join.Suspend(&c.instance.Status)
-	c.life.failedIn = ""
 }
 
 // config reads the settings; an absent object means the defaults.
