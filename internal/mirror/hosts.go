@@ -102,7 +102,7 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 			}
 		}
 	}
-	if r.scopes.restricted {
+	if r.scopes.refuse() {
 		all[windowsImages] = true
 	}
 	for _, scope := range r.scopes.allowed {
@@ -171,15 +171,16 @@ func (r Rules) about(host string) []entry {
 	return all
 }
 
-// defaultSteps are for all hosts without a directory: needed for wildcards, and where only some
-// images are allowed. The source is left to containerd, which knows its name, unless some wildcard
-// or that list forbids it: then nothing is pulled around the resolver.
+// defaultSteps are for all hosts without a directory: needed for wildcards, and where some images
+// are refused. The source is left to containerd, which knows its name, unless some wildcard forbids
+// it or the cluster refuses images: then nothing is pulled around the resolver. What is blocked
+// could be named in ways that have no directory: quay.io:0443 is quay.io for containerd.
 func (r Rules) defaultSteps(endpoint Endpoint) []step {
-	wildcards, never := r.scopes.restricted, r.scopes.restricted
+	wildcards, never := r.scopes.refuse(), r.scopes.refuse()
 	for _, e := range r.entries {
 		elsewhere := e.source.wildcard || checkDirectory(e.source) != nil // its hosts have no folder of their own
 		wildcards = wildcards || elsewhere
-		never = never || elsewhere && (e.never || e.blocked)
+		never = never || elsewhere && e.never
 	}
 	switch {
 	case !wildcards:

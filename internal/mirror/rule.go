@@ -135,7 +135,7 @@ func (r Rules) Sources(image Reference) []Pull {
 func (r Rules) Never(host, repository string) bool {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	found, ok := r.find(name)
-	return ok && (found.never || found.blocked && !r.scopes.always.cover(name))
+	return ok && found.never || r.blocks(name) && !r.scopes.always.cover(name)
 }
 
 // find gives the entry of the most specific source that the name is below: the longest path first,

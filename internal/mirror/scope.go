@@ -15,6 +15,9 @@ type scopes struct {
 	restricted                         bool
 }
 
+// refuse says whether some image can be refused.
+func (s scopes) refuse() bool { return s.restricted || len(s.blocked) > 0 }
+
 // scopeList are registries, namespaces, repositories and domains. Their hosts have no default port.
 type scopeList []location
 
@@ -62,7 +65,7 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 		}
 	}
 	for key, e := range restricted.entries {
-		e.blocked = restricted.scopes.blocked.cover(e.source)
+		e.blocked = restricted.blocks(e.source)
 		restricted.entries[key] = e
 	}
 	return restricted.indexed(), nil
@@ -82,12 +85,19 @@ func (r Rules) Refused(host, repository string) string {
 	switch {
 	case r.scopes.always.cover(name):
 		return ""
-	case r.scopes.blocked.cover(name):
+	case r.blocks(name):
 		return "the cluster blocks this registry (blockedRegistries of the Image object cluster)"
 	case r.scopes.restricted && !r.scopes.allowed.cover(name):
 		return "the cluster does not allow this registry (allowedRegistries of the Image object cluster)"
 	}
 	return ""
+}
+
+// blocks says whether a name is below what the cluster blocks. As on Linux nodes, a registry without
+// a port in its name is blocked at each of its ports.
+func (r Rules) blocks(name location) bool {
+	host, _, hasPort, err := splitPort(name.host)
+	return r.scopes.blocked.cover(name) || err == nil && hasPort && r.scopes.blocked.cover(location{host: host})
 }
 
 // Insecure says whether a repository may have any certificate, or speak http without TLS.
@@ -99,7 +109,7 @@ func (r Rules) Insecure(host, repository string) bool {
 // itself.
 func (r Rules) refusesSome(host string) bool {
 	whole := location{host: host}
-	return r.scopes.blocked.cover(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
+	return r.blocks(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
 		slices.ContainsFunc(r.scopes.blocked,
 			func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
 }

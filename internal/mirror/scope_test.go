@@ -83,6 +83,31 @@ func TestIllegalScopesAreNoRules(t *testing.T) {
 	}
 }
 
+// TestABlockedRegistryIsBlockedAtEachPort is what a Linux node does with a registry as a whole; a
+// namespace is blocked only where it is.
+func TestABlockedRegistryIsBlockedAtEachPort(t *testing.T) {
+	t.Parallel()
+	rules := restrict(t, contract.RegistrySources{Blocked: []string{"quay.io", "ghcr.io/bad", "m.io:5000"}},
+		mirror.Set{Kind: contract.PullByTag, Source: "docker.io", Mirrors: []string{"quay.io:8443/hub"}})
+	for name, want := range map[string]bool{"quay.io/a": true, "quay.io:443/a": true, "quay.io:8443/a": true,
+		"quay.iot/a": false, "ghcr.io/bad": true, "ghcr.io:8443/bad": false, "m.io:5000/a": true, "m.io/a": false} {
+		image, err := mirror.ParseReference(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := rules.Refused(image.Host, image.Repository); (why != "") != want {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+	hub, err := mirror.ParseReference("nginx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if places := rules.Sources(hub); len(places) != 1 || !places[0].Source {
+		t.Errorf("a blocked registry is used as a mirror: %v", places)
+	}
+}
+
 func TestRefusedAndInsecure(t *testing.T) {
 	t.Parallel()
 	rules := restrict(t, contract.RegistrySources{
@@ -139,11 +164,17 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 		"a blocked registry": {
 			sources: contract.RegistrySources{Blocked: []string{"quay.io"}},
 			sets:    []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}},
-			only:    []string{"quay.io", "quay.io_443_"}, without: []string{"_default"},
+			// A name like quay.io:0443, whose folder nobody can foresee, is the same registry for containerd.
+			only: []string{"quay.io", "quay.io_443_", "_default"}, more: []string{"mcr.microsoft.com"},
+		},
+		"a blocked registry at another port": {
+			sources: contract.RegistrySources{Blocked: []string{"quay.io"}},
+			sets:    []mirror.Set{{Kind: contract.PullByTag, Source: "m.io:5000", Mirrors: []string{"quay.io:5000"}}},
+			only:    []string{"_default"}, more: []string{"m.io_5000_"},
 		},
 		"a blocked repository": {
 			sources: contract.RegistrySources{Blocked: []string{"quay.io/a"}},
-			only:    []string{"quay.io", "quay.io_443_"}},
+			only:    []string{"quay.io", "quay.io_443_", "_default"}},
 		"a blocked domain": {
 			sources: contract.RegistrySources{Blocked: []string{"*.example.com"}}, only: []string{"_default"},
 			more: []string{"mcr.microsoft.com"}},
@@ -156,9 +187,9 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 			Allowed: []string{"*.microsoft.com"}}, only: []string{"_default"}, more: []string{"mcr.microsoft.com"}},
 		"a blocked mirror of a registry": {sources: contract.RegistrySources{Blocked: []string{"m.io/x"}},
 			sets: []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}},
-			only: []string{"m.io"}, more: []string{"quay.io"}},
+			only: []string{"m.io", "_default"}, more: []string{"quay.io"}},
 		"an insecure registry is reached without it": {sources: contract.RegistrySources{Insecure: []string{"quay.io"}},
-			more: []string{"quay.io"}},
+			more: []string{"quay.io"}, without: []string{"_default"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +211,8 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 				if want := len(c.sources.Insecure) > 0; strings.Contains(text, "skip_verify = true") != want {
 					t.Errorf("is the certificate checked? %s", text)
 				}
-				if strings.Contains(text, "https://m.io") {
+				if strings.Contains(text, "https://m.io") && !strings.HasPrefix(dir, "m.io") || dir == "m.io_5000_" &&
+					strings.Contains(text, "https://quay.io") {
 					t.Errorf("a mirror that is blocked in part is left to containerd: %s", text)
 				}
 			}

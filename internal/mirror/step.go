@@ -86,7 +86,7 @@ func (r Rules) nearNever(at location) bool {
 		}
 	}
 	around, ok := r.find(at)
-	return ok && (around.never || around.blocked)
+	return ok && around.never || r.blocks(at)
 }
 
 // hostsFile is the form of containerd's hosts.toml, except for its host tables.

@@ -26,7 +26,9 @@ import (
 // keyring makes Authorization headers: it asks each registry once how it wants to be convinced, and
 // each token server once for a token.
 type keyring struct {
-	road       *road
+	road *road
+	// never says of a registry, as addresses name it, that nothing of it must be contacted.
+	never      func(host string) bool
 	limit      time.Duration // of one request
 	share      time.Duration // for how long others may wait for the same
 	now        func() time.Time
@@ -80,8 +82,8 @@ const (
 // grants bounds the tokens that are kept: one for each repository at each host.
 const grants = 1024
 
-func newKeyring(way *road, o Options) *keyring {
-	return &keyring{road: way, limit: o.FirstByte, share: o.Connect, now: o.Now,
+func newKeyring(way *road, never func(host string) bool, o Options) *keyring {
+	return &keyring{road: way, never: never, limit: o.FirstByte, share: o.Connect, now: o.Now,
 		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now),
 		tokens:     newMemory[grant, string](grants, o.Now)}
 }
@@ -184,7 +186,8 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 			if err != nil {
 				return transport.Challenge{}, err
 			}
-			seen := &httpsFailure{road: way}
+			seen := &httpsFailure{road: way,
+				forbidden: func(host string) bool { return host != at.Address() && k.never(host) }}
 			challenge, err := transport.Ping(ctx, registry, seen)
 			if err != nil {
 				return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
@@ -230,6 +233,8 @@ func (k *keyring) tokenServer(at mirror.Pull, challenge transport.Challenge) (na
 	address, _ := netip.ParseAddr(host)
 	switch {
 	case realm.Host == at.Address():
+	case k.never(realm.Host):
+		return name.Registry{}, faultf(ReasonForbidden, "its token server is a registry that must never be contacted")
 	case isLoopback(host) && !isLoopback((&url.URL{Host: at.Address()}).Hostname()), address.IsUnspecified(),
 		address.Unmap().IsLinkLocalUnicast(), address.IsMulticast(), host == "fd00:ec2::254":
 		return name.Registry{}, faultf(ReasonForbidden, "its token server is a service of this machine or its cloud")
@@ -300,15 +305,21 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 }
 
 // httpsFailure remembers why https failed. Ping tries plain http as well at addresses that it takes
-// for private, where it is refused, and that is then the only thing that it talks about.
+// for private, where it is refused, and that is then the only thing that it talks about. Ping
+// follows redirects, but not to a registry that is forbidden.
 type httpsFailure struct {
-	road http.RoundTripper
-	mu   sync.Mutex
-	err  error
+	road      http.RoundTripper
+	forbidden func(host string) bool
+	mu        sync.Mutex
+	err       error
 }
 
-func (w *httpsFailure) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := w.road.RoundTrip(request)
+func (w *httpsFailure) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	if w.forbidden(request.URL.Host) {
+		err = errForbidden
+	} else {
+		response, err = w.road.RoundTrip(request)
+	}
 	if err != nil && !errors.Is(err, errPlain) {
 		w.mu.Lock()
 		w.err = err

@@ -261,6 +261,41 @@ func TestARedirectToTheSourceIsRefusedWhenItMustNeverBeContacted(t *testing.T) {
 	}
 }
 
+// A mirror says where its token server is, and where the answer to "how do I authenticate" is to be
+// had. Neither may be a registry that must never be contacted, in a rule for whatever image.
+func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	for name, challenge := range map[string]func(w http.ResponseWriter, r *http.Request, origin string){
+		"for a token": func(w http.ResponseWriter, _ *http.Request, origin string) {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="here"`, origin))
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"to learn how to authenticate": func(w http.ResponseWriter, r *http.Request, origin string) {
+			http.Redirect(w, r, origin+r.URL.Path, http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			origin, u := newUpstream(t, m), newUpstream(t, m)
+			u.auth = func(w http.ResponseWriter, r *http.Request) bool {
+				challenge(w, r, origin.URL)
+				return false
+			}
+			conf := config(t, source+" digest "+u.host+"/m never", origin.host+" tag unused.example/m never")
+			conf.PullSecret = secret(t, map[string]string{u.host: "u:p"})
+			g := newRig(t, calm(), conf)
+			a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer))
+			if a.status != http.StatusBadGateway || len(origin.seen()) != 0 {
+				t.Fatal(a, len(origin.seen()))
+			}
+			if r := g.report(t); r.Attempts[0].Reason != resolver.ReasonForbidden {
+				t.Error(r)
+			}
+		})
+	}
+}
+
 // TestATokenServerDoesNotRedirect keeps an identity token, which is sent in a body, from being
 // passed on by a 307.
 func TestATokenServerDoesNotRedirect(t *testing.T) {

@@ -39,7 +39,9 @@ type state struct {
 
 func newState(o Options, c Config) *state {
 	way := newRoad(o, c)
-	return &state{rules: c.Rules, secret: c.PullSecret, road: way, keys: newKeyring(way, o), health: newHealth(o.Now)}
+	never := func(host string) bool { return c.Rules.Never(host, "") }
+	return &state{rules: c.Rules, secret: c.PullSecret, road: way, keys: newKeyring(way, never, o),
+		health: newHealth(o.Now)}
 }
 
 // retire lets go of connections as soon as the last request is through.
