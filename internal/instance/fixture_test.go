@@ -2,6 +2,7 @@ package instance_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -50,6 +51,7 @@ type world struct {
 	pods     *kubefake.Clientset
 	clock    time.Time
 	desired  blueprint.Desired
+	server   string // the API server's URL, if it is not the usual one
 	platform blueprint.Platform
 	proxy    blueprint.Proxy
 	lacks    error // what Current and the others answer instead
@@ -65,8 +67,8 @@ type world struct {
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	network := blueprint.Network{VXLANPort: 9898, PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
-	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: "https://api:6443", BootstrapCA: "ca",
-		KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: network}, w.lacks
+	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: cmp.Or(w.server, "https://api:6443"),
+		BootstrapCA: "ca", KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: network}, w.lacks
 }
 
 func (w *world) PrivateKey(context.Context) (journey.Key, error) {

@@ -128,6 +128,14 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"the host calls itself what the API server is called": {
 			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "API" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the cloud calls the host what clients call the API server": {nil, func(w *world) {
+			w.server, w.platform = "https://api-int.lab.example.com:6443", blueprint.PlatformAWS
+			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = "api.lab.example.com" })
+		}, "fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the host has the API server's address": {nil, func(w *world) {
+			w.server = "https://10.0.0.5:6443"
+			w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.0.0.5" })
+		}, "fails", contract.ReasonHostInClusterNetwork, v1alpha1.PhasePreflight},
 		"the host calls itself by a name in a domain": {
 			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "vault.corp.example" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},

@@ -172,11 +172,12 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 // dropped waits until containerd has no unfinished download of a blob any more. What was complete
 // but wrong stays there until containerd's next garbage collection, and a pull before that ends
 // with the same bytes again, without a request. Collections are as far apart as 49 times what one
-// takes, so on a busy machine that is many seconds; kubelet waits for ten and more between its
-// tries.
+// takes, so on a busy machine that is minutes. The removal of a lease has containerd collect now.
 func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 	t.Helper()
 	s.await(t, "containerd on "+h.Name+" to drop what it could not use", func(context.Context) (bool, string, error) {
+		s.ctr(t, h, "leases", "create", "--id", "collect")
+		s.ctr(t, h, "leases", "delete", "--sync", "collect")
 		unfinished := s.ctr(t, h, "content", "active")
 		return !strings.Contains(unfinished, registry.Digest(blob)), unfinished, nil
 	})

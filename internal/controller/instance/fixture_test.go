@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +98,8 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 		return blueprint.Desired{}, blueprint.Facts{}, err
 	}
 	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
-		blueprint.Facts{APIServer: "https://api:6443"}, nil
+		blueprint.Facts{APIServer: "https://api:6443", Network: blueprint.Network{
+			PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}}, nil
 }
 func (r *rig) PrivateKey(context.Context) (journey.Key, error) {
 	return r.key, r.noKey

@@ -42,6 +42,9 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 		"one whose name no node can have": {func(m *hosttest.Machine) {
 			m.Change(func(f *contract.HostFacts) { f.Hostname = "a_b" })
 		}, "False HostnameInvalid", contract.ReasonHostnameInvalid},
+		"one whose address is a pod's": {func(m *hosttest.Machine) {
+			m.Change(func(f *contract.HostFacts) { f.NodeIP = "10.244.7.9" })
+		}, "False HostInClusterNetwork", contract.ReasonHostInClusterNetwork},
 		"one that breaks off": {func(m *hosttest.Machine) {
 			m.Fail(string(contract.VerbPreflight), contract.NewProblem(contract.ReasonConnectionLost, "gone"))
 		}, "False ConnectionLost", contract.ReasonConnectionLost},

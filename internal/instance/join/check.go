@@ -42,7 +42,7 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	instance.Status.Host = &info
 	name := nodeName(probe, found.Facts)
 	owner, named := j.Claims.Owner(name)
-	switch problem := nameOfNoHost(probe, found.Facts, facts); {
+	switch problem := unfit(probe, found.Facts, facts); {
 	case taken:
 		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
 			"%s, which calls itself %q, is a host that another instance has already, or a copy of its disk",

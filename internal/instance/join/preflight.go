@@ -27,8 +27,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if !outcome.IsDone() {
 		return outcome
 	}
-	if problem := cmp.Or(nameOfNoHost(instance, found.Facts, facts),
-		addressOfNoHost(found.Facts, facts)); problem != nil {
+	if problem := unfit(instance, found.Facts, facts); problem != nil {
 		return journey.Fail(problem)
 	}
 	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
@@ -156,6 +155,11 @@ func hasName(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
 }
 
+// unfit says why no node can be made of a host, by what it is called and where it is.
+func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
+	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
+}
+
 // nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
 // certificate holds the node's name, and on many clusters it is signed by the authority that clients
 // trust for the API server. Windows' own host names have no dots, and names in a domain come from the
@@ -163,7 +167,7 @@ func hasName(status *v1alpha1.WindowsInstanceStatus) bool {
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
-	if server, err := url.Parse(facts.APIServer); err == nil && strings.EqualFold(name, server.Hostname()) {
+	if slices.Contains(facts.ReservedNames(), name) {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q is the API server's name", name)
 	}
 	chosen := instance.Spec.Hostname == "" && facts.Platform.NodeName() == contract.FactHostname
@@ -175,7 +179,8 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 }
 
 // addressOfNoHost refuses an address that the cluster gives to pods or Services: nodes route it into the
-// cluster's own network, where the host is not.
+// cluster's own network, where the host is not. The API server's is refused, too, as kubelet would get
+// no serving certificate for it.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -186,6 +191,10 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 					"which the cluster has for %s", address, network, what)
 			}
 		}
+	}
+	if slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address.Unmap()) }) {
+		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is the API server's",
+			address)
 	}
 	return nil
 }
