@@ -152,3 +152,44 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 		}
 	}
 }
+
+// Whoever puts a setting back while a node is between two revisions desires the one that its daemon
+// reported last, which says nothing of what the host has by now.
+func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.version = first
+	for range 4 {
+		r.annotate(t, 1, contract.StagedAnnotation, first)
+		r.advance(t, 1, time.Minute)
+	}
+	i := r.get(t, 1)
+	if i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable ||
+		r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first {
+		t.Fatalf("it serves before its daemon has reported: %+v", i.Status)
+	}
+	r.arrives(t, 1, first)
+	r.advance(t, 1, time.Minute)
+	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	if i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+// The same, of a revision that broke kubelet and the daemon with it.
+func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.isReady(t, 1, false)
+	r.version = first
+	dials := r.machine(1).Dials()
+	for range 6 {
+		r.annotate(t, 1, contract.StagedAnnotation, first)
+		r.advance(t, 1, 10*time.Minute)
+	}
+	if r.machine(1).Dials() == dials {
+		t.Errorf("nothing brings it back: %+v", r.get(t, 1).Status)
+	}
+}

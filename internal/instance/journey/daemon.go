@@ -104,7 +104,7 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 // brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && status.Update.From != "" &&
-		status.Update.Step != v1alpha1.StepGoingBack
+		status.Update.From != status.Update.Revision && status.Update.Step != v1alpha1.StepGoingBack
 }
 
 // ApplyStatus is the daemon's report on why the desired revision does not hold yet.

@@ -55,9 +55,7 @@ func (m Marks) Apply(node *corev1.Node) {
 	if m.KeyHash != "" {
 		node.Annotations[contract.PublicKeyHashAnnotation] = m.KeyHash
 	}
-	if m.Revision != "" {
-		node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
-	}
+	m.request(node)
 	if keyType, key, ok := strings.Cut(m.Instance.Status.HostKey, " "); ok {
 		node.Annotations[contract.HostKeyTypeAnnotation], node.Annotations[contract.HostKeyAnnotation] = keyType, key
 	}
@@ -69,6 +67,19 @@ func (m Marks) Apply(node *corev1.Node) {
 		node.Spec.Unschedulable = true
 		node.Annotations[contract.CordonedAnnotation] = "true"
 	}
+}
+
+// request has the daemon apply the revision. One that it reported before another was requested of it is to
+// be reported anew: the host may be between the two.
+func (m Marks) request(node *corev1.Node) {
+	requested := node.Annotations[contract.DesiredRevisionAnnotation]
+	if m.Revision == "" || m.Revision == requested {
+		return
+	}
+	if requested != "" && node.Annotations[contract.RevisionAnnotation] == m.Revision {
+		delete(node.Annotations, contract.RevisionAnnotation)
+	}
+	node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
 }
 
 // taint puts os=Windows:NoSchedule first and adds the instance's own taints.
