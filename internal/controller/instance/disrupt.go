@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -166,15 +167,28 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	if err != nil || reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {
 		return false
 	}
+	halted, err := c.halted(ctx, found.Update.Revision)
+	return err == nil && halted != "" && c.wantsReboot(ctx, found.Node)
+}
+
+// halted says in words why no other node may be taken to a revision; empty when one may.
+func (c *reconciliation) halted(ctx context.Context, revision string) (why string, err error) {
+	if revision == "" {
+		return "", nil
+	}
+	config, err := c.config(ctx)
+	if err != nil {
+		return "", err
+	}
 	list := &v1alpha1.WindowsInstanceList{}
 	if err = c.client.List(ctx, list); err != nil {
-		return false // as above
+		return "", fmt.Errorf("listing WindowsInstances: %w", err)
 	}
 	all := make([]*v1alpha1.WindowsInstance, len(list.Items))
 	for i := range list.Items {
 		all[i] = &list.Items[i]
 	}
-	return policy.Halted(found.Update.Revision, config, all) != "" && c.wantsReboot(ctx, found.Node)
+	return policy.Halted(revision, config, all), nil
 }
 
 // bounds are the user's, or the defaults.

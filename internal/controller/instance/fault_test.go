@@ -694,3 +694,77 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 		before = r.get(t, 1)
 	}
 }
+
+// A host that fell out of service on its way over SSH takes no place to come back, and may come back at
+// no revision for which it would need one.
+func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, r *rig){
+		"the rollout halts": func(t *testing.T, r *rig) {
+			failed := r.get(t, 2)
+			failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706",
+				Time: metav1.NewTime(r.clock)}
+			if err := r.api.Status().Update(t.Context(), failed); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the rollout goes on": func(*testing.T, *rig) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, held := genuine(t, 1, 2)
+			r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "away"))
+			r.reconcile(t, 1)
+			if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching ||
+				i.Status.Disruption != nil {
+				t.Fatalf("it is not on its way without a place: %+v", i.Status)
+			}
+			r.isReady(t, 1, false)
+			meanwhile(t, r)
+			r.machine(1).Fail(hosttest.Dialling, nil)
+			r.clock = r.clock.Add(6 * time.Minute)
+			for range 6 {
+				r.advance(t, 1, time.Minute)
+				if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
+					t.Fatalf("it is to have %s: %+v", told, r.get(t, 1).Status)
+				}
+			}
+			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming || i.Status.Revision == r.version {
+				t.Errorf("it did not come back: %+v", i.Status)
+			}
+		})
+	}
+}
+
+// What a host held may be nowhere to be had any more. Then there is the desired one only, which many may
+// have failed at.
+func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T) {
+	t.Parallel()
+	r, _ := genuine(t, 1, 2)
+	failed := r.get(t, 2)
+	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
+	if err := r.api.Status().Update(t.Context(), failed); err != nil {
+		t.Fatal(err)
+	}
+	r.isReady(t, 1, false)
+	r.clock = r.clock.Add(6 * time.Minute)
+	for name, gone := range map[string]func(status *v1alpha1.WindowsInstanceStatus){
+		"its files": func(s *v1alpha1.WindowsInstanceStatus) { s.HeldRevision, s.DesiredRevision, s.Update = "", "", nil },
+		"its manifest": func(s *v1alpha1.WindowsInstanceStatus) {
+			s.HeldRevision, s.DesiredRevision = "1.0.0-0000", "1.0.0-0000"
+		},
+	} {
+		for _, ready := range []bool{false, true} {
+			r.isReady(t, 1, ready)
+			r.clock = r.clock.Add(6 * time.Minute)
+			i := r.get(t, 1)
+			gone(&i.Status)
+			i.Status.Phase = v1alpha1.PhasePending
+			c := newReconciliation(r.Reconciler, i, r.life(i))
+			verdict, err := c.mayJoin(t.Context())
+			if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
+				t.Errorf("%s, Ready %v: %+v, %v", name, ready, verdict, err)
+			}
+		}
+	}
+}

@@ -1,12 +1,14 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/instance/upgrade"
@@ -15,18 +17,39 @@ import (
 
 // mayJoin decides whether a host may be joined. One that is a node needs a place in the
 // rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
-// place from others. One whose node has not been Ready for long loses nothing.
+// place from others. One whose node has not been Ready for long loses nothing, and comes back
+// at the revision that it held. No host is brought to a revision at which the rollout halted.
 func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	if c.instance.Status.Disruption != nil || c.instance.Status.JoinedTime == nil || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err != nil || !serves {
+	if err != nil {
 		return free, err
 	}
-	return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, upgrade.RevisionToTry(&c.instance.Status, node),
-		func() { c.journeys.upgrade.Granted(&c.instance.Status) })
+	if serves {
+		revision := cmp.Or(upgrade.RevisionToTry(&c.instance.Status, node), c.revisionNotHeld(ctx))
+		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
+			func() { c.journeys.upgrade.Granted(&c.instance.Status) })
+	}
+	c.journeys.join.ComeBack(&c.instance.Status)
+	halted, err := c.halted(ctx, c.revisionNotHeld(ctx))
+	if halted != "" {
+		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
+	}
+	return free, err
+}
+
+// revisionNotHeld is the revision that a join brings to a host instead of the one that it is to have,
+// because that is nowhere to be had any more; empty where it is.
+func (c *reconciliation) revisionNotHeld(ctx context.Context) string {
+	status := &c.instance.Status
+	desired, _, err := c.parts.Revisions.Of(ctx, c.instance)
+	if err != nil || desired.Version == journey.JoinRevision(status) || desired.Version == status.HeldRevision {
+		return "" // where it can't be read, the join waits for it
+	}
+	return desired.Version
 }
 
 // join goes through the phases until one waits or fails.

@@ -33,6 +33,12 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseReady
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
+	j.ComeBack(status)
+}
+
+// ComeBack has a host without a place, which was being taken to another revision over SSH, come back at
+// the one that it held.
+func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
 	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
 	}
