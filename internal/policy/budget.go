@@ -103,7 +103,7 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		}
 		t.members++
 		switch {
-		case m.Node == node || m.Down == "" || m.Behind && isBehind || m.Leaving && !m.Ready && !m.Granted:
+		case m.Node == node || m.Down == "" || m.Behind && isBehind || m.isGone():
 			t.serving++
 		default:
 			t.down++
@@ -121,6 +121,11 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 	}
 	return total, down, who
 }
+
+// isGone says of a member that is to leave and has no place that nobody waits for it: it is down, or its
+// removal has begun, and could not be brought to its end. Whoever removes a host has counted it out,
+// however long that takes.
+func (m Member) isGone() bool { return m.Leaving && !m.Granted && (!m.Ready || m.Removing) }
 
 // scaled is a number, or a percentage of total rounded up; nil is 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {

@@ -36,8 +36,8 @@ type Member struct {
 	// Granted says that it was granted a place, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
 	Granted, Begun bool
-	// Leaving says that its host is to be removed. One that is dead as well is missed by nobody.
-	Leaving bool
+	// Leaving says that its host is to be removed, Removing that this has begun.
+	Leaving, Removing bool
 	// Ready is what kubelet reports, NotReadySince since when it does not.
 	Ready         bool
 	NotReadySince time.Time
@@ -197,6 +197,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
 		member.Down = granted(instance, hosts[instance.Name].Leaving)
 		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
+		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
 	switch {
 	case member.Granted:

@@ -60,8 +60,8 @@ func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
 	}
 	outcome := c.journeys.remove.Next(ctx, c.instance, &c.life.session, bounds.Drain)
 	switch {
-	case outcome.IsFailed():
-		return c.failed(ctx, outcome)
+	case outcome.IsFailed(), outcome.IsWaiting() && outcome.Problem.Reason == contract.ReasonDrainBlocked:
+		return c.failed(ctx, outcome) // what keeps it may last, so its place goes to others meanwhile
 	case outcome.IsWaiting():
 		c.report(ctx, outcome)
 		return c.result(ctx, outcome.After)

@@ -291,3 +291,40 @@ func TestAnInstanceIsRemovedInMidUpdate(t *testing.T) {
 		t.Error("who waited for the place was not woken")
 	}
 }
+
+// A removal can fail for as long as nobody looks after it, and a budget is for what disrupts pods.
+func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	blocked := true
+	for name, spoil := range map[string]func(t *testing.T, r *rig){
+		"the host is not to be reached": func(_ *testing.T, r *rig) { r.machine(1).Fail(hosttest.Dialling, unreachable()) },
+		"pods don't go": func(t *testing.T, r *rig) {
+			r.pod(t, 1, "pod-a")
+			r.evicts(&blocked)
+		},
+		"the host is not to be cleaned": func(_ *testing.T, r *rig) {
+			r.machine(1).Fail(string(contract.VerbCleanup), contract.NewProblem(contract.ReasonCleanupFailed, "in use"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1, 2)
+			r.annotate(t, 2, contract.StagedAnnotation, second)
+			spoil(t, r)
+			r.remove(t, 1)
+			for range 2 {
+				r.advance(t, 1, 11*time.Minute)
+			}
+			i := r.get(t, 1)
+			if i.Status.Disruption != nil || i.Status.Failures == 0 || i.Status.Fix == "" {
+				t.Errorf("it keeps its place, or does not say what is wrong: %+v", i.Status)
+			}
+			if !r.node(t, 1).Spec.Unschedulable {
+				t.Error("pods may still be scheduled to a host that is to leave")
+			}
+			r.reconcile(t, 2)
+			r.reconcile(t, 2)
+			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+		})
+	}
+}

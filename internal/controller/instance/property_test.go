@@ -205,7 +205,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		}
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
 		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.Disruption != nil ||
-			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue
+			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue && one.Status.Phase != v1alpha1.PhaseRemoving
 		if other != name && missed && !f.serves(other) {
 			lost++
 		}
