@@ -115,7 +115,7 @@ func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 			want(t, w.Drain(t.Context(), i, "win-a", drainTimeout), "waits", contract.ReasonDraining)
 			w.clock = w.clock.Add(drainTimeout + time.Second)
 			outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
-			if detail := outcome.Problem.Detail; !strings.Contains(detail, "not let go: ["+test.blocks) ||
+			if detail := outcome.Problem.Detail; !strings.Contains(detail, "eviction refused: ["+test.blocks) ||
 				test.blocks == "" && strings.Contains(detail, "pod-a") || evictions != 2 {
 				t.Errorf("after %d evictions it says %s", evictions, detail)
 			}

@@ -93,7 +93,7 @@ func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string,
 	case p.system == systemWindows && !windows && len(offer.Systems) > 0:
 		say(Error, "has no variant for Windows, only for "+list(offer.Systems), "Use an image of Windows.")
 	case p.system != systemWindows && windows && len(offer.Systems) == 1:
-		say(Error, "runs on Windows only, and the pod does not ask for Windows",
+		say(Error, "runs on Windows only, and the pod does not select Windows",
 			"Set spec.os.name to windows and the node selector kubernetes.io/os: windows.")
 	case p.system == systemWindows && len(offer.Builds) > 0 && !hostProcess(&p.Spec, c):
 		p.judgeBuilds(offer.Builds, say)

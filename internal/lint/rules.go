@@ -64,7 +64,7 @@ func unsaid(p *pod) bool    { return p.system == systemUnsaid }
 // server refuses, then what Windows ignores.
 func rules() []rule {
 	return []rule{
-		{"os-not-said", unsaid, checkUnsaid},
+		{"os-not-set", unsaid, checkUnsaid},
 		{"os-name-missing", onWindows, checkName},
 		{"toleration-missing", onWindows, checkToleration},
 		{"build-missing", onWindows, checkBuild},
@@ -144,7 +144,7 @@ func checkBuild(p *pod, say report) {
 		return
 	}
 	if wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]; wanted != "" && !p.cluster.has(wanted) {
-		say(Error, "nodeSelector", "asks for Windows build "+wanted+", which no node of the cluster has",
+		say(Error, "nodeSelector", "selects Windows build "+wanted+", which no node of the cluster has",
 			"Use one of: "+list(p.cluster.Builds)+".")
 	}
 	if p.Spec.RuntimeClassName == nil {
@@ -153,7 +153,8 @@ func checkBuild(p *pod, say report) {
 	name := *p.Spec.RuntimeClassName
 	wanted, known := p.cluster.RuntimeClasses[name]
 	if known && wanted != "" && !p.cluster.has(wanted) {
-		say(Error, "runtimeClassName", "selects Windows build "+wanted+", which no node of the cluster has",
+		say(Error, "runtimeClassName", "names a RuntimeClass for Windows build "+wanted+
+			", which no node of the cluster has",
 			"Use a RuntimeClass of one of: "+list(p.cluster.Builds)+".")
 	}
 }

@@ -296,7 +296,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 	}
 	reason := contract.ReasonNodeOrphaned
 	log.Info("a node of ours has no instance", "cordoned", cordons, "released", releases)
-	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Look", "node %s is the operator's and "+
+	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Check", "node %s is the operator's and "+
 		"has no WindowsInstance (%s). %s", node.Name, reason.Code(), reason.Fix())
 	return nil
 }

@@ -29,7 +29,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}),
 		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rejected_settings",
-			Help: "What settings ask for and nodes don't get, by reason. Absent when there is nothing.",
+			Help: "Settings that were rejected, by reason. Absent when there are none.",
 		}, []string{"reason"}),
 	}
 	for _, c := range []prometheus.Collector{m.published, m.retired, m.rejected} {

@@ -231,7 +231,7 @@ func (r *Reconciler) report(ctx context.Context, foreign []nodev1.RuntimeClass, 
 			return
 		}
 		logf.FromContext(ctx).Info("a RuntimeClass stays as it is", "runtimeClass", class.Name, "reason", reason)
-		r.events.Eventf(&class, nil, corev1.EventTypeWarning, string(reason), "Keep", "%s (W%d). %s", what,
+		r.events.Eventf(&class, nil, corev1.EventTypeWarning, string(reason), "Reconcile", "%s (W%d). %s", what,
 			reason.Number(), reason.Fix())
 	}
 	for _, class := range foreign {

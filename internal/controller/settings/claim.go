@@ -37,7 +37,7 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 	case status.Instances.Total > 0:
 		return fmt.Sprintf("it has %d hosts", status.Instances.Total), true
 	case owner.RenewTime != nil && now.Sub(owner.RenewTime.Time).Abs() < claimExpiry:
-		return "it said so at " + owner.RenewTime.UTC().Format(time.RFC3339), true
+		return "it renewed its claim at " + owner.RenewTime.UTC().Format(time.RFC3339), true
 	}
 	return "", false
 }

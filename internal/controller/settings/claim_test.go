@@ -43,9 +43,9 @@ func TestA63_TheNodesOfAClusterAreOneOperators(t *testing.T) {
 	}{
 		"a new cluster":                          {},
 		"our own from before":                    {objects: []client.Object{ownedBy("here", long, 3)}},
-		"another is at work":                     {[]client.Object{ownedBy("there", now.Add(-7*time.Minute), 0)}, "it said so at 2026-01-01T11:53:00Z"},
+		"another is at work":                     {[]client.Object{ownedBy("there", now.Add(-7*time.Minute), 0)}, "it renewed its claim at 2026-01-01T11:53:00Z"},
 		"another is away, with hosts":            {[]client.Object{ownedBy("there", long, 3)}, "it has 3 hosts"},
-		"another's clock is a little ahead":      {[]client.Object{ownedBy("there", now.Add(time.Minute), 0)}, "it said so at"},
+		"another's clock is a little ahead":      {[]client.Object{ownedBy("there", now.Add(time.Minute), 0)}, "it renewed its claim at"},
 		"another's clock once was far ahead":     {objects: []client.Object{ownedBy("there", now.Add(24*time.Hour), 0)}},
 		"another ended long ago and has no host": {objects: []client.Object{ownedBy("there", long, 0)}},
 	} {

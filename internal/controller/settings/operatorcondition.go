@@ -58,7 +58,7 @@ func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachine
 		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err) // it is read again
 	}
 	if err != nil {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Tell",
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Update",
 			"OLM could not be told whether an upgrade is safe: %v", err)
 		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err)
 	}

@@ -33,7 +33,7 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplantLimit)
 		defer cancel()
 		if err := session.Conn.Unplant(end); err != nil && outcome.IsDone() {
-			outcome = journey.Fail(fmt.Errorf("removing the planted daemon: %w", err))
+			outcome = journey.Fail(fmt.Errorf("removing the uploaded daemon: %w", err))
 		}
 	}
 	if !outcome.IsDone() {

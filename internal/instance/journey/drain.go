@@ -48,8 +48,8 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		instance.Status.DrainTime = nil
 		return Done()
 	case late:
-		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; not let go: [%s]; told to "+
-			"end and still there: [%s]", seen.count, timeout, strings.Join(seen.blocked, " "),
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; eviction refused: [%s]; "+
+			"still terminating: [%s]", seen.count, timeout, strings.Join(seen.blocked, " "),
 			strings.Join(seen.ending, " "))
 	}
 	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", seen.count)

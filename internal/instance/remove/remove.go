@@ -59,7 +59,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	if session.Connected() {
 		if err = session.Conn.Unplant(ctx); err != nil && !force {
-			return journey.Fail(fmt.Errorf("removing the planted daemon: %w", err))
+			return journey.Fail(fmt.Errorf("removing the uploaded daemon: %w", err))
 		}
 	}
 	outcome := journey.Done()
