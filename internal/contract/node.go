@@ -7,7 +7,7 @@ const Prefix = "windowsmachineconfig.openshift.io/"
 const (
 	// BYOHLabel = "true" marks a node that came from the windows-instances ConfigMap.
 	BYOHLabel = Prefix + "byoh"
-	// UpgradingLabel marks a node that holds an upgrade slot.
+	// UpgradingLabel marks a node that has a place in the rollout budget.
 	UpgradingLabel = Prefix + "upgrading"
 	// IgnoreLabel = "true" on a Machine keeps the operator away from it.
 	IgnoreLabel = Prefix + "ignore"

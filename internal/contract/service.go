@@ -1,6 +1,7 @@
 package contract
 
-// Names of the Windows services that we manage.
+// Names of the Windows services that we manage, the description that services of ours have, and the names
+// of the overlay's HNS network and of the endpoint of its source address.
 const (
 	ServiceContainerd     = "containerd"
 	ServiceKubelet        = "kubelet"

@@ -1,4 +1,5 @@
-// Package version answers which version this build is. Every binary uses it; the linker sets it.
+// Package version answers which version this build is. The operator, the plugin of
+// kubectl, wmco-e2e and the lab use it; the linker sets it.
 package version
 
 // version is set with -ldflags "-X …/internal/version.version=1.2.3": the linker can set nothing

@@ -1,5 +1,6 @@
 // Package health answers what a host that has joined needs, by its Node alone: nothing, an upgrade, or
-// to be joined again. The instance controller asks it first. It never contacts a host.
+// to be joined again. The instance controller asks it first. On the way it puts our marks on the Node back, and
+// lifts the operator's cordon from a node that serves. It never contacts a host.
 package health
 
 import (

@@ -10,7 +10,7 @@ import (
 type Session struct {
 	Conn host.Conn
 	Key  Key
-	// shared is the host key that the host was made with and has in common with others, if any.
+	// SharedKey is the host key that the host was made with and has in common with others, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer
 	Token     string // kubelet's first credential, whose id is in the saved status
