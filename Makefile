@@ -239,7 +239,7 @@ deploy: ## Install into the cluster of the current KUBECONFIG
 	  if kubectl get namespace openshift-$$part >/dev/null 2>&1; then kubectl apply --server-side -k config/$$part; fi; done
 
 .PHONY: undeploy
-undeploy: ## Remove it again; refused while hosts are joined: remove them from windows-instances first
+undeploy: ## Remove it again; refused while there is any WindowsInstance: empty windows-instances first
 	go run ./cmd/wmco uninstall-check
 	for part in machine-api cluster-api; do kubectl delete --ignore-not-found -k config/$$part; done
 	kubectl delete --ignore-not-found -k config/default

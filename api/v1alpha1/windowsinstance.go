@@ -478,8 +478,8 @@ type WindowsInstanceStatus struct {
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
 	// SilentSince is since when the daemon, while kubelet is healthy, has neither applied the
-	// desired revision nor reported why not. After five minutes the operator joins the host again
-	// over SSH.
+	// desired revision nor reported why not. After as long as the operator's flag --daemon-silence
+	// says, five minutes by default, the operator joins the host again over SSH.
 	// +optional
 	SilentSince *metav1.Time `json:"silentSince,omitempty"`
 	// DrainTime is when draining began.

@@ -90,7 +90,7 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes,wmc\n\n", s.Cluster.Kubeconfig,
+	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes,winconf\n\n", s.Cluster.Kubeconfig,
 		s.Cluster.Binaries.Kubectl)
 	if d.keep {
 		fmt.Fprintf(out, "Logs and data stay in %s\n\n", s.Dir)

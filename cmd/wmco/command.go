@@ -103,8 +103,9 @@ WMCO_PAYLOAD_DIR.`,
 		},
 	})
 	root.AddCommand(&cobra.Command{
-		Use: "uninstall-check", Short: "Fail while hosts are joined, and name them: run before the operator is removed",
-		Args: cobra.NoArgs,
+		Use:   "uninstall-check",
+		Short: "Fail while there is any WindowsInstance, and name them: run before the operator is removed",
+		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := clusterReader()
 			if err != nil {

@@ -91,7 +91,11 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 
 func buildRows() (rows [][]string) {
 	for _, b := range contract.WindowsBuilds() {
-		rows = append(rows, []string{strings.TrimPrefix(b.Product, "Windows Server "), b.Label(), code(b.RuntimeClass)})
+		build := b.Label()
+		if b.Update > 0 {
+			build += fmt.Sprintf(".%d or later", b.Update)
+		}
+		rows = append(rows, []string{strings.TrimPrefix(b.Product, "Windows Server "), build, code(b.RuntimeClass)})
 	}
 	return rows
 }

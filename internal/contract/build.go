@@ -7,6 +7,8 @@ import "strconv"
 type WindowsBuild struct {
 	Number  int
 	Product string
+	// Update is the least update of the build (UBR) that a host must have; 0 means any.
+	Update int
 	// RuntimeClass is the name of the RuntimeClass that selects its nodes.
 	RuntimeClass string
 }
@@ -14,9 +16,11 @@ type WindowsBuild struct {
 // WindowsBuilds are those that hosts may have, the oldest first.
 func WindowsBuilds() []WindowsBuild {
 	return []WindowsBuild{
-		{17763, "Windows Server 2019", "windows2019"},
-		{20348, "Windows Server 2022", "windows2022"},
-		{26100, "Windows Server 2025", "windows2025"},
+		{17763, "Windows Server 2019", 0, "windows2019"},
+		// It takes part in an overlay network from an update of April 2022 on: KB5012637, named by the overlay's own
+		// requirements.
+		{20348, "Windows Server 2022", 681, "windows2022"},
+		{26100, "Windows Server 2025", 0, "windows2025"},
 	}
 }
 

@@ -527,8 +527,8 @@ func nodeExplanations() []row {
 			"Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of " +
 				"its WindowsInstance."},
 		{ReasonDaemonSilent, 713,
-			"kubelet is healthy, but the daemon has not acted on a request for five minutes, or its certificate " +
-				"has expired.",
+			"kubelet is healthy, but the daemon has not acted on a request for as long as the operator's flag " +
+				"--daemon-silence says (5m by default), or its certificate has expired.",
 			"Nothing to do: the operator joins the host again over SSH when the rollout budget allows, which " +
 				"starts the daemon with a new certificate. If it happens again, look for what stops or disables the " +
 				"service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd on the " +
@@ -571,8 +571,8 @@ func leaveExplanations() []row {
 			"Bring the host back. If it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
 		{ReasonMachineLeaving, 804,
 			"The Machine of this host is being deleted, and the host with it.",
-			"Nothing to do: the Machine's controller drains the Node and deletes the host. If it lasts, see the " +
-				"Machine."},
+			"Nothing to do: the Machine's controller drains the Node and deletes the host; where the Machine has no " +
+				"nodeRef, the operator drains the Node. If it lasts, see the Machine."},
 		{ReasonRemovalPending, 805,
 			"The host is to be removed and waits for a place in the rollout budget. Its node is in service meanwhile.",
 			"Nothing to do while other nodes are unavailable: it goes on when they are back. If " +

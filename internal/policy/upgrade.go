@@ -131,7 +131,7 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now)
 			}},
-		{staging, "the daemon has got nothing for five minutes", waiting, ActionUseSSH, "",
+		{staging, "the daemon has got nothing for as long as --daemon-silence", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.GetsNothing && f.isLate(f.StepSince, f.DaemonTimeout, now)
 			}},

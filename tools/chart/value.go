@@ -109,6 +109,6 @@ var values = []value{
 		schema:    choice,
 		otherwise: present,
 	},
-	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while hosts are joined, and names them.",
+	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while there is any WindowsInstance, and names them.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 }

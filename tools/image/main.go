@@ -143,7 +143,8 @@ func releaseCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return makeRelease(c.OutOrStdout(), o) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.images, "images", "out/image", "`directory` of the layout with the images of operator and payload")
+	f.StringVar(&o.images, "images", "out/image",
+		"`directory` of the layout with the images of operator, payload and wmco-e2e")
 	f.StringVar(&o.bundle, "bundle", "out/olm/bundle-image", "`directory` of the layout with the bundle's image")
 	f.StringVar(&o.catalog, "catalog", "out/olm/catalog-image", "`directory` of the layout with the catalog's image")
 	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")

@@ -28,12 +28,10 @@ const (
 // a host that is behind by less can use them; two minutes leaves room for a clock that drifts on.
 const maxSkew = 2 * time.Minute
 
-// Server 2022 takes part in an overlay network from an update of April 2022 on:
-// KB5012637, named by the overlay's own requirements.
+// Builds that rules of their own hold for.
 const (
-	build2019     = 17763
-	build2022     = 20348
-	overlayUpdate = 681
+	build2019 = 17763
+	build2022 = 20348
 )
 
 // findings are what was seen on the host.
@@ -112,13 +110,13 @@ func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Pr
 }
 
 func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if f.facts.Build == build2022 && f.facts.UBR < overlayUpdate {
+	builds := contract.WindowsBuilds()
+	at := slices.IndexFunc(builds, func(b contract.WindowsBuild) bool { return b.Number == f.facts.Build })
+	if at >= 0 && f.facts.UBR < builds[at].Update {
 		return one(contract.ReasonBuildUnsupported, "%s (%d.%d) lacks the update KB5012637 (%d.%d), which the overlay "+
-			"network needs", f.facts.ProductName, f.facts.Build, f.facts.UBR, build2022, overlayUpdate)
+			"network needs", f.facts.ProductName, f.facts.Build, f.facts.UBR, f.facts.Build, builds[at].Update)
 	}
-	if f.facts.Server && slices.ContainsFunc(contract.WindowsBuilds(), func(b contract.WindowsBuild) bool {
-		return b.Number == f.facts.Build
-	}) {
+	if f.facts.Server && at >= 0 {
 		return nil
 	}
 	if !f.facts.Server {
