@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,12 +36,16 @@ type futility struct {
 	sets   map[types.UID]attempt
 }
 
-// attempt is what was tried for a set: with which key, since when, and which Machines were
-// replaced.
+// attempt is what was tried for a set: with which key, which Machines were replaced, and which the
+// set had before the first of them was. Only others tell whether it was in vain. Names say that
+// whatever clocks say.
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
-	Since    metav1.Time `json:"since"`
+	Before   []string    `json:"before"`
 	Machines []types.UID `json:"machines"`
+	// Since is in records of earlier releases, which say by the operator's clock when that was, in
+	// place of Before.
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // load reads the count unless it is known already.
@@ -54,26 +58,55 @@ func (f *futility) load(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
 	}
-	f.stored, f.sets = stored, map[types.UID]attempt{}
+	sets, isOld := map[types.UID]attempt{}, false
 	for set, text := range stored.Data {
 		var tried attempt
 		if json.Unmarshal([]byte(text), &tried) == nil { // what is not ours counts for nothing
-			f.sets[types.UID(set)] = tried
+			sets[types.UID(set)], isOld = tried, isOld || tried.Since != nil
 		}
 	}
+	if isOld {
+		return f.migrate(ctx, stored, sets)
+	}
+	f.stored, f.sets = stored, sets
 	return nil
+}
+
+// migrate has records that say since when was tried name the Machines that were there before. Where
+// that is a time to come, by a clock that was wrong, these are all that are there now. It is written
+// at once: the next operator would take more of them for earlier ones.
+func (f *futility) migrate(ctx context.Context, stored *corev1.ConfigMap, sets map[types.UID]attempt) error {
+	list := &machinev1beta1.MachineList{}
+	if err := f.live.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(windows())); err != nil {
+		return fmt.Errorf("listing Machines: %w", err)
+	}
+	for set, tried := range sets {
+		if tried.Since == nil {
+			continue
+		}
+		for i := range list.Items {
+			m := fromOpenShift(&list.Items[i])
+			if m.Owner != nil && m.Owner.UID == set && m.CreatedAt.Before(tried.Since.Time) {
+				tried.Before = append(tried.Before, m.Name)
+			}
+		}
+		tried.Since = nil
+		sets[set] = tried
+	}
+	f.stored = stored
+	return f.save(ctx, sets)
 }
 
 // replaced notes, before a Machine is deleted, that it refuses a key. Noting it again
 // changes nothing. Sets that are gone are forgotten.
-func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash string, now time.Time,
-	sets []policy.Set) error {
+func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash string, sets []policy.Set) error {
 	if m.Owner == nil {
 		return nil
 	}
 	tried := f.sets[m.Owner.UID]
 	if tried.Hash != hash {
-		tried = attempt{Hash: hash, Since: metav1.NewTime(now).Rfc3339Copy()} // as times of creation are kept
+		tried = attempt{Hash: hash, Before: namesOf(sets, m.Owner.UID)}
 	}
 	if slices.Contains(tried.Machines, m.UID) {
 		return nil
@@ -87,6 +120,18 @@ func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash strin
 	return f.save(ctx, changed)
 }
 
+// namesOf are those of the Machines of a set.
+func namesOf(sets []policy.Set, uid types.UID) (names []string) {
+	for _, s := range sets {
+		if s.UID == uid {
+			for _, host := range s.Hosts {
+				names = append(names, host.Name)
+			}
+		}
+	}
+	return names
+}
+
 // fruitful notes that a Machine accepts the present key. It counts for its set when it came after another was
 // deleted. One that was to be deleted, and was not, is not taken for replaced any more.
 func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
@@ -96,7 +141,7 @@ func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
 	tried, ok := f.sets[m.Owner.UID]
 	changed, at := maps.Clone(f.sets), slices.Index(tried.Machines, m.UID)
 	switch {
-	case ok && !m.CreatedAt.Before(tried.Since.Time):
+	case ok && !slices.Contains(tried.Before, m.Name):
 		delete(changed, m.Owner.UID)
 	case at >= 0:
 		tried.Machines = slices.Delete(slices.Clone(tried.Machines), at, at+1)

@@ -60,9 +60,6 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if !ok {
 		return r.withoutKey(ctx)
 	}
-	if err = r.futility.load(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
 	due, after, err := r.due(ctx, hash)
 	if errors.Is(err, errChanged) {
 		return ctrl.Result{RequeueAfter: staleRetry}, nil
@@ -151,6 +148,9 @@ type dueMachine struct {
 // age. after is when time alone makes the next one due, 0 for never. What became of those that came
 // instead of others is noted on the way.
 func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, after time.Duration, err error) {
+	if err := r.futility.load(ctx); err != nil {
+		return nil, 0, err
+	}
 	all, err := r.owned(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -333,7 +333,7 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look
 	if decision.Action != policy.ActReplace {
 		return decision, errChanged
 	}
-	if err = r.futility.replaced(ctx, due.machine, hash, r.options.Now(), look.Fleet.Sets); err != nil {
+	if err = r.futility.replaced(ctx, due.machine, hash, look.Fleet.Sets); err != nil {
 		return decision, err
 	}
 	return decision, r.delete(ctx, now, due)

@@ -47,8 +47,10 @@ type yard struct {
 	api          client.WithWatch
 	cached, live *keyIs
 	clock        time.Time
-	said         []string
-	denied       error
+	// skew is by how much the operator's clock is ahead of the API server's, which is clock.
+	skew   time.Duration
+	said   []string
+	denied error
 	// byCloud says that somebody else deletes.
 	byCloud bool
 	// meanwhile happens when the use of a place is written down.
@@ -119,13 +121,16 @@ func newYard(t *testing.T, replicas int) *yard {
 	return y
 }
 
+// now is what the operator takes the time for.
+func (y *yard) now() time.Time { return y.clock.Add(y.skew) }
+
 // restart is another operator.
 func (y *yard) restart() {
 	view := NewView(y.api)
 	var reader client.Reader = lagging{y.api, y}
 	view.cached.Store(&reader)
 	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: y.api, Sets: view, Namespace: namespace,
-		Now: func() time.Time { return y.clock }})
+		Now: y.now})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -133,7 +138,7 @@ func (y *yard) restart() {
 		missed: map[string]bool{},
 		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: &futility{client: y.api, live: y.api, namespace: namespace},
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
-			Now: func() time.Time { return y.clock }},
+			Now: y.now},
 	}
 }
 
@@ -184,7 +189,7 @@ func (y *yard) refuses(names ...string) {
 		if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, i); err != nil {
 			y.t.Fatal(err)
 		}
-		now, since := metav1.NewTime(y.clock), metav1.NewTime(y.clock.Add(-time.Hour))
+		now, since := metav1.NewTime(y.now()), metav1.NewTime(y.now().Add(-time.Hour))
 		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: y.live.hash, Refusals: 5, RefusedSince: &since,
 			LastRefusedTime: &now}
 		if err := y.api.Status().Update(y.t.Context(), i); err != nil {
@@ -719,7 +724,7 @@ func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 0)
 	f := y.futility
-	sets := []policy.Set{{UID: "set"}}
+	sets := []policy.Set{{UID: "set", Hosts: []policy.SetHost{{Name: "old"}}}}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
 	old, next := running("old", 0, nil), running("new", 0, nil)
 	old.Owner, next.Owner = ownedBySet(), ownedBySet()
@@ -730,8 +735,8 @@ func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	for n := range maxFutile {
 		gone := old
 		gone.UID = types.UID(fmt.Sprint("gone", n))
-		if err := errors.Join(f.replaced(t.Context(), gone, "k", at, sets),
-			f.replaced(t.Context(), gone, "k", at, sets)); err != nil {
+		if err := errors.Join(f.replaced(t.Context(), gone, "k", sets),
+			f.replaced(t.Context(), gone, "k", sets)); err != nil {
 			t.Fatal(err)
 		}
 		if f.futile("set", "any", "k") != (n == maxFutile-1) {

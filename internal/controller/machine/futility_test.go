@@ -1,0 +1,105 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// vain has so many Machines of the set, each of which refuses the key, come one after the other, and says which of
+// them stays.
+func (y *yard) vain(names ...string) string {
+	y.t.Helper()
+	for _, name := range names {
+		y.clock = y.clock.Add(10 * time.Minute)
+		y.machine(name, false)
+		y.refuses(name)
+		y.reconcile()
+		y.reconcile() // nothing is due any more, unless it stays
+		for _, left := range y.left() {
+			if left == name {
+				return name
+			}
+		}
+		y.gone(name)
+	}
+	return ""
+}
+
+func TestA19_ReplacingInVainEndsWhateverTheOperatorTakesTheTimeFor(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{
+		"the API server's": 0, "a day earlier": -24 * time.Hour, "a day later": 24 * time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 1) // it accepts the key, and came before
+			y.scale(2)
+			y.skew = skew
+			if stays := y.vain("x0", "x1", "x2", "x3", "x4"); stays != "x3" {
+				t.Fatalf("Machine %q stays, want x3; said %q", stays, y.said)
+			}
+			if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
+				t.Errorf("said %q", last)
+			}
+		})
+	}
+}
+
+func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{
+		"the API server's": 0, "a day earlier": -24 * time.Hour, "a day later": 24 * time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 1)
+			y.scale(2)
+			y.skew = skew
+			y.vain("x0", "x1")
+			y.machine("good", true)
+			y.reconcile()
+			y.scale(3)
+			if stays := y.vain("x2", "x3", "x4", "x5"); stays != "x5" { // three more
+				t.Errorf("Machine %q stays, want x5; said %q", stays, y.said)
+			}
+		})
+	}
+}
+
+// A record of an earlier release says since when was tried, by the clock of the operator.
+func TestA19_WhatAnEarlierReleaseNotedOfReplacementsInVainCounts(t *testing.T) {
+	t.Parallel()
+	for name, since := range map[string]time.Duration{
+		"since an hour": -time.Hour, "since a time to come": 24 * time.Hour, "since this very instant": 0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 1) // it accepts the key, and came before
+			y.scale(2)
+			y.clock = y.clock.Add(24 * time.Hour)
+			y.create(&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ReplacementsConfigMap},
+				Data: map[string]string{"set": fmt.Sprintf(`{"publicKeyHash":"a","since":%q,"machines":["1","2","3"]}`,
+					y.clock.Add(since).Format(time.RFC3339))},
+			})
+			y.restart()
+			if stays := y.vain("x0"); stays != "x0" {
+				t.Fatalf("it is replaced, and three were in vain; said %q", y.said)
+			}
+			y.restart()
+			y.scale(3)
+			y.machine("good", true)
+			y.restart()
+			y.reconcile()
+			y.reconcile()
+			y.want("good", "m0")
+		})
+	}
+}
