@@ -261,7 +261,8 @@ func reachExplanations() []row {
 			"Correct the name, or add its A record to the DNS server that the operator's pod uses."},
 		{ReasonAddressDuplicate, 103,
 			"Two entries or Machines have the same address.",
-			"Remove one of the two. The older one stays in charge."},
+			"Remove one of the two. The older one stays in charge. If one is being removed already and stays, its " +
+				"WindowsInstance says why; if its host is gone for good, set spec.removalPolicy there to Force."},
 		{ReasonHostDuplicate, 104,
 			"Another instance already stands for the host behind this entry or Machine, or for a host of the " +
 				"same name or with a copy of its disk.",

@@ -41,6 +41,7 @@ type Reconciler struct {
 	options  Options
 	resolver *resolver
 	told     *told
+	waiting  *waiting
 }
 
 // Reconcile projects all Machines.
@@ -70,7 +71,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine, p plan) (ctrl.Result, error) {
 	result := ctrl.Result{}
 	var all []error
-	r.tellRejected(machines, p.rejected)
+	overdue, again := r.waiting.overdue(machines, p.held, r.options.Now())
+	result.RequeueAfter = again
+	r.tellProblems(machines, p.rejected, overdue)
 	for name, why := range p.waits {
 		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
 	}

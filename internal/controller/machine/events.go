@@ -43,21 +43,24 @@ func (t *told) news(notes map[types.UID]string) map[types.UID]bool {
 	return fresh
 }
 
-// tellRejected says at the Machines which of them can't become nodes.
-func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[string]*contract.Problem) {
-	notes := map[types.UID]string{}
-	for _, m := range machines {
-		if problem := rejected[m.Name]; problem != nil {
-			notes[m.UID] = fmt.Sprintf("%v. %s", problem, problem.Reason.Fix())
+// tellProblems says at the Machines which of them can't become nodes, and which wait for too long.
+func (r *Reconciler) tellProblems(machines []inventory.Machine, rejected, overdue map[string]*contract.Problem) {
+	// Events that differ in their note only are counted as one, and the first one's note is kept: the
+	// reason is in the action, too, and so is whether anything is waited for.
+	notes, actions := map[types.UID]string{}, map[types.UID]string{}
+	for action, problems := range map[string]map[string]*contract.Problem{"Read": rejected, "Wait": overdue} {
+		for _, m := range machines {
+			if problem := problems[m.Name]; problem != nil {
+				notes[m.UID] = fmt.Sprintf("%v. %s", problem, problem.Reason.Fix())
+				actions[m.UID] = action + string(problem.Reason)
+			}
 		}
 	}
 	fresh := r.told.news(notes)
 	for _, m := range machines {
 		if fresh[m.UID] {
-			// Events that differ in their note only are counted as one, and the first one's note is
-			// kept: the reason is the action, too.
-			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure,
-				"Read"+string(rejected[m.Name].Reason), "%s", notes[m.UID])
+			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure, actions[m.UID], "%s",
+				notes[m.UID])
 		}
 	}
 }

@@ -24,9 +24,11 @@ type plan struct {
 	// pause and resume follow the label with which users keep us away from a Machine.
 	pause, resume []v1alpha1.WindowsInstance
 	// waits says by Machine why there is no instance of it yet; rejected, why there will be none
-	// unless somebody mends it.
+	// unless somebody mends it. held are those that wait for an address whose instance leaves, which
+	// is a problem if it lasts.
 	waits    map[string]string
 	rejected map[string]*contract.Problem
+	held     map[string]*contract.Problem
 }
 
 type update struct {
@@ -76,7 +78,8 @@ type decision struct {
 
 // newDecision reads the Machines, given in their order, and finds out who has which address.
 func newDecision(v view, machines []inventory.Machine) *decision {
-	d := &decision{view: v, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}},
+	d := &decision{view: v, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{},
+		held: map[string]*contract.Problem{}},
 		named: map[string]*v1alpha1.WindowsInstance{}, readings: map[string]inventory.Reading{},
 		reported: map[string]bool{}, addresses: map[string]string{}}
 	for i := range v.instances {
@@ -194,6 +197,9 @@ func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstan
 	switch {
 	case taken && d.leaves(holder):
 		d.waits[entry.Name] = "instance " + holder + " has its address and leaves"
+		d.held[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
+			"Machine %s waits for the address %s: WindowsInstance %s has it still, and is being removed", entry.Name,
+			entry.Address, holder)
 	case taken:
 		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
 			"Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)

@@ -1,0 +1,139 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// queue is a cluster in which Machine m waits for its address: instances that were made by hand have it, and leave.
+type queue struct {
+	*Reconciler
+	t     *testing.T
+	api   client.Client
+	clock time.Time
+	said  []string
+}
+
+func (q *queue) Eventf(regarding, _ runtime.Object, _, reason, action, note string, args ...any) {
+	name := regarding.(*corev1.ObjectReference).Name
+	q.said = append(q.said, name+" "+reason+" "+action+" "+fmt.Sprintf(note, args...))
+}
+
+func newQueue(t *testing.T, holders ...string) *queue {
+	t.Helper()
+	q := &queue{t: t, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	q.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(&machinev1beta1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "m", UID: "m", Labels: windows()},
+		Status: machinev1beta1.MachineStatus{Phase: ptr.To(machinev1beta1.PhaseProvisioned),
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
+	}).Build()
+	for _, name := range holders {
+		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Finalizers: []string{contract.InstanceFinalizer}},
+			Spec: v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1", Username: "x"}}
+		if err := q.api.Create(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.api.Delete(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.restart()
+	return q
+}
+
+// restart is another operator.
+func (q *queue) restart() {
+	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: q.api, events: q, resolver: newResolver(), told: &told{},
+		waiting: &waiting{},
+		options: Options{Namespace: namespace, Now: func() time.Time { return q.clock },
+			Platform: func(context.Context) (string, error) { return "aws", nil }}}
+}
+
+// gone lets go of an instance that leaves.
+func (q *queue) gone(name string) {
+	q.t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	if err := q.api.Get(q.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
+		q.t.Fatal(err)
+	}
+	i.Finalizers = nil
+	if err := q.api.Update(q.t.Context(), i); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+// after some time it is reconciled: then so many events were said, and it comes again after so long.
+func (q *queue) after(passed time.Duration, said int, again time.Duration) {
+	q.t.Helper()
+	q.clock = q.clock.Add(passed)
+	result, err := q.Reconcile(q.t.Context(), ctrl.Request{})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if len(q.said) != said || result.RequeueAfter != again {
+		q.t.Fatalf("said %q, and comes again after %s; want %d events, and %s", q.said, result.RequeueAfter, said, again)
+	}
+}
+
+func TestAMachineSaysThatItsAddressIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a")
+	q.after(0, 0, time.Minute)
+	q.after(20*time.Second, 0, 40*time.Second)
+	q.after(40*time.Second, 1, 0)
+	for _, part := range []string{"m " + eventSetupFailure + " WaitAddressDuplicate", "W103", "10.0.0.1", "WindowsInstance a ",
+		"spec.removalPolicy", "Force"} {
+		if !strings.Contains(q.said[0], part) {
+			t.Errorf("%q does not say %q", q.said[0], part)
+		}
+	}
+	q.after(time.Second, 1, 0)
+	q.after(time.Hour, 1, 0)
+	q.restart()
+	q.after(0, 1, time.Minute)
+	q.after(time.Minute, 2, 0)
+	q.gone("a")
+	q.after(time.Second, 2, 0)
+	if err := q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "m"},
+		&v1alpha1.WindowsInstance{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAMachineThatWaitsForItsAddressForAShortTimeSaysNothing(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a")
+	q.after(0, 0, time.Minute)
+	q.gone("a")
+	q.after(59*time.Second, 0, 0)
+	q.after(time.Hour, 0, 0)
+}
+
+func TestAMachineWaitsAnewWhenAnotherHasItsAddress(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a", "b")
+	q.after(0, 0, time.Minute)
+	q.gone("a")
+	q.after(50*time.Second, 0, time.Minute)
+	q.after(59*time.Second, 0, time.Second)
+	q.after(time.Second, 1, 0)
+	if !strings.Contains(q.said[0], "WindowsInstance b ") {
+		t.Errorf("said %q", q.said)
+	}
+}
