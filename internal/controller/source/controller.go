@@ -64,7 +64,8 @@ func comesOrGoes() predicate.Predicate {
 }
 
 // Reconcile projects the whole list. A ConfigMap that stays absent for absenceGrace is an empty
-// one: every instance made from it is removed. One that is there and empty is so at once.
+// one: every instance made from it is removed. One that is there and empty is so at once. One that is
+// being deleted is there until it is gone, however long a finalizer holds it.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -75,18 +76,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err = r.client.List(ctx, instances, client.InNamespace(r.namespace)); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing instances: %w", err)
 	}
-	data := list.Data
-	if list.UID != "" && list.DeletionTimestamp.IsZero() {
+	if list.UID != "" {
 		r.absence.end()
-	} else {
-		if left, began := r.absence.left(r.now()); left > 0 {
-			r.tellAbsent(ctx, instances.Items, began)
-			return ctrl.Result{RequeueAfter: left}, nil
-		}
-		data = nil
+	} else if left, began := r.absence.left(r.now()); left > 0 {
+		r.tellAbsent(ctx, instances.Items, began)
+		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	entries, rejected := inventory.Parse(data)
-	return ctrl.Result{}, r.carryOut(ctx, list, decide(entries, rejected, instances.Items))
+	entries, rejected := inventory.Parse(list.Data)
+	p := decide(entries, rejected, instances.Items)
+	if !list.DeletionTimestamp.IsZero() {
+		p.create = nil // a host that joined now would leave with the list
+	}
+	return ctrl.Result{}, r.carryOut(ctx, list, p)
 }
 
 // carryOut does everything that it can, and joins the errors.

@@ -208,12 +208,52 @@ func TestAnEmptiedListIsBelievedAtOnce(t *testing.T) {
 	r.want(t)
 }
 
-func TestAListThatIsBeingDeletedIsEmpty(t *testing.T) {
+func TestNobodyJoinsFromAListThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	ending := list(map[string]string{"10.0.0.1": "username=a"})
 	now := metav1.Now()
 	ending.DeletionTimestamp, ending.Finalizers = &now, []string{"example.com/mine"}
 	r := newRig(t, ending)
+	r.reconcile(t)
+	r.want(t)
+}
+
+// A finalizer, such as that of a deletion in the foreground, may hold the list for long.
+func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
+	t.Parallel()
+	held := list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"})
+	held.Finalizers = []string{"example.com/mine"}
+	r := newRig(t, held)
+	r.reconcile(t)
+	if err := r.api.Delete(t.Context(), list(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.reconcile(t)
+		r.clock = r.clock.Add(2 * absenceGrace)
+	}
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+	if len(r.heard) > 0 {
+		t.Errorf("it is said to be absent: %q", r.heard)
+	}
+	// What it says is followed all the same, and then it goes.
+	at := client.ObjectKeyFromObject(held)
+	if err := r.api.Get(t.Context(), at, held); err != nil {
+		t.Fatal(err)
+	}
+	held.Data = map[string]string{"10.0.0.1": "username=b"}
+	if err := r.api.Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=b:22")
+	held.Finalizers = nil
+	if err := r.api.Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=b:22")
+	r.clock = r.clock.Add(absenceGrace)
 	r.reconcile(t)
 	r.want(t)
 }
