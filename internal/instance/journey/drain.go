@@ -25,11 +25,12 @@ import (
 const drainRetry = 2 * time.Second
 
 // Drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
-// it is called.
+// it is called. It goes on behind the pod at which the last one ran out of time, if it did.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
-	seen := podsLeft{now: p.Now(), began: began, deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout)}
+	seen := podsLeft{now: p.Now(), began: began, deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout),
+		turn: p.turns.of(nodeName)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
@@ -40,6 +41,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	if err != nil {
 		return Retry(fmt.Errorf("draining node %s: %w", nodeName, err))
 	}
+	p.turns.set(nodeName, seen.next(all))
 	late := seen.now.After(seen.deadline) && !seen.inGrace
 	switch {
 	case seen.away != nil && (seen.count == 0 || !late):
@@ -66,27 +68,43 @@ type podsLeft struct {
 	inGrace bool
 	// away is set once the API server does not answer; the others would wait for the same.
 	away error
+	// turn says which pods are tried, and last is the last one that was. untried says that others were not,
+	// because of away.
+	turn    turn
+	last    string
+	untried bool
 }
 
 // evict has a pod moved away unless it goes already. One that took its name meanwhile, on whatever node, stays.
 func (l *podsLeft) evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) {
 	l.count++
+	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
-		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
+		l.ending = few(l.ending, name)
 		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.began, l.deadline, l.now)
 		return
 	}
-	if l.away != nil {
+	if name <= l.turn.after {
 		return
 	}
-	if l.away = proven(ctx); l.away != nil {
+	if l.away == nil {
+		l.away = proven(ctx)
+	}
+	if l.untried = l.away != nil; l.untried {
 		return
 	}
-	err := api.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+	l.last = name
+	call, cancel := context.WithTimeout(ctx, l.turn.limit())
+	defer cancel()
+	err := api.PolicyV1().Evictions(pod.Namespace).Evict(call, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
 	})
-	if client.IgnoreNotFound(err) != nil && !isReplaced(err) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		l.turn.sawSlow = true
+		l.block(pod, fmt.Errorf("not let go within %s: %w", l.turn.limit(), err))
+	case client.IgnoreNotFound(err) != nil && !isReplaced(err):
 		l.note(pod, err)
 	}
 }
@@ -100,10 +118,15 @@ func isReplaced(err error) bool {
 // note keeps why a pod stays, or that the API server does not answer.
 func (l *podsLeft) note(pod *corev1.Pod, err error) {
 	if IsAnswer(err) {
-		l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+		l.block(pod, err)
 		return
 	}
 	l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// block keeps why a pod stays.
+func (l *podsLeft) block(pod *corev1.Pod, err error) {
+	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
 }
 
 // drainBegan is when the pods of this drain were first told to go. A time from before the host got

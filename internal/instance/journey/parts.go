@@ -135,6 +135,7 @@ type Parts struct {
 	Access    *Access
 	Daemons   *Daemons
 	Revisions *Revisions
+	turns     *turns
 }
 
 // New checks that everything is there.
@@ -148,7 +149,7 @@ func New(options Options) (*Parts, error) {
 	if options.Misplaced == nil {
 		options.Misplaced = func(string) (*contract.Problem, bool) { return nil, true }
 	}
-	parts := &Parts{Options: options}
+	parts := &Parts{Options: options, turns: &turns{nodes: map[string]turn{}}}
 	parts.Nodes = &Nodes{options: &parts.Options, written: &written{nodes: map[types.UID]write{}}}
 	parts.Access, parts.Daemons = &Access{&parts.Options}, &Daemons{&parts.Options}
 	parts.Revisions = &Revisions{options: &parts.Options, changes: &changes{}}

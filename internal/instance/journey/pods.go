@@ -24,7 +24,9 @@ func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) boo
 	if left.away != nil {
 		return false
 	}
-	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	call, cancel := context.WithTimeout(ctx, quickCall)
+	defer cancel()
+	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(call, owner.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return true // nothing would start it anew
