@@ -232,6 +232,17 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
+// reserved tells which addresses and names no host has. While some are not known, it tells none.
+func reserved(desired *publish.Source) func(ctx context.Context) ([]netip.Prefix, []string, error) {
+	return func(ctx context.Context) ([]netip.Prefix, []string, error) {
+		_, facts, err := desired.Current(ctx)
+		if err == nil {
+			err = facts.MayJoin()
+		}
+		return facts.Reserved(), facts.ReservedNames(), err
+	}
+}
+
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
 	payloads *payloadimage.Store, logging blueprint.Logging) error {
@@ -281,15 +292,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
 	}
-	reserved := func(ctx context.Context) ([]netip.Prefix, []string, error) {
-		_, facts, err := desired.Current(ctx)
-		return facts.Reserved(), facts.ReservedNames(), err
-	}
 	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: serviceNetwork, Reserved: reserved, Spent: spent}),
+			ServiceNetwork: serviceNetwork, Reserved: reserved(desired), Spent: spent}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr, podClient),

@@ -116,9 +116,18 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none.
 	PullSecret []byte
-	// Rejected is what the reader of the cluster found and could not use. Troubles keep no host from
-	// joining.
-	Rejected, Troubles []*contract.Problem
+	// Rejected is what the reader of the cluster found and could not use. Lacks keep hosts from joining, but
+	// not nodes from what is published, which needs none of what is lacking. Troubles keep no host from joining.
+	Rejected, Lacks, Troubles []*contract.Problem
+}
+
+// MayJoin joins the problems that keep hosts from joining; nil when there are none.
+func (f Facts) MayJoin() error {
+	all := make([]error, len(f.Lacks))
+	for i, p := range f.Lacks {
+		all[i] = p
+	}
+	return errors.Join(all...)
 }
 
 // Bundle is a bundle of certificate authorities as somebody wrote it.

@@ -72,7 +72,11 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 }
 
 // serverCA reads what verifies the API server. The cluster keeps it in every namespace.
-func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
+func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	return p.keepServerCA(ctx, facts, p.readServerCA(ctx, facts))
+}
+
+func (p *Plain) readServerCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	name := "the ConfigMap " + p.namespace + "/kube-root-ca.crt"
 	var object corev1.ConfigMap
 	if err = get(ctx, p.cached, &object, keyIn(p.namespace, "kube-root-ca.crt"), name); err != nil {

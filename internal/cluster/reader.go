@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -59,6 +60,7 @@ type common struct {
 	namespace    string
 	access       authorizationv1client.SubjectAccessReviewInterface
 	proxy        blueprint.Proxy
+	cidrs        *servicePrefixes
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -81,7 +83,7 @@ func newCommon(o Options) (common, error) {
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
 	return common{cached: o.Cached, live: o.Live, version: o.Version, at: o.At, namespace: o.Namespace,
-		access: o.Access, proxy: o.Proxy}, nil
+		access: o.Access, proxy: o.Proxy, cidrs: &servicePrefixes{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -163,7 +165,8 @@ func (r *common) allowed(ctx context.Context, spec authorizationv1.SubjectAccess
 }
 
 // serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API
-// server has no such kind.
+// server has no such kind. Only who may join, and under which address, is decided by them: where they may not be
+// read, and never were, hosts wait, and nodes don't.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	err := r.live.List(ctx, &list, client.Limit(maxServiceCIDRs))
@@ -171,18 +174,33 @@ func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return incomplete("ServiceCIDRs may not be read: give the operator the rights of its manifests again")
+		const missing = "ServiceCIDRs may not be read: give the operator the rights of its manifests again"
+		last, known := r.cidrs.last()
+		if !known {
+			facts.Lacks = append(facts.Lacks, incomplete(missing))
+			return nil
+		}
+		facts.Troubles = append(facts.Troubles, incomplete(missing+"; until then those that were read last count"))
+		addServices(facts, last)
+		return nil
 	case err != nil:
 		return fmt.Errorf("listing ServiceCIDRs: %w", err)
 	}
+	var prefixes []netip.Prefix
 	for _, object := range list.Items {
-		for _, prefix := range legal(object.Spec.CIDRs) {
-			if !slices.Contains(facts.ServiceNetworks, prefix) {
-				facts.ServiceNetworks = append(facts.ServiceNetworks, prefix)
-			}
+		prefixes = append(prefixes, legal(object.Spec.CIDRs)...)
+	}
+	r.cidrs.set(prefixes)
+	addServices(facts, prefixes)
+	return nil
+}
+
+func addServices(facts *blueprint.Facts, prefixes []netip.Prefix) {
+	for _, prefix := range prefixes {
+		if !slices.Contains(facts.ServiceNetworks, prefix) {
+			facts.ServiceNetworks = append(facts.ServiceNetworks, prefix)
 		}
 	}
-	return nil
 }
 
 // maxServiceCIDRs is more than any cluster has.

@@ -44,8 +44,13 @@ func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err err
 	return nil
 }
 
-// bootstrapCA reads the CA of the API server. The token beside it is never looked at.
-func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
+// bootstrapCA is the CA of the API server, which nodes have, too.
+func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) error {
+	return r.keepServerCA(ctx, facts, r.readBootstrapCA(ctx, facts))
+}
+
+// readBootstrapCA never looks at the token beside it.
+func (r *Reader) readBootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	var object corev1.Secret
 	key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
 	if err = get(ctx, r.live, &object, key, nameBootstrapToken); err != nil {

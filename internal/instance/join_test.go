@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,6 +106,8 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			contract.ReasonWaitingForSlot, v1alpha1.PhaseConnecting},
 		"nothing is published yet": {nil, func(w *world) { w.lacks = problem(contract.ReasonManifestMissing) }, "waits",
 			contract.ReasonManifestMissing, v1alpha1.PhasePreflight},
+		"a fact is lacking that only hosts need": {nil, func(w *world) { w.Desired = lacking{w} }, "waits",
+			contract.ReasonClusterFactsIncomplete, v1alpha1.PhasePreflight},
 		"planting fails": {nil, func(w *world) {
 			w.machine.Fail(hosttest.Planting, fmt.Errorf("writing: %w", problem(contract.ReasonNoSFTP)))
 		},
@@ -724,4 +727,13 @@ func TestTheNoteOfAStoppedDaemonIsTakenBackOnlyBySessionsThatDidNotStopIt(t *tes
 			t.Errorf("its own note: %t; it is %+v, and the daemon is stopped: %t", own, outcome, i.Status.DaemonStopped)
 		}
 	}
+}
+
+// lacking is a desired state that nodes may follow, with facts that are not enough for hosts to join.
+type lacking struct{ *world }
+
+func (l lacking) Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	desired, facts, err := l.world.Current(ctx)
+	facts.Lacks = []*contract.Problem{contract.NewProblem(contract.ReasonClusterFactsIncomplete, "x")}
+	return desired, facts, err
 }

@@ -92,7 +92,8 @@ type world struct {
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		cluster.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	writes, refused := &[]string{}, map[string]error{}

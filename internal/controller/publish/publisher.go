@@ -72,7 +72,18 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	for _, problem := range desired.Rejected {
 		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	return ctrl.Result{RequeueAfter: sooner(resync, late)}, nil
+	again = resync
+	if isUnread(facts) {
+		again = recheck
+	}
+	return ctrl.Result{RequeueAfter: sooner(again, late)}, nil
+}
+
+// isUnread reports whether something could not be read that nodes can do without for now.
+func isUnread(facts blueprint.Facts) bool {
+	return slices.ContainsFunc(slices.Concat(facts.Lacks, facts.Troubles), func(p *contract.Problem) bool {
+		return p.Reason == contract.ReasonClusterFactsIncomplete
+	})
 }
 
 func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {

@@ -50,6 +50,9 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if len(s.problems) == 0 {
+		return slices.Clone(s.facts.Lacks)
+	}
 	return slices.Clone(s.problems)
 }
 
@@ -78,6 +81,7 @@ func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
 	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
 		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same) ||
+		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, same) ||
 		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, same)
 	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
 	if changed {

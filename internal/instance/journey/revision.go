@@ -24,10 +24,14 @@ type Revisions struct {
 // Of is the desired state that a host is brought to over SSH, with the cluster's facts. A
 // host that joins for the first time gets the one that is desired now; one that has joined gets the
 // one that it is to have, whatever is desired meanwhile: to go to another takes its turn in the
-// rollout. Where that one is not published any more there is nothing but the desired one.
+// rollout. Where that one is not published any more there is nothing but the desired one. The error joins what
+// keeps hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)
+	if err == nil {
+		err = facts.MayJoin()
+	}
 	if err != nil {
 		return current, facts, err
 	}

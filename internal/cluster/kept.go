@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// keepServerCA takes, while the API server's CA can't be read, the one that was published last: nodes have it
+// anyway, and whatever else changes must reach them. Where none was published yet, there is nothing to keep.
+func (r *common) keepServerCA(ctx context.Context, facts *blueprint.Facts, err error) error {
+	problem, ok := contract.AsProblem(err)
+	if !ok {
+		return err
+	}
+	ca, published := r.publishedServerCA(ctx)
+	if !published {
+		return err
+	}
+	facts.BootstrapCA = ca
+	facts.Troubles = append(facts.Troubles, contract.NewProblem(problem.Reason,
+		"%s; until then the CA that was published last is in force", problem.Detail))
+	return nil
+}
+
+// publishedServerCA reads it from the revision that was published last. What is not exactly what the revision's
+// name stands for counts as not there, and so does what can't be read: both are tried again soon.
+func (r *common) publishedServerCA(ctx context.Context) (ca string, published bool) {
+	var secret corev1.Secret
+	if err := r.cached.Get(ctx, keyIn(r.namespace, contract.LatestSecret), &secret); err != nil {
+		return "", false
+	}
+	latest, err := contract.ParseLatest(secret.Data)
+	if err != nil {
+		return "", false
+	}
+	var configMap corev1.ConfigMap
+	key := keyIn(r.namespace, contract.ServicesConfigMapPrefix+latest.Version)
+	if err = r.cached.Get(ctx, key, &configMap); err != nil {
+		return "", false
+	}
+	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
+	if err != nil || !contract.IsRevisionOfData(latest.Version, configMap.Data) {
+		return "", false
+	}
+	i := slices.IndexFunc(manifest.Files, func(f contract.File) bool { return f.Path == contract.PathBootstrapCA })
+	if i < 0 {
+		return "", false
+	}
+	ca, err = bundle([]byte(manifest.Files[i].Content))
+	return ca, err == nil
+}
+
+// servicePrefixes are those of the ServiceCIDRs as they were read last, for when they may not be read any more.
+// Nodes are not told them, so that a restart of the operator forgets them.
+type servicePrefixes struct {
+	mu       sync.Mutex
+	known    bool
+	prefixes []netip.Prefix
+}
+
+func (s *servicePrefixes) set(prefixes []netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.prefixes = true, prefixes
+}
+
+func (s *servicePrefixes) last() (prefixes []netip.Prefix, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prefixes, s.known
+}

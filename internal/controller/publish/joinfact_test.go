@@ -1,0 +1,185 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// release is a cluster.Versioner.
+type release string
+
+func (r release) ServerVersion() (*version.Info, error) {
+	return &version.Info{GitVersion: string(r)}, nil
+}
+
+// operator is a world whose facts are those of an OpenShift cluster. forbidden refuses lists of ServiceCIDRs.
+type operator struct {
+	*world
+	forbidden bool
+}
+
+func newOperator(t *testing.T) *operator {
+	t.Helper()
+	objects, err := clustertest.Objects(clustertest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &operator{world: newWorld(t, objects...)}
+	o.restart(t)
+	return o
+}
+
+// restart begins with what was published before and nothing else.
+func (o *operator) restart(t *testing.T) {
+	t.Helper()
+	api, ok := o.client.(client.WithWatch)
+	if !ok {
+		t.Fatal("no client that watches")
+	}
+	reads := interceptor.NewClient(api, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		if _, is := list.(*networkingv1.ServiceCIDRList); is && o.forbidden {
+			return apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), "", errors.New("no"))
+		}
+		return c.List(ctx, list, options...)
+	}})
+	clients := kubernetesfake.NewClientset()
+	clients.PrependReactor("create", "subjectaccessreviews",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &authorizationv1.SubjectAccessReview{
+				Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
+		})
+	reader, err := cluster.NewReader(cluster.Options{Cached: reads, Live: reads, Version: release("v1.36.3"),
+		Namespace: contract.OperatorNamespace, Access: clients.AuthorizationV1().SubjectAccessReviews()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.publisher.Facts, o.publisher.source = reader, &Source{}
+}
+
+// rotate gives the cluster another CA for kubelets, and publishes.
+func (o *operator) rotate(t *testing.T) {
+	t.Helper()
+	config := &machineconfigurationv1.ControllerConfig{}
+	if err := o.client.Get(t.Context(), client.ObjectKey{Name: "machine-config-controller"}, config); err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := clustertest.Certificate("rotated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Spec.KubeAPIServerServingCAData = certificate
+	if err = o.client.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	o.publish(t)
+	published, ok := o.publisher.source.Published()
+	if !ok || !slices.ContainsFunc(published.Manifest.Files, func(f contract.File) bool {
+		return f.Path == contract.PathKubeletCA && f.Content == string(certificate)
+	}) {
+		t.Error("the CA that was rotated is not published")
+	}
+}
+
+// serverCA is what hosts and nodes are told of the API server's CA.
+func (o *operator) serverCA(t *testing.T) string {
+	t.Helper()
+	desired, facts, err := o.publisher.source.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(desired.Manifest.Files, func(f contract.File) bool { return f.Path == contract.PathBootstrapCA })
+	if i < 0 || desired.Manifest.Files[i].Content != facts.BootstrapCA {
+		t.Error("nodes have another CA than hosts are given")
+	}
+	return facts.BootstrapCA
+}
+
+func TestNodesAreToldWhatChangesWhileTheAPIServersCACantBeRead(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		breaks func(ctx context.Context, c client.Client, secret *corev1.Secret) error
+		says   string
+	}{
+		"no Secret": {func(ctx context.Context, c client.Client, secret *corev1.Secret) error {
+			return c.Delete(ctx, secret)
+		}, "does not exist"},
+		"a Secret without CA": {func(ctx context.Context, c client.Client, secret *corev1.Secret) error {
+			secret.Data = map[string][]byte{"ca.crt": []byte("rubbish")}
+			return c.Update(ctx, secret)
+		}, "ca.crt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOperator(t)
+			o.publish(t)
+			before := o.serverCA(t)
+			secret := &corev1.Secret{}
+			if err := errors.Join(o.client.Get(t.Context(), client.ObjectKey{Namespace: contract.MachineConfigNamespace,
+				Name: contract.BootstrapTokenSecret}, secret), test.breaks(t.Context(), o.client, secret)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				o.rotate(t)
+				if o.serverCA(t) != before {
+					t.Error("nodes are told another CA of the API server")
+				}
+				troubles := o.troubles(t)
+				if len(troubles) != 1 || troubles[0].Reason != contract.ReasonClusterFactsIncomplete ||
+					!strings.Contains(troubles[0].Detail, contract.BootstrapTokenSecret) ||
+					!strings.Contains(troubles[0].Detail, test.says) {
+					t.Errorf("troubles are %v", troubles)
+				}
+				if again := o.publish(t).RequeueAfter; again != recheck {
+					t.Errorf("it comes back after %s", again)
+				}
+				o.restart(t)
+			}
+		})
+	}
+}
+
+// Whoever upgrades by hand may forget the rights, and the upgrade is a restart.
+func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	o.publish(t)
+	o.forbidden = true
+	o.rotate(t)
+	if problems, troubles := o.publisher.source.Problems(), o.troubles(t); len(problems) != 0 || len(troubles) != 1 {
+		t.Errorf("hosts wait for %v, troubles are %v", problems, troubles)
+	}
+	o.restart(t)
+	o.rotate(t)
+	problems := o.publisher.source.Problems()
+	if len(problems) != 1 || !strings.Contains(problems[0].Detail, "ServiceCIDRs may not be read") {
+		t.Errorf("hosts wait for %v", problems)
+	}
+	changed := o.publisher.source.Changed()
+	o.forbidden = false
+	if again := o.publish(t).RequeueAfter; again != resync || len(o.publisher.source.Problems())+len(o.troubles(t)) > 0 {
+		t.Errorf("it comes back after %s, hosts wait for %v", again, o.publisher.source.Problems())
+	}
+	if len(changed) != 1 {
+		t.Error("nobody is told that hosts can join again")
+	}
+}
