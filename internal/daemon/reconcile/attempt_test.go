@@ -431,6 +431,30 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	}
 }
 
+// What fails at a revision that has not held is that one's fault, as far as anybody knows.
+func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "test")) // so that no revision is proven
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(20 * time.Second)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+			t.Fatalf("kubelet's configuration is %q", got)
+		}
+		r.write(t, contract.PathKubeProxyConfig, "drift")
+		r.lock(t, contract.PathKubeProxyConfig)
+		pass(time.Minute)
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("three")))
+		pass(20 * time.Second)
+		if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
+			t.Errorf("kubelet's configuration is %q: what fails is excused by what came with a revision on trial", got)
+		}
+		r.unlock(t)
+		pass(20 * time.Second)
+		r.expectServing(t, "{}")
+	})
+}
+
 func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusing bool

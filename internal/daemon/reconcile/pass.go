@@ -39,7 +39,7 @@ type trial struct {
 	// began is when its pass began, by the host's clock; proofDue is when what was started by it
 	// has run long enough, or zero.
 	began, proofDue time.Time
-	// before is what failed already before it was tried.
+	// before is what failed already before it was tried, at a revision that was not on trial.
 	before []*contract.Problem
 	// unsure says that the state's revision was not (wholly) understood, since unsureSince, and has
 	// to be read again.
@@ -182,7 +182,9 @@ func started(report apply.Report) bool {
 func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	r.remember(ctx, p.node)
 	report := r.applier.Pass(ctx, r.request(p, false))
-	if r.trial.before = report.Failed; r.machine.phase != Verifying && ctx.Err() == nil {
+	// What fails at a revision on trial may be its own fault: it excuses none that follows.
+	if r.machine.phase != Verifying && ctx.Err() == nil {
+		r.trial.before = report.Failed
 		noteFaults(ctx, r.State, report.Failed)
 	}
 	if r.program.replacedBy(report) {
