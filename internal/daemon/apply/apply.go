@@ -86,7 +86,7 @@ type Report struct {
 	// Broken are those of Failed because of which programs may not run as they should: steps on
 	// files, variables and services. The others are about what stands beside, such as certificates
 	// and mirrors.
-	Broken []*contract.Problem
+	Broken []state.Fault
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
 }
@@ -137,7 +137,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	}
 	for _, path := range slices.Sorted(maps.Keys(have.Unreadable)) {
 		report.failed(have.Unreadable[path])
-		report.Broken = append(report.Broken, have.Unreadable[path])
+		report.Broken = append(report.Broken, state.Fault{Problem: *have.Unreadable[path], About: path})
 	}
 	todo := plan.Diff(want, have, k.state.State)
 	report.sort(todo.Waiting)

@@ -78,13 +78,13 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	}
 	// The directories come with the first write of the state file.
 	if err := state.Ensure(r.host.Files, r.state, dirs...); err != nil {
-		r.refuse(writes, FileProblem(err))
+		r.refuse(writes, FileProblem(err), "") // some directory, which the problem names
 		return r.without(steps, writes), !r.whole
 	}
 	var failed []plan.Step
 	for _, s := range writes {
 		if err := r.stageFile(ctx, r.file(s.Name)); err != nil {
-			r.refuse([]plan.Step{s}, FileProblem(err))
+			r.refuse([]plan.Step{s}, FileProblem(err), s.Name)
 			failed = append(failed, s)
 			if r.whole {
 				return nil, false
@@ -94,9 +94,11 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	return r.without(steps, failed), true
 }
 
-// refuse reports steps on files that can't be taken, and breaks what reads those.
-func (r *run) refuse(steps []plan.Step, problem *contract.Problem) {
-	r.fail(problem, true)
+// refuse reports steps on files that can't be taken for a problem about something, and breaks what
+// reads those files.
+func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string) {
+	r.fail(problem)
+	r.breaks(problem, about)
 	for _, s := range steps {
 		r.log.Info("a step failed", "step", s.Kind, "name", s.Name, "reason", problem.Reason, "detail", problem.Detail)
 		for _, name := range r.file(s.Name).Services {
@@ -151,12 +153,8 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 	}
 	problem := FileProblem(err)
 	r.log.Info("what has to be done can't be written down", "reason", problem.Reason, "detail", problem.Detail)
-	r.fail(problem, true)
-	for _, s := range steps {
-		if s.Kind == plan.WriteFile {
-			r.refuse([]plan.Step{s}, problem)
-		}
-	}
+	r.refuse(slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile }),
+		problem, "") // the state file, or a program that can't be moved aside
 	down := func(s plan.Step) bool { return s.Kind == plan.StartService && !r.broken[s.Name] }
 	stopped := slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Kind == plan.StopService })
 	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return stopped || !down(s) }), !r.whole
@@ -212,7 +210,10 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 		problem := asProblem(reason, err)
 		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail",
 			problem.Detail)
-		r.fail(problem, !beside)
+		r.fail(problem)
+		if !beside {
+			r.breaks(problem, step.Name)
+		}
 		return beside
 	}
 	r.log.Info("took a step", "step", step.Kind, "name", step.Name, "why", step.Why)
@@ -221,13 +222,15 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	return true
 }
 
-func (r *run) fail(problem *contract.Problem, breaks bool) {
+func (r *run) fail(problem *contract.Problem) {
 	if !slices.ContainsFunc(r.report.Failed, func(other *contract.Problem) bool { return *other == *problem }) {
 		r.report.failed(problem)
 	}
-	if breaks {
-		r.report.Broken = append(r.report.Broken, problem)
-	}
+}
+
+// breaks notes that for a problem about something programs may not run as they should.
+func (r *run) breaks(problem *contract.Problem, about string) {
+	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }
 
 // needsBroken says whether a service or one that it depends on is broken; it then is broken itself.

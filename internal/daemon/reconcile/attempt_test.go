@@ -350,6 +350,22 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 			r.stopDaemon()
 			r.start(t, r.api)
 		},
+		"that ends after it, for one that says the same in other words": func(t *testing.T, r *rig, publish func()) {
+			publish()
+			pass(20 * time.Second)
+			r.stopDaemon()
+			file, err := state.Read(r.Host().Files)
+			if err != nil || len(file.Faults) == 0 {
+				t.Fatalf("it is written that %v failed, %v", file.Faults, err)
+			}
+			for i := range file.Faults {
+				file.Faults[i].Detail = "as an older daemon put it"
+			}
+			if err = file.Save(); err != nil {
+				t.Fatal(err)
+			}
+			r.start(t, r.api)
+		},
 		"and after a reboot": func(t *testing.T, r *rig, publish func()) {
 			publish()
 			pass(20 * time.Second)

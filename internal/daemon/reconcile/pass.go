@@ -40,12 +40,15 @@ type trial struct {
 	// has run long enough, or zero.
 	began, proofDue time.Time
 	// before is what failed already before it was tried, at a revision that was not on trial.
-	before []*contract.Problem
+	before []state.Fault
 	// unsure says that the state's revision was not (wholly) understood, since unsureSince, and has
 	// to be read again.
 	unsure      bool
 	unsureSince time.Time
 }
+
+// excuses says whether a fault is none of the revision on trial.
+func (t *trial) excuses(fault state.Fault) bool { return slices.ContainsFunc(t.before, fault.IsSame) }
 
 func (t *trial) doubt(unsure bool, now time.Time) { t.unsure, t.unsureSince = unsure, now }
 
@@ -164,11 +167,9 @@ func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 	if back && started(report) {
 		r.trial.proofDue = r.Clock.Now().Add(apply.ProofTime)
 	}
-	fresh := slices.IndexFunc(report.Broken, func(p *contract.Problem) bool {
-		return !slices.ContainsFunc(r.trial.before, func(other *contract.Problem) bool { return isSame(other, p) })
-	})
+	fresh := slices.IndexFunc(report.Broken, func(f state.Fault) bool { return !r.trial.excuses(f) })
 	if back && fresh >= 0 {
-		r.fail(ctx, report.Broken[fresh], report.Changed)
+		r.fail(ctx, &report.Broken[fresh].Problem, report.Changed)
 		return report, failed
 	}
 	return report, applied
@@ -184,8 +185,8 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	report := r.applier.Pass(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.
 	if r.machine.phase != Verifying && ctx.Err() == nil {
-		r.trial.before = report.Failed
-		noteFaults(ctx, r.State, report.Failed)
+		r.trial.before = report.Broken
+		noteFaults(ctx, r.State, r.trial.before)
 	}
 	if r.program.replacedBy(report) {
 		return report, replaced
@@ -194,16 +195,14 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 }
 
 // noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
-func noteFaults(ctx context.Context, file *state.File, faults []*contract.Problem) {
-	if slices.EqualFunc(file.Faults, faults, isSame) {
+func noteFaults(ctx context.Context, file *state.File, faults []state.Fault) {
+	if slices.EqualFunc(file.Faults, faults, state.Fault.IsSame) {
 		return
 	}
 	if err := file.Change(func() error { file.Faults = faults; return nil }); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "what fails can't be written down")
 	}
 }
-
-func isSame(a, b *contract.Problem) bool { return a != nil && b != nil && *a == *b }
 
 func (r *Reconciler) request(p pass, whole bool) apply.Request {
 	request := apply.Request{Scope: plan.Everything, Confidential: r.confidential, Thorough: p.thorough, Whole: whole}

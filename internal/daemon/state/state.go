@@ -35,9 +35,9 @@ type State struct {
 	// Before is the last desired state that held, other than the present one. Its payload and
 	// confidential part stay on the host.
 	Before *Revision `json:"before,omitempty"`
-	// Faults are what failed in the last pass at a revision that was not on trial: what fails in the
-	// same way with the next revision is no fault of that.
-	Faults []*contract.Problem `json:"faults,omitempty"`
+	// Faults are what failed in the last pass at a revision that was not on trial, as far as it would
+	// have that one given up: what fails in the same way with the next revision is no fault of that.
+	Faults []Fault `json:"faults,omitempty"`
 	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
 	Extra []contract.File `json:"extra,omitempty"`
 	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services
