@@ -87,6 +87,8 @@ type Report struct {
 	// files, variables and services. The others are about what stands beside, such as certificates
 	// and mirrors.
 	Broken []state.Fault
+	// Restless are those of Failed about services that start and do not stay up.
+	Restless []state.Fault
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
 }
@@ -152,7 +154,10 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		report.failed(FileProblem(err))
 	}
 	report.failed(k.routes(ctx)...)
-	report.failed(k.lives.problems()...)
+	report.Restless = k.lives.restless()
+	for _, f := range report.Restless {
+		report.failed(&f.Problem)
+	}
 	report.failed(k.repeats.problems()...)
 	return report
 }
@@ -257,6 +262,9 @@ func asProblem(reason contract.Reason, err error) *contract.Problem {
 // ProofTime is how long a service that was started anew must run until it counts as one that
 // starts: programs that refuse their configuration end within a second.
 const ProofTime = 2 * time.Second
+
+// StayTime is how long a service has to be seen until it is known whether it stays up.
+const StayTime = endsWindow
 
 // Ended names the services of the last pass that we started since a point in time, by the host's
 // clock, and that have ended since.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -38,6 +39,9 @@ type life struct {
 	with    string
 	started time.Time
 	rest    time.Duration
+	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
+	// without an end since: while it rests between starts, it ends less often.
+	restless bool
 }
 
 // saw notes how a service is; one that was up and is not, or has another process now, has ended by
@@ -60,7 +64,7 @@ func (l *lives) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
 	known := l.of[name]
 	if known.with != with {
-		known.ends, known.rest = nil, 0
+		known.ends, known.rest, known.restless = nil, 0, false
 	}
 	known.with, known.started = with, l.now()
 	if len(known.ends) < maxEnds {
@@ -95,15 +99,22 @@ func (l *lives) is(name string, up bool, pid uint32) {
 	l.of[name].up, l.of[name].pid = up, pid
 }
 
-// problems names the services that do not stay up.
-func (l *lives) problems() (all []*contract.Problem) {
+// Restless is the fault of a service that does not stay up.
+func Restless(name string) state.Fault {
+	problem := contract.NewProblem(contract.ReasonServiceFailed,
+		"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow)
+	return state.Fault{Problem: *problem, About: name, Restless: true}
+}
+
+// restless are the services that do not stay up.
+func (l *lives) restless() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool { return l.now().Sub(at) > endsWindow })
-		if len(known.ends) >= maxEnds {
-			all = append(all, contract.NewProblem(contract.ReasonServiceFailed,
-				"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow))
+		known.restless = len(known.ends) >= maxEnds || known.restless && len(known.ends) > 0
+		if known.restless {
+			all = append(all, Restless(name))
 		}
 	}
-	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
+	slices.SortFunc(all, func(a, b state.Fault) int { return cmp.Compare(a.About, b.About) })
 	return all
 }

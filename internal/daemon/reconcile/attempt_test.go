@@ -396,6 +396,115 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 	}
 }
 
+// A service that another program keeps from its port comes up and ends, whatever the revision.
+func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
+	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
+		"by one daemon": func(_ *testing.T, _ *rig, publish func()) { publish() },
+		"by one that has begun before another revision comes": func(t *testing.T, r *rig, publish func()) {
+			r.stopDaemon()
+			r.start(t, r.api)
+			pass(20 * time.Second)
+			publish()
+		},
+		"by one that begins when another revision is there": func(t *testing.T, r *rig, publish func()) {
+			r.stopDaemon()
+			publish()
+			r.start(t, r.api)
+		},
+		"by one that begins after a reboot": func(t *testing.T, r *rig, publish func()) {
+			r.stopDaemon()
+			reboot(t, r)
+			publish()
+			r.start(t, r.api)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				doesNotStayUp(t, r)
+				restart(t, r, func() { r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two"))) })
+				r.expectKept(t)
+				r.crashing.Store(false)
+				pass(10 * time.Minute)
+				r.expectStatus(t, versionOf(another("two")), "")
+				r.expectServing(t, "two")
+			})
+		})
+	}
+}
+
+// An older daemon wrote what does not stay up as it wrote all that failed, and then gave way.
+func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		doesNotStayUp(t, r)
+		r.stopDaemon()
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		file, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Error(err)
+		}
+		last := file.Revision
+		file.Before, file.Proven, file.Version, file.Manifest = &last, false, two, another("two")
+		for i := range file.Faults {
+			file.Faults[i].About, file.Faults[i].Restless = "", false
+		}
+		if err = file.Save(); err != nil {
+			t.Error(err)
+		}
+		r.start(t, r.api)
+		r.expectKept(t)
+	})
+}
+
+// doesNotStayUp has kube-proxy end right after each start, until the daemon has noticed.
+func doesNotStayUp(t *testing.T, r *rig) {
+	t.Helper()
+	r.crashing.Store(true)
+	if err := r.CrashService("kube-proxy"); err != nil {
+		t.Error(err)
+	}
+	pass(10 * time.Minute)
+}
+
+// expectKept checks for some minutes that the revision "two" is there and was not given up.
+func (r *rig) expectKept(t *testing.T) {
+	t.Helper()
+	pass(10 * time.Second)
+	for range 200 {
+		pass(time.Second)
+		file, err := state.Read(r.Host().Files)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" || err != nil || file.Failed != nil {
+			t.Errorf("kubelet's configuration is %q, and %+v failed, %v", got, file.Failed, err)
+			return
+		}
+	}
+}
+
+func TestAServiceThatDidNotStayUpBeforeExcusesNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		doesNotStayUp(t, r)
+		r.stopDaemon()
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		r.start(t, r.api)
+		pass(time.Second)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+			t.Errorf("kubelet's configuration is %q", got)
+		}
+		if err := r.CrashService(contract.ServiceKubelet); err != nil {
+			t.Error(err)
+		}
+		pass(5 * time.Second)
+		file, err := state.Read(r.Host().Files)
+		if got := r.read(t, contract.PathKubeletConfig); got != "{}" || err != nil || file.Failed == nil {
+			t.Errorf("kubelet's configuration is %q, and %+v failed, %v", got, file.Failed, err)
+		}
+	})
+}
+
 // What was cured, or came with a revision on trial, is an excuse for nobody.
 func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	breakProxy := func(t *testing.T, r *rig) {

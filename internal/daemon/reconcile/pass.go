@@ -41,6 +41,9 @@ type trial struct {
 	began, proofDue time.Time
 	// before is what failed already before it was tried, at a revision that was not on trial.
 	before []state.Fault
+	// since is when services may have been started otherwise than before, or were first seen: when this
+	// daemon began, and when the host was given another revision.
+	since time.Time
 	// unsure says that the state's revision was not (wholly) understood, since unsureSince, and has
 	// to be read again.
 	unsure      bool
@@ -137,6 +140,7 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)
 	r.revisions.last = nil
 	r.confidential, r.trial.unsure, r.identity = c.confidential, false, identity{}
+	r.trial.since = r.Clock.Now()
 	if !r.program.replaces(r.State.Manifest) {
 		r.follow()
 	}
@@ -185,7 +189,7 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	report := r.applier.Pass(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.
 	if r.machine.phase != Verifying && ctx.Err() == nil {
-		r.trial.before = report.Broken
+		r.trial.before = slices.Concat(report.Broken, report.Restless, r.unjudged(report.Restless))
 		noteFaults(ctx, r.State, r.trial.before)
 	}
 	if r.program.replacedBy(report) {
@@ -194,9 +198,22 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	return report, none
 }
 
+// unjudged are the services that did not stay up before and were not seen for long enough since to
+// say more. Each daemon counts ends anew, and each start with something else begins anew, too.
+func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
+	if r.Clock.Since(r.trial.since) >= apply.StayTime {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.trial.before), func(f state.Fault) bool {
+		return !f.Restless || slices.ContainsFunc(seen, f.IsSame)
+	})
+}
+
 // noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
 func noteFaults(ctx context.Context, file *state.File, faults []state.Fault) {
-	if slices.EqualFunc(file.Faults, faults, state.Fault.IsSame) {
+	if slices.EqualFunc(file.Faults, faults, func(a, b state.Fault) bool {
+		return a.IsSame(b) && a.Restless == b.Restless
+	}) {
 		return
 	}
 	if err := file.Change(func() error { file.Faults = faults; return nil }); err != nil {
@@ -222,17 +239,20 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	r.State.Back()
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
 	r.trial.proofDue, r.trial.unsure, r.identity = time.Time{}, false, identity{}
+	r.trial.since = r.Clock.Now()
 	r.follow()
 	r.failures.note(ctx, version, why, changed || r.program.replaces(r.State.Manifest))
 }
 
 // ended looks whether what was started for the revision on trial still runs, and gives the problem
-// if not.
+// if not. A service that failed before it, too, tells nothing about it.
 func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if r.State.Before == nil || r.trial.proofDue.IsZero() {
 		return nil
 	}
-	ended := r.applier.Ended(ctx, r.trial.began)
+	ended := slices.DeleteFunc(r.applier.Ended(ctx, r.trial.began), func(name string) bool {
+		return r.trial.excuses(apply.Restless(name))
+	})
 	if len(ended) == 0 {
 		return nil
 	}
@@ -250,16 +270,17 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 		return left, nil
 	}
 	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
+	faults := r.unjudged(report.Restless)
 	if err := r.State.Change(func() error {
 		if proves {
-			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, nil
+			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, faults
 		}
 		return nil
 	}); err != nil {
 		return 0, apply.FileProblem(err)
 	}
 	if proves {
-		r.failures.last, r.trial.before = nil, nil
+		r.failures.last, r.trial.before = nil, faults
 	}
 	r.trial.proofDue = time.Time{}
 	logr.FromContextOrDiscard(ctx).Info("the revision holds", "version", r.State.Version)

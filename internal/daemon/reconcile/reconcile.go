@@ -143,6 +143,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer r.beside.Wait()
 	defer stop()
 	r.program.since = r.Clock.Now()
+	r.trial.since = r.program.since
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
 	r.trial.doubt(r.incomplete(), r.Clock.Now())
 	if !r.awaitsManifest(nil) {

@@ -11,6 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -336,6 +337,24 @@ func TestAServiceThatDoesNotStayUpIsReported(t *testing.T) {
 		if a := r.annotations(t); a[contract.ApplyStatusAnnotation] != "" ||
 			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("mended: %v", a)
+		}
+	})
+}
+
+func TestAServiceThatDoesNotStayUpIsReportedBetweenItsStartsToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.crashing.Store(true)
+		if err := r.CrashService("kube-proxy"); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Minute)
+		for range 120 {
+			pass(15 * time.Second)
+			r.expectStatus(t, one(), contract.ReasonServiceFailed)
+			if file, err := state.Read(r.Host().Files); err != nil || len(file.Faults) == 0 {
+				t.Errorf("it is written that %v failed, %v", file.Faults, err)
+			}
 		}
 	})
 }

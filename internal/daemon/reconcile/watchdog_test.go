@@ -329,6 +329,23 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 	})
 }
 
+// The new daemon has seen no service end, and the old one gives way within a pass.
+func TestAServiceThatDidNotStayUpBeforeKeepsNoReleaseBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const exe = "MZ newer daemon"
+		version := installed(t, r, exe)
+		doesNotStayUp(t, r)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		r.expectKept(t)
+		if got := r.read(t, contract.PathDaemon); got != exe {
+			t.Errorf("the program is %q", got)
+		}
+		r.crashing.Store(false)
+		pass(10 * time.Minute)
+		r.expectStatus(t, version, "")
+	})
+}
+
 func TestAVersionWhoseDaemonCrashesIsTriedLessAndLessOften(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, installed(t, r, "MZ crashes"))

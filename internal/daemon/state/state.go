@@ -36,7 +36,8 @@ type State struct {
 	// confidential part stay on the host.
 	Before *Revision `json:"before,omitempty"`
 	// Faults are what failed in the last pass at a revision that was not on trial, as far as it would
-	// have that one given up: what fails in the same way with the next revision is no fault of that.
+	// have that one given up, and the services that did not stay up: what fails in the same way with
+	// the next revision is no fault of that.
 	Faults []Fault `json:"faults,omitempty"`
 	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
 	Extra []contract.File `json:"extra,omitempty"`
