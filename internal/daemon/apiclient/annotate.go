@@ -3,6 +3,7 @@ package apiclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,8 +21,14 @@ import (
 // maxText bounds an annotation that says why; operators and people read its beginning.
 const maxText = 512
 
-// timeout bounds one write to the Node.
-const timeout = 15 * time.Second
+// timeout bounds a request about one object, and readTimeout one that lists, or begins to watch. The
+// connection alone tells nothing: something in between may keep it alive and never answer.
+const (
+	timeout     = 15 * time.Second
+	readTimeout = time.Minute
+)
+
+var errNoAnswer = errors.New("the API server has not answered in time")
 
 // AnnotateNode sets annotations of a Node, and removes those whose value is nil. The watched object
 // takes the change over, unless it has seen a newer one since before. It answers with the
@@ -33,7 +40,7 @@ func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch,
 	if err != nil {
 		return nil, fmt.Errorf("encoding the Node's annotations: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 	defer cancel()
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	updated, err := nodes.Patch(ctx, name, types.MergePatchType, patch,

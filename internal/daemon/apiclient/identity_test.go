@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -325,6 +326,13 @@ func taken(int32) error { return nil }
 func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
 	test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
+	renewingThrough(t, by, func(api dynamic.Interface) dynamic.Interface { return api }, renew, test)
+}
+
+// renewingThrough has it speak to the API server through something.
+func renewingThrough(t *testing.T, by clock.Clock, through func(api dynamic.Interface) dynamic.Interface,
+	renew func(n int32) error, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, done := files(t)
@@ -332,7 +340,7 @@ func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
 		enroll(t, f, "win-a")
 		s, renewed := newSigner(t), new(atomic.Int32)
 		r := &apiclient.Renewer{
-			Files: f, Client: s.api, Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
+			Files: f, Client: through(s.api), Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
 			Renewed: func() error { return renew(renewed.Add(1)) },
 		}
 		ctx, cancel := context.WithCancel(t.Context())

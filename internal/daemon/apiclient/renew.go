@@ -204,6 +204,8 @@ func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name 
 	if err != nil {
 		return fmt.Errorf("encoding certificate request %s: %w", name, err)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+	defer cancel()
 	_, err = r.requests().Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("submitting certificate request %s: %w", name, err)
@@ -211,11 +213,17 @@ func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name 
 	return nil
 }
 
+func (r *Renewer) request(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+	defer cancel()
+	return r.requests().Get(ctx, name, metav1.GetOptions{})
+}
+
 // signed waits for the certificate, looking less and less often.
 func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
 	deadline := r.Clock.Now().Add(signTimeout)
 	for look := firstLook; ; look = min(2*look, slowestLook) {
-		object, err := r.requests().Get(ctx, name, metav1.GetOptions{})
+		object, err := r.request(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading certificate request %s: %w", name, err)
 		}

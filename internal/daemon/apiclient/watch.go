@@ -170,6 +170,8 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 // its cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
+	defer cancel()
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: only(name), ResourceVersion: at})
 	if err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", name, err)
@@ -201,10 +203,15 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 // when the watch ended by itself.
 func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
+	// The server answers at once, and then has its time.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	opening := time.AfterFunc(readTimeout, func() { cancel(errNoAnswer) })
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		FieldSelector: only(w.name), ResourceVersion: version, AllowWatchBookmarks: true,
 		TimeoutSeconds: ptr.To(int64(life.Seconds())),
 	})
+	opening.Stop()
 	if err != nil {
 		return "", fmt.Errorf("watching %s: %w", w.name, err)
 	}

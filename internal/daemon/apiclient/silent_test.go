@@ -1,0 +1,156 @@
+package apiclient_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// proxy stands before an API server: the next calls of some kinds reach it and are never answered,
+// though the connection lives.
+type proxy struct {
+	dynamic.Interface
+	mu sync.Mutex
+	// silent counts those calls by their verb, and asked all.
+	silent, asked map[string]int
+}
+
+func newProxy(api dynamic.Interface, silent map[string]int) *proxy {
+	return &proxy{Interface: api, silent: silent, asked: map[string]int{}}
+}
+
+// Resource is dynamic.Interface.
+func (p *proxy) Resource(kind schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return proxied{p.Interface.Resource(kind), p}
+}
+
+func (p *proxy) asks(verb string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked[verb]
+}
+
+// pass ends with ctx where there is no answer.
+func (p *proxy) pass(ctx context.Context, verb string) error {
+	p.mu.Lock()
+	p.asked[verb]++
+	silent := p.silent[verb] > 0
+	if silent {
+		p.silent[verb]--
+	}
+	p.mu.Unlock()
+	if !silent {
+		return nil
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+type proxied struct {
+	dynamic.NamespaceableResourceInterface
+	proxy *proxy
+}
+
+// Create is dynamic.ResourceInterface.
+func (p proxied) Create(ctx context.Context, object *unstructured.Unstructured, options metav1.CreateOptions,
+	parts ...string) (*unstructured.Unstructured, error) {
+	if err := p.proxy.pass(ctx, "create"); err != nil {
+		return nil, err
+	}
+	return p.NamespaceableResourceInterface.Create(ctx, object, options, parts...)
+}
+
+// Get is dynamic.ResourceInterface.
+func (p proxied) Get(ctx context.Context, name string, options metav1.GetOptions,
+	parts ...string) (*unstructured.Unstructured, error) {
+	if err := p.proxy.pass(ctx, "get"); err != nil {
+		return nil, err
+	}
+	return p.NamespaceableResourceInterface.Get(ctx, name, options, parts...)
+}
+
+// List is dynamic.ResourceInterface.
+func (p proxied) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	if err := p.proxy.pass(ctx, "list"); err != nil {
+		return nil, err
+	}
+	return p.NamespaceableResourceInterface.List(ctx, options)
+}
+
+// Watch is dynamic.ResourceInterface.
+func (p proxied) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if err := p.proxy.pass(ctx, "watch"); err != nil {
+		return nil, err
+	}
+	return p.NamespaceableResourceInterface.Watch(ctx, options)
+}
+
+func TestARenewalThatIsNotAnsweredIsTriedAgain(t *testing.T) {
+	for name, verb := range map[string]string{"when it is submitted": "create", "when it is read": "get"} {
+		t.Run(name, func(t *testing.T) {
+			var before *proxy
+			renewingThrough(t, clock.RealClock{}, func(api dynamic.Interface) dynamic.Interface {
+				before = newProxy(api, map[string]int{verb: 1})
+				return before
+			}, taken, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
+				pass(life*70/100 + 20*time.Minute)
+				if n := before.asks("create"); n != 2 || renewed.Load() != 1 {
+					t.Errorf("after %d requests it was renewed %d times", n, renewed.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
+	for name, verb := range map[string]string{"when it reads": "list", "when it is opened": "watch"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+				api := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+					map[schema.GroupVersionResource]string{nodes: "NodeList"}, nodeAt("1", "first"))
+				before := newProxy(api, map[string]int{verb: 1})
+				w := apiclient.NewWatch(before.Resource(nodes), "win-a", clock.RealClock{})
+				done := make(chan struct{})
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					defer close(done)
+					w.Run(ctx)
+				}()
+				pass(2 * time.Minute)
+				if n := before.asks(verb); n != 2 {
+					t.Errorf("it asked %d times", n)
+				}
+				if err := api.Tracker().Update(nodes, nodeAt("2", "second"), ""); err != nil {
+					t.Error(err)
+				}
+				// One that was answered is not cut short.
+				pass(4 * time.Minute)
+				if object, _ := w.Get(); object == nil || object.GetAnnotations()["label"] != "second" {
+					t.Errorf("it sees %v", object)
+				}
+				if n := before.asks("watch"); n > 2 {
+					t.Errorf("it was opened %d times", n)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
