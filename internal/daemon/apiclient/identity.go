@@ -95,10 +95,10 @@ func StoreCertificate(files winos.Files, certificate []byte, node string) (chang
 	content := slices.Concat(bytes.TrimSpace(certificate), []byte("\n"), encoded)
 	leaf, err := ParseCertificate(content)
 	if err != nil {
-		return false, err
+		return false, wrongError{err}
 	}
 	if err = check(leaf.Leaf, node); err != nil {
-		return false, err
+		return false, wrongError{err}
 	}
 	if !bytes.Equal(current, content) {
 		if err = winos.WriteFile(files, contract.PathDaemonCertificate, bytes.NewReader(content),
@@ -109,6 +109,14 @@ func StoreCertificate(files winos.Files, certificate []byte, node string) (chang
 	}
 	return changed, DropPendingKey(files)
 }
+
+// wrongError says that a certificate is not what was asked for; it will not become that.
+type wrongError struct{ error }
+
+func isWrong(err error) bool { return errors.As(err, new(wrongError)) }
+
+// Unwrap is for errors.Is and errors.As.
+func (e wrongError) Unwrap() error { return e.error }
 
 // keyFor finds the key of a certificate. current is what is stored now, or nil.
 func keyFor(files winos.Files, certificate []byte) (key *ecdsa.PrivateKey, current []byte, err error) {
@@ -122,14 +130,14 @@ func keyFor(files winos.Files, certificate []byte) (key *ecdsa.PrivateKey, curre
 	}
 	leaf, err := parseLeaf(certificate)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, wrongError{err}
 	}
 	for _, content := range [][]byte{pending, current} {
 		if key, err = parseKey(content); err == nil && key.PublicKey.Equal(leaf.PublicKey) {
 			return key, current, nil
 		}
 	}
-	return nil, nil, errors.New("the certificate is for a key that this host does not have")
+	return nil, nil, wrongError{errors.New("the certificate is for a key that this host does not have")}
 }
 
 func check(leaf *x509.Certificate, node string) error {

@@ -439,6 +439,64 @@ func TestADeniedRenewalIsTriedWithAnotherKey(t *testing.T) {
 	})
 }
 
+// scanned are files of which one can't be replaced for a while.
+type scanned struct {
+	winos.Files
+	mu   sync.Mutex
+	path string
+	// open is how many more times it can't.
+	open int
+}
+
+// Rename is winos.Files.
+func (s *scanned) Rename(from, to string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if to == s.path && s.open > 0 {
+		s.open--
+		return errors.New("there is no room")
+	}
+	return s.Files.Rename(from, to)
+}
+
+func TestACertificateThatCouldNotBeWrittenAtOnceIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, done := files(t)
+		defer done()
+		enroll(t, f, "win-a")
+		first := pair(t, f)
+		s := newSigner(t)
+		s.set(1, 0) // no other request will be signed
+		r := &apiclient.Renewer{
+			Files:  &scanned{Files: f, path: contract.PathDaemonCertificate, open: 1},
+			Client: s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
+			Renewed: func() error { return nil },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.Run(ctx)
+		}()
+		pass(life*70/100 + 5*time.Minute)
+		if len(s.created()) != 1 || !bytes.Equal(pair(t, f), first) {
+			t.Errorf("after %d requests, the certificate can be written", len(s.created()))
+		}
+		pass(10 * time.Minute)
+		if bytes.Equal(pair(t, f), first) {
+			t.Error("the certificate that was issued is lost")
+		}
+		for _, request := range s.created() {
+			if name := request.GetName(); name != s.created()[0].GetName() {
+				t.Errorf("another request, %s, was made", name)
+			}
+		}
+		cancel()
+		<-ended
+	})
+}
+
 func TestARenewalWithoutTheAPIServerIsMadeUpFor(t *testing.T) {
 	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
 		s.set(-1, 5)

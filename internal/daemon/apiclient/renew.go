@@ -162,10 +162,11 @@ func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	if _, err = StoreCertificate(r.Files, certificate, node); err != nil {
+	_, err = StoreCertificate(r.Files, certificate, node)
+	if isWrong(err) {
 		return errors.Join(err, DropPendingKey(r.Files))
 	}
-	return nil
+	return err // what could not be written is found again under the same key
 }
 
 // requestName follows from the key, so asking again finds what was asked before.
