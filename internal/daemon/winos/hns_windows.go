@@ -49,10 +49,18 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (ne
 			return netip.Addr{}, err
 		}
 		if mine == nil {
+			if err = ctx.Err(); err != nil {
+				return netip.Addr{}, err // whoever gave this up may want no such endpoint any more
+			}
 			mine, err = (&hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}).Create()
 			if err != nil {
 				return netip.Addr{}, err
 			}
+		}
+		// One that came too late stays for the next call, which finds it. To remove it would make a
+		// service that is always this slow begin anew each time.
+		if err = ctx.Err(); err != nil {
+			return netip.Addr{}, err
 		}
 		ip, ok := netip.AddrFromSlice(mine.IPAddress)
 		if ip = ip.Unmap(); !ok || !ip.Is4() {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,6 +63,9 @@ type limitedNetwork struct {
 	Network
 	// left are calls that were given up and have not ended.
 	left atomic.Int32
+	// changing is held by the call that changes something, given up or not. Another that looks meanwhile
+	// does not see what the first is about to make, and would make it once more.
+	changing sync.Mutex
 }
 
 // HNSNetwork is Network.
@@ -73,17 +77,30 @@ func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwor
 
 // EnsureEndpoint is Network.
 func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
-	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (netip.Addr, error) {
-		return l.Network.EnsureEndpoint(ctx, network, endpoint)
+	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (ip netip.Addr, err error) {
+		err = l.change(func() (err error) {
+			ip, err = l.Network.EnsureEndpoint(ctx, network, endpoint)
+			return err
+		})
+		return ip, err
 	})
 }
 
 // RemoveHNSNetwork is Network.
 func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
 	_, err := callHNS(ctx, &l.left, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.Network.RemoveHNSNetwork(ctx, name)
+		return struct{}{}, l.change(func() error { return l.Network.RemoveHNSNetwork(ctx, name) })
 	})
 	return err
+}
+
+// change makes a call that changes something, unless another one is still under way.
+func (l *limitedNetwork) change(call func() error) error {
+	if !l.changing.TryLock() {
+		return fmt.Errorf("an earlier change: %w", errNoHNSAnswer)
+	}
+	defer l.changing.Unlock()
+	return call()
 }
 
 // callHNS makes a call, and leaves it when its time is over or ctx ends. While too many are left it

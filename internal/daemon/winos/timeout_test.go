@@ -3,6 +3,7 @@ package winos_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,6 +146,69 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 		}
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {
 			t.Errorf("removing: %v", err)
+		}
+	})
+}
+
+// making is a host network service that takes a minute for each endpoint, and lists what it has made.
+type making struct {
+	winos.Network
+	made, inside, most atomic.Int32
+}
+
+func (m *making) enter() (leave func()) {
+	if n := m.inside.Add(1); n > m.most.Load() {
+		m.most.Store(n)
+	}
+	return func() { m.inside.Add(-1) }
+}
+
+func (m *making) EnsureEndpoint(context.Context, string, string) (netip.Addr, error) {
+	defer m.enter()()
+	if m.made.Load() == 0 {
+		time.Sleep(time.Minute)
+		m.made.Add(1)
+	}
+	return netip.MustParseAddr("10.132.1.2"), nil
+}
+
+func (m *making) RemoveHNSNetwork(context.Context, string) error {
+	defer m.enter()()
+	return nil
+}
+
+func (m *making) HNSNetwork(context.Context, string) (winos.HNSNetwork, error) {
+	return winos.HNSNetwork{}, nil
+}
+
+func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := &making{}
+		network := winos.WithTimeouts(winos.Host{Network: service}).Network
+		const says = "the host network service has not answered in time"
+		for range 2 {
+			if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint"); err == nil ||
+				!strings.Contains(err.Error(), says) {
+				t.Errorf("making an endpoint: %v", err)
+			}
+		}
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("removing: %v", err)
+		}
+		if _, err := network.HNSNetwork(t.Context(), "x"); err != nil {
+			t.Errorf("looking: %v", err)
+		}
+		time.Sleep(time.Minute)
+		// What came late is there, and is found.
+		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint"); err != nil {
+			t.Errorf("making an endpoint: %v", err)
+		}
+		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {
+			t.Errorf("removing: %v", err)
+		}
+		if made, most := service.made.Load(), service.most.Load(); made != 1 || most != 1 {
+			t.Errorf("%d endpoints were made, and %d changes at once", made, most)
 		}
 	})
 }
