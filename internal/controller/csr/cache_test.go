@@ -1,11 +1,14 @@
 package csr
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -24,6 +27,27 @@ func TestA51_ARequestOfAnySizeCostsTheOperatorLittleMemory(t *testing.T) {
 		"managers": func(c *certificatesv1.CertificateSigningRequest) {
 			c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: large}}
 		},
+		"10 000 finalizers": func(c *certificatesv1.CertificateSigningRequest) {
+			c.Finalizers = slices.Repeat([]string{"example.com/stay"}, 10_000)
+		},
+		"finalizers of one letter, which take more in memory than they have text": func(
+			c *certificatesv1.CertificateSigningRequest) {
+			c.Finalizers = slices.Repeat([]string{"a"}, 20_000)
+		},
+		"10 000 owners": func(c *certificatesv1.CertificateSigningRequest) {
+			c.OwnerReferences = slices.Repeat([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a",
+				UID: "a"}}, 10_000)
+		},
+		"owners whose names are short": func(c *certificatesv1.CertificateSigningRequest) {
+			c.OwnerReferences = slices.Repeat([]metav1.OwnerReference{{APIVersion: "v1", Kind: "A", Name: "a",
+				UID: "a"}}, 3_000)
+		},
+		"groups": func(c *certificatesv1.CertificateSigningRequest) {
+			c.Spec.Groups = slices.Repeat([]string{"group"}, 10_000)
+		},
+		"the text of a condition": func(c *certificatesv1.CertificateSigningRequest) {
+			c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Message: large}}
+		},
 	} {
 		csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1"},
 			Spec: certificatesv1.CertificateSigningRequestSpec{Username: "system:node:win-a"}}
@@ -34,6 +58,40 @@ func TestA51_ARequestOfAnySizeCostsTheOperatorLittleMemory(t *testing.T) {
 			trimmed.Spec.Username != "system:node:win-a" {
 			t.Errorf("%s: %d bytes are kept, %v", what, trimmed.Size(), err)
 		}
+	}
+}
+
+// Nobody decides about it once more, however much else it has.
+func TestALargeRequestStaysDecided(t *testing.T) {
+	t.Parallel()
+	ended := metav1.Now()
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "csr-1", UID: "1", ResourceVersion: "7", DeletionTimestamp: &ended,
+			Finalizers: slices.Repeat([]string{"example.com/stay"}, 10_000)},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeletServingSignerName},
+		Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+				Status: corev1.ConditionTrue, Message: "no"}}}}
+	want := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "csr-1", UID: "1", ResourceVersion: "7", DeletionTimestamp: &ended},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeletServingSignerName},
+		Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+				Status: corev1.ConditionTrue}}}}
+	if kept, err := Trim(csr); err != nil || !reflect.DeepEqual(kept, want) {
+		t.Errorf("%.500s, %v", fmt.Sprint(kept), err)
+	}
+}
+
+// An approval writes the metadata that the cache has, and the API server takes it.
+func TestAnApprovalTakesNoFinalizerAndNoOwnerAway(t *testing.T) {
+	t.Parallel()
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1",
+		Finalizers:      []string{"example.com/stay"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a", UID: "a"}}}}
+	want := csr.DeepCopy()
+	if kept, err := Trim(csr); err != nil || !reflect.DeepEqual(kept, want) {
+		t.Errorf("%v, %v", kept, err)
 	}
 }
 
