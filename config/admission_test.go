@@ -49,6 +49,16 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			}
 			continue
 		}
+		if policy.Name == "windows-kubelet-request" {
+			requester := "'" + contract.KubeletGroup + "' in request.userInfo.groups || " +
+				"request.userInfo.username.startsWith('" + contract.KubeletUserPrefix + "') || " +
+				"request.userInfo.username == 'system:serviceaccount:" + contract.OperatorNamespace + ":" +
+				contract.BootstrapServiceAccount + "'"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != requester {
+				t.Errorf("%s does not recognise a kubelet and the bootstrapper: %v", policy.Name, c)
+			}
+			continue
+		}
 		if policy.Name == "windows-cloud-node" {
 			manager := "request.userInfo.username == '" + "system:serviceaccount:" +
 				contract.OperatorNamespace + ":" + contract.CloudNodeServiceAccount + "'"

@@ -295,7 +295,25 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		change(&request.Spec)
 		all[name] = func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
 	}
+	for name, meta := range metadataOfNoRequest() {
+		request := daemonRequest(t, "wicd-win-a-2")
+		meta.Name = request.Name
+		request.ObjectMeta = meta
+		all[name] = func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
+	}
 	return all
+}
+
+// metadataOfNoRequest fills the memory of whoever watches requests; with finalizers they never go.
+func metadataOfNoRequest() map[string]metav1.ObjectMeta {
+	return map[string]metav1.ObjectMeta{
+		"asks with a finalizer": {Finalizers: []string{"example.com/stay"}},
+		"asks with an owner": {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace",
+			Name: "default", UID: "a"}}},
+		"asks with a label": {Labels: map[string]string{"a": "b"}},
+		"asks with an annotation of 200 kilobytes": {Annotations: map[string]string{
+			"example.com/a": strings.Repeat("x", 200_000)}},
+	}
 }
 
 // onlyPolicyRefuses are attempts for which grantTooMuch gives the rights.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,6 +101,52 @@ func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 			node.OwnerReferences = []metav1.OwnerReference{owner}
 		}),
 	}, apierrors.IsForbidden)
+}
+
+// requests has somebody ask for a certificate, with this metadata.
+func requests(t *testing.T, meta metav1.ObjectMeta) attempt {
+	t.Helper()
+	request := daemonRequest(t, "")
+	meta.GenerateName = "csr-"
+	request.ObjectMeta = meta
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, request,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+}
+
+// Kubernetes removes requests after a day at most, but not those with a finalizer, and the operator's
+// cache holds all that are there.
+func TestA51_NoNodeAndNoHostThatJoinsMakesARequestThatStays(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.BootstrapServiceAccount,
+		time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays := requests(t, metav1.ObjectMeta{Finalizers: []string{"example.com/stay"}})
+	owned := requests(t, metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1",
+		Kind: "Namespace", Name: "default", UID: "a"}}})
+	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(stays(ctx, kubelet)) })
+	for who, c := range map[string]kubernetes.Interface{
+		"a kubelet":                kubelet,
+		"a host that joins":        connect(t, config),
+		"a kubelet without groups": as(t, lab, contract.KubeletUserPrefix+"win-a", "system:masters"),
+	} {
+		t.Run(who, func(t *testing.T) {
+			tries(t, c, map[string]attempt{"asks with a finalizer": stays, "asks with an owner": owned}, refusedByPolicy)
+			tries(t, c, map[string]attempt{
+				"asks as kubelets do": requests(t, metav1.ObjectMeta{}),
+				"asks with a label and an annotation, as another cluster's kubelets may": requests(t, metav1.ObjectMeta{
+					Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a": "b"}}),
+			}, func(err error) bool { return err == nil })
+		})
+	}
+	tries(t, connect(t, lab.Admin()), map[string]attempt{"others ask with a finalizer": stays},
+		func(err error) bool { return err == nil })
 }
 
 // untilKubeletsAreBound waits until the API server judges by the policy about kubelets, which follows a
