@@ -94,10 +94,17 @@ func (r Rules) Refused(host, repository string) string {
 }
 
 // blocks says whether a name is below what the cluster blocks. As on Linux nodes, a registry without
-// a port in its name is blocked at each of its ports.
+// a port in its name is blocked at each of its ports, but for what is a source of its own there.
 func (r Rules) blocks(name location) bool {
+	if r.scopes.blocked.cover(name) {
+		return true
+	}
 	host, _, hasPort, err := splitPort(name.host)
-	return r.scopes.blocked.cover(name) || err == nil && hasPort && r.scopes.blocked.cover(location{host: host})
+	if err != nil || !hasPort || !r.scopes.blocked.cover(location{host: host}) {
+		return false
+	}
+	_, own := r.findPath(name.host, name.path)
+	return !own
 }
 
 // Insecure says whether a repository may have any certificate, or speak http without TLS.

@@ -88,8 +88,9 @@ func TestIllegalScopesAreNoRules(t *testing.T) {
 func TestABlockedRegistryIsBlockedAtEachPort(t *testing.T) {
 	t.Parallel()
 	rules := restrict(t, contract.RegistrySources{Blocked: []string{"quay.io", "ghcr.io/bad", "m.io:5000"}},
-		mirror.Set{Kind: contract.PullByTag, Source: "docker.io", Mirrors: []string{"quay.io:8443/hub"}})
-	for name, want := range map[string]bool{"quay.io/a": true, "quay.io:443/a": true, "quay.io:8443/a": true,
+		mirror.Set{Kind: contract.PullByTag, Source: "docker.io", Mirrors: []string{"quay.io:8443/hub"}},
+		mirror.Set{Kind: contract.PullByTag, Source: "quay.io:8443/own", Mirrors: []string{"n.io"}})
+	for name, want := range map[string]bool{"quay.io/a": true, "quay.io:443/a": true, "quay.io:8443/a": true, "quay.io:8443/own/a": false,
 		"quay.iot/a": false, "ghcr.io/bad": true, "ghcr.io:8443/bad": false, "m.io:5000/a": true, "m.io/a": false} {
 		image, err := mirror.ParseReference(name)
 		if err != nil {
