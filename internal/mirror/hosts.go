@@ -90,10 +90,10 @@ const windowsImages = "mcr.microsoft.com"
 // registries are all hosts that get a file of their own.
 func (r Rules) registries(endpoint Endpoint) map[string]bool {
 	all := map[string]bool{}
+	if len(r.wildcards) > 0 || r.scopes.refuse() || r.forbidsSome() {
+		all[windowsImages] = true // it must not suffer from what holds for all hosts without a folder
+	}
 	for _, e := range r.entries {
-		if e.source.wildcard {
-			all[windowsImages] = true // it must not suffer from what a wildcard says about all other hosts
-		}
 		if host := e.source.host; !e.source.wildcard && checkDirectory(e.source) == nil {
 			all[host] = true
 			if _, _, hasPort, _ := splitPort(host); !hasPort &&
@@ -101,9 +101,6 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 				all[host+defaultPort] = true
 			}
 		}
-	}
-	if r.scopes.refuse() {
-		all[windowsImages] = true
 	}
 	for _, scope := range r.scopes.allowed {
 		if !scope.wildcard && checkDirectory(location{host: scope.host}) == nil {
@@ -123,9 +120,7 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 // one, but for addresses that look alike.
 func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 	slices.Sort(hosts)
-	never := slices.ContainsFunc(hosts, func(host string) bool {
-		return slices.ContainsFunc(r.about(host), func(e entry) bool { return e.never })
-	})
+	never := slices.ContainsFunc(hosts, func(host string) bool { return r.nearNever(location{host: host}) })
 	steps := []step{resolverStep(endpoint)}
 	if slices.ContainsFunc(hosts, r.refusesSome) {
 		return steps // what is refused there, only the resolver can tell
@@ -171,22 +166,18 @@ func (r Rules) about(host string) []entry {
 	return all
 }
 
-// defaultSteps are for all hosts without a directory: needed for wildcards, and where some images
-// are refused. The source is left to containerd, which knows its name, unless some wildcard forbids
-// it or the cluster refuses images: then nothing is pulled around the resolver. What is blocked
-// could be named in ways that have no directory: quay.io:0443 is quay.io for containerd.
+// defaultSteps are for all hosts without a directory: needed for wildcards, and where some registry
+// must not be contacted or some images are refused. The source is left to containerd, which knows
+// its name, unless something is forbidden anywhere: that could be named in ways that have no
+// directory. quay.io:0443 is quay.io for containerd; the resolver takes no such name.
 func (r Rules) defaultSteps(endpoint Endpoint) []step {
-	wildcards, never := r.scopes.refuse(), r.scopes.refuse()
-	for _, e := range r.entries {
-		elsewhere := e.source.wildcard || checkDirectory(e.source) != nil // its hosts have no folder of their own
-		wildcards = wildcards || elsewhere
-		never = never || elsewhere && e.never
-	}
-	switch {
-	case !wildcards:
-		return nil
-	case never:
+	if r.forbidsSome() || r.scopes.refuse() {
 		return []step{resolverStep(endpoint)}
 	}
-	return []step{resolverStep(endpoint), {}}
+	for _, e := range r.entries {
+		if e.source.wildcard || checkDirectory(e.source) != nil { // its hosts have no folder of their own
+			return []step{resolverStep(endpoint), {}}
+		}
+	}
+	return nil
 }

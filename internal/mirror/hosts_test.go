@@ -222,6 +222,45 @@ func TestContainerdBreaksNoRuleWhenTheResolverIsDown(t *testing.T) {
 	}
 }
 
+// TestNoSpellingLeadsAroundTheResolver is about names that have no folder of their own, such as one
+// with a zero before its port, which is the same registry for containerd.
+func TestNoSpellingLeadsAroundTheResolver(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string][]string{
+		"a registry":           {"tag quay.io m.io never"},
+		"a namespace":          {"tag quay.io/team m.io never", "tag ghcr.io n.io"},
+		"the default port":     {"tag quay.io:443 m.io never"},
+		"a domain":             {"tag *.io m.io never"},
+		"a registry, no place": {"digest quay.io never"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := endpoint()
+			e.Hosts = []string{"quay.io:8443", "quay.io"}
+			files, err := mirror.HostsFiles(rulesOf(t, rules...), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, host := range []string{"quay.io:0443", "quay.io:00443", "quay.io", "quay.io:443"} {
+				file := lookup(files, host)
+				if file == nil {
+					t.Errorf("%s has no file", host)
+					continue
+				}
+				for _, c := range contacts(t, file, host) {
+					if !c.resolver && c.host != "m.io" {
+						t.Errorf("%s is asked at %v", host, c)
+					}
+				}
+			}
+			images := contacts(t, lookup(files, "mcr.microsoft.com"), "mcr.microsoft.com")
+			if last := images[len(images)-1]; !images[0].resolver || last.host != "mcr.microsoft.com" {
+				t.Errorf("what every pod needs is asked at %v", images)
+			}
+		})
+	}
+}
+
 func checkFallback(t *testing.T, rules mirror.Rules, image mirror.Reference, file []byte,
 	merged []contract.MirrorRule) (direct int) {
 	t.Helper()

@@ -108,10 +108,7 @@ func (r Rules) Sources(image Reference) []Pull {
 		return nil
 	}
 	source := Pull{Host: image.Host, Repository: image.Repository, Source: true}
-	found, ok := r.find(image.location())
-	if !ok {
-		return []Pull{source}
-	}
+	found, _ := r.find(image.location()) // without one, there is only the source
 	var pulls []Pull
 	seen := map[Pull]bool{}
 	add := func(p Pull) {
@@ -134,8 +131,36 @@ func (r Rules) Sources(image Reference) []Pull {
 // mirror.
 func (r Rules) Never(host, repository string) bool {
 	name := Reference{Host: host, Repository: repository}.normal().location()
-	found, ok := r.find(name)
-	return ok && found.never || r.blocks(name) && !r.scopes.always.cover(name)
+	return r.forbids(name) || r.blocks(name) && !r.scopes.always.cover(name)
+}
+
+// forbids says whether NeverContactSource holds for a name. The most specific source decides, as for
+// mirrors; but what holds for a registry holds with its default port and without it, and, as on
+// Linux nodes, at each other port that has no source of its own.
+func (r Rules) forbids(name location) bool {
+	bare := withoutDefaultPort(name.host)
+	for _, host := range []string{name.host, bare, bare + defaultPort} {
+		if found, ok := r.findPath(host, name.path); ok {
+			return found.never
+		}
+	}
+	if host, _, hasPort, err := splitPort(name.host); err == nil && hasPort {
+		if found, ok := r.findPath(host, ""); ok {
+			return found.never
+		}
+	}
+	found, ok := r.findDomain(name.host)
+	return ok && found.never
+}
+
+// forbidsSome says whether NeverContactSource holds for some image.
+func (r Rules) forbidsSome() bool {
+	for _, e := range r.entries {
+		if e.never {
+			return true
+		}
+	}
+	return false
 }
 
 // find gives the entry of the most specific source that the name is below: the longest path first,

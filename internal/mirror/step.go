@@ -85,8 +85,7 @@ func (r Rules) nearNever(at location) bool {
 			return true
 		}
 	}
-	around, ok := r.find(at)
-	return ok && around.never || r.blocks(at)
+	return r.forbids(at) || r.blocks(at)
 }
 
 // hostsFile is the form of containerd's hosts.toml, except for its host tables.

@@ -191,10 +191,13 @@ func TestDeviations(t *testing.T) {
 			[]mirror.Set{tag("quay.io", "m.io")}, "quay.io:5000/a", "m.io:5000/a quay.io:5000/a", "quay.io:5000/a",
 			"the library calls its behaviour unintended",
 		},
-		"a source without a port is another registry than one with a port: never": {
-			[]mirror.Set{never(tag("quay.io", "m.io")), tag("ghcr.io", "quay.io:5000")}, "ghcr.io/a", "ghcr.io/a",
-			"quay.io:5000/a ghcr.io/a",
-			"never holds for the sources that say so and for no others",
+		"never holds at each port, but the mirrors are of the registry without one": {
+			[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:5000/a", "m.io:5000/a", "",
+			"a rule is not evaded by a port; nobody says that the mirror has another one at that port",
+		},
+		"never holds for the default port and without it": {
+			[]mirror.Set{never(tag("quay.io:443", "m.io"))}, "quay.io/a", "quay.io/a", "",
+			"it is the same registry",
 		},
 		"the default port is the same registry": {
 			[]mirror.Set{tag("quay.io", "m.io")}, "quay.io:443/a", "m.io:443/a quay.io:443/a", "m.io/a quay.io:443/a",
