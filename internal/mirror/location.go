@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/distribution/reference"
+	"golang.org/x/net/idna"
 )
 
 // dockerHub is how image names call Docker Hub; dockerHubAddress is where it is.
@@ -62,6 +64,38 @@ func (l location) covers(other location) bool {
 const defaultPort = ":443"
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, defaultPort) }
+
+// SplitHost gives the name and the port of a host as addresses have it, in the one form in which
+// hosts are compared: lower case, as DNS has the name, without a dot at its end and without brackets,
+// an IP address in its shortest form; the port as a number, or empty.
+func SplitHost(host string) (name, port string) {
+	u := url.URL{Host: host}
+	name, port = u.Hostname(), u.Port()
+	if ascii, err := idna.Lookup.ToASCII(name); err == nil {
+		name = ascii // connections are made to this name, too
+	}
+	name = strings.TrimRight(strings.ToLower(name), ".")
+	if ip, err := netip.ParseAddr(name); err == nil {
+		name = ip.Unmap().String()
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		port = strconv.FormatUint(n, 10)
+	}
+	return name, port
+}
+
+// CanonicalHost gives a host, as addresses have it, the name under which rules are looked up: as
+// SplitHost has it, without the default port, and Docker Hub by the name of its images.
+func CanonicalHost(host string) string {
+	name, port := SplitHost(host)
+	if strings.Contains(name, ":") {
+		name = "[" + name + "]"
+	}
+	if port != "" {
+		name += ":" + port
+	}
+	return dockerHubByName(withoutDefaultPort(name))
+}
 
 // below gives what follows prefix in path, without the slash between them, if prefix ends where a
 // component of path ends.

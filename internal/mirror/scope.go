@@ -96,10 +96,11 @@ func (r Rules) Refused(host, repository string) string {
 // blocks says whether a name is below what the cluster blocks. As on Linux nodes, a registry without
 // a port in its name is blocked at each of its ports, but for what is a source of its own there.
 func (r Rules) blocks(name location) bool {
-	if r.scopes.blocked.cover(name) {
+	known := location{host: CanonicalHost(name.host), path: name.path}
+	if r.scopes.blocked.cover(name) || r.scopes.blocked.cover(known) {
 		return true
 	}
-	host, _, hasPort, err := splitPort(name.host)
+	host, _, hasPort, err := splitPort(known.host)
 	if err != nil || !hasPort || !r.scopes.blocked.cover(location{host: host}) {
 		return false
 	}
@@ -115,10 +116,11 @@ func (r Rules) Insecure(host, repository string) bool {
 // refusesSome says whether some repository of a registry is refused, which containerd can't tell by
 // itself.
 func (r Rules) refusesSome(host string) bool {
-	whole := location{host: host}
+	whole, known := location{host: host}, location{host: CanonicalHost(host)}
 	return r.blocks(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
-		slices.ContainsFunc(r.scopes.blocked,
-			func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
+		slices.ContainsFunc(r.scopes.blocked, func(scope location) bool {
+			return !scope.wildcard && (whole.covers(scope) || known.covers(scope))
+		})
 }
 
 // withoutReference takes the tag and the digest from what names an image. The port of a registry

@@ -77,10 +77,10 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 
 // nearNever says whether some repository at or below the location must not be contacted.
 func (r Rules) nearNever(at location) bool {
-	bare := withoutDefaultPort(at.host)
-	for _, host := range []string{bare, bare + defaultPort} {
+	for _, host := range spellings(at.host) {
 		if slices.ContainsFunc(r.byHost[host], func(e entry) bool {
-			return (e.never || e.blocked) && at.covers(e.source)
+			_, within := below(e.source.path, at.path)
+			return (e.never || e.blocked) && within
 		}) {
 			return true
 		}

@@ -195,6 +195,11 @@ func TestDeviations(t *testing.T) {
 			[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:5000/a", "m.io:5000/a", "",
 			"a rule is not evaded by a port; nobody says that the mirror has another one at that port",
 		},
+		"never holds for Docker Hub by its address": {
+			[]mirror.Set{never(tag("docker.io", "m.io"))}, "registry-1.docker.io/library/a",
+			"registry-1.docker.io/library/a", "",
+			"a rule is not evaded by another name of the same registry",
+		},
 		"never holds for the default port and without it": {
 			[]mirror.Set{never(tag("quay.io:443", "m.io"))}, "quay.io/a", "quay.io/a", "",
 			"it is the same registry",

@@ -24,7 +24,8 @@ type question struct {
 	span       span
 	// firstByte is how long the first byte may take, stall how long any later one.
 	firstByte, stall time.Duration
-	// forbidden is the authority that a redirect must not lead to; empty if there is none.
+	// forbidden is the host, as mirror.CanonicalHost has it, that a redirect must not lead to; empty
+	// if there is none but those of the rules.
 	forbidden string
 }
 
@@ -161,23 +162,35 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (r
 			return response, authority(address.Scheme, address.Host) == origin, nil
 		}
 		discard(response)
-		if address, err = redirected(address, location, q.forbidden); err != nil {
+		if address, err = redirected(address, location); err != nil {
 			return nil, false, err
+		}
+		if s.forbids(q, address) {
+			return nil, false, errForbidden
 		}
 	}
 	return nil, false, faultf(ReasonFailing, "more than %d redirects", hops)
 }
 
+// forbids says whether a redirect leads to a registry, or a repository, that must not be contacted.
+func (s *state) forbids(q question, to *url.URL) bool {
+	repository := ""
+	if path, ok := strings.CutPrefix(to.Path, "/v2/"); ok {
+		if t, err := parsePath(path); err == nil {
+			repository = t.repository
+		}
+	}
+	return mirror.CanonicalHost(to.Host) == q.forbidden || !s.rules.MayLead(q.at, to.Host, repository)
+}
+
 // redirected is where a redirect leads, without user info.
-func redirected(from *url.URL, location, forbidden string) (*url.URL, error) {
+func redirected(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
 	case err != nil || to.Host == "":
 		return nil, faultf(ReasonFailing, "redirected to what is no address")
 	case from.Scheme == "https" && to.Scheme != "https":
 		return nil, faultf(ReasonForbidden, "redirected from https to something else")
-	case forbidden != "" && authority(to.Scheme, to.Host) == forbidden:
-		return nil, errForbidden
 	}
 	to.User, to.Fragment = nil, ""
 	return to, nil

@@ -187,7 +187,7 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 				return transport.Challenge{}, err
 			}
 			seen := &httpsFailure{road: way,
-				forbidden: func(host string) bool { return host != at.Address() && k.never(host) }}
+				forbidden: func(host string) bool { return !isOf(at, host) && k.never(host) }}
 			challenge, err := transport.Ping(ctx, registry, seen)
 			if err != nil {
 				return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
@@ -229,17 +229,22 @@ func (k *keyring) tokenServer(at mirror.Pull, challenge transport.Challenge) (na
 	if err != nil || realm.Host == "" {
 		return name.Registry{}, faultf(ReasonFailing, "it names no token server")
 	}
-	host := realm.Hostname()
+	host, _ := mirror.SplitHost(realm.Host)
 	address, _ := netip.ParseAddr(host)
 	switch {
-	case realm.Host == at.Address():
+	case isOf(at, realm.Host):
 	case k.never(realm.Host):
 		return name.Registry{}, faultf(ReasonForbidden, "its token server is a registry that must never be contacted")
 	case isLoopback(host) && !isLoopback((&url.URL{Host: at.Address()}).Hostname()), address.IsUnspecified(),
-		address.Unmap().IsLinkLocalUnicast(), address.IsMulticast(), host == "fd00:ec2::254":
+		address.IsLinkLocalUnicast(), address.IsMulticast(), host == "fd00:ec2::254":
 		return name.Registry{}, faultf(ReasonForbidden, "its token server is a service of this machine or its cloud")
 	}
 	return k.registry(realm.Host)
+}
+
+// isOf says whether a host, as addresses have it, is that of a place.
+func isOf(at mirror.Pull, host string) bool {
+	return mirror.CanonicalHost(host) == mirror.CanonicalHost(at.Host)
 }
 
 // tokenFault says that it was the token server, whose answers are not for a log.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
@@ -261,12 +263,63 @@ func TestARedirectToTheSourceIsRefusedWhenItMustNeverBeContacted(t *testing.T) {
 	}
 }
 
+// A mirror may redirect to what holds its content, but to no registry that must never be contacted,
+// in whatever rule and however it spells it.
+func TestA22_ARedirectToAnyRegistryThatMustNotBeContactedIsRefused(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	for name, spell := range map[string]func(host, port string) string{
+		"as the rule has it": net.JoinHostPort,
+		"port with a zero":   func(host, port string) string { return host + ":0" + port },
+		"IPv4 within IPv6":   func(host, port string) string { return "[::ffff:" + host + "]:" + port },
+		"with a dot":         func(host, port string) string { return host + ".:" + port },
+	} {
+		for _, blocked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, blocked %t", name, blocked), func(t *testing.T) {
+				t.Parallel()
+				origin, u := newUpstream(t, m), newUpstream(t, m)
+				host, port, err := net.SplitHostPort(origin.host)
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.failing(func(w http.ResponseWriter, r *http.Request) bool {
+					http.Redirect(w, r, "https://"+spell(host, port)+r.URL.Path, http.StatusTemporaryRedirect)
+					return true
+				})
+				conf := config(t, source+" digest "+u.host+"/m never", origin.host+" tag unused.example/m never")
+				if blocked {
+					conf = config(t, source+" digest "+u.host+"/m never")
+					if conf.Rules, err = conf.Rules.Restrict(contract.RegistrySources{
+						Blocked: []string{origin.host}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g := newRig(t, calm(), conf)
+				for _, path := range []string{"a/blobs/" + digestOf(m.layer), "a/manifests/" + digestOf(m.index)} {
+					a := g.ask(t, http.MethodGet, source, path)
+					if a.status != http.StatusBadGateway || len(origin.seen()) != 0 {
+						t.Fatal(a, len(origin.seen()))
+					}
+					if r := g.report(t); r.Attempts[0].Reason != resolver.ReasonForbidden {
+						t.Error(r)
+					}
+				}
+			})
+		}
+	}
+}
+
 // A mirror says where its token server is, and where the answer to "how do I authenticate" is to be
 // had. Neither may be a registry that must never be contacted, in a rule for whatever image.
 func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
 	for name, challenge := range map[string]func(w http.ResponseWriter, r *http.Request, origin string){
+		"for a token, with a zero in the port": func(w http.ResponseWriter, _ *http.Request, origin string) {
+			origin = origin[:strings.LastIndexByte(origin, ':')] + ":0" + origin[strings.LastIndexByte(origin, ':')+1:]
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="here"`, origin))
+			w.WriteHeader(http.StatusUnauthorized)
+		},
 		"for a token": func(w http.ResponseWriter, _ *http.Request, origin string) {
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="here"`, origin))
 			w.WriteHeader(http.StatusUnauthorized)

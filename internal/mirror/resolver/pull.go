@@ -73,10 +73,10 @@ func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 	p.kind, p.line.now = places(r, s, t, request.Method)
 	p.line.now = r.mismatches.doubtfulLater(p.line.now, t.digest)
 	if s.rules.Never(t.registry, t.repository) {
-		p.forbidden = authority("https", mirror.Pull{Host: t.registry}.Address())
+		p.forbidden = mirror.CanonicalHost(t.registry)
 		// A mirror on the very host of the source says that the host may be asked.
 		for _, at := range p.line.now {
-			if authority("https", at.Address()) == p.forbidden {
+			if mirror.CanonicalHost(at.Host) == p.forbidden {
 				p.forbidden = ""
 				break
 			}

@@ -89,7 +89,8 @@ func FuzzContentRange(f *testing.F) {
 func TestWhatIsThisMachineItself(t *testing.T) {
 	t.Parallel()
 	for host, is := range map[string]bool{"localhost": true, "LocalHost": true, "localhost.": true, "127.0.0.1": true,
-		"127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": false, "localhost.example.com": false, "": false} {
+		"127.0.0.1.": true,
+		"127.9.9.9":  true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": false, "localhost.example.com": false, "": false} {
 		if got := isLoopback(host); got != is {
 			t.Errorf("%q: %t", host, got)
 		}

@@ -104,18 +104,18 @@ func (r *road) closeIdle() {
 }
 
 func isLoopback(host string) bool {
+	host = strings.TrimSuffix(host, ".")
 	address, err := netip.ParseAddr(host)
-	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") || err == nil && address.IsLoopback()
+	return strings.EqualFold(host, "localhost") || err == nil && address.IsLoopback()
 }
 
-// authority is host:port, with the port that the scheme implies.
+// authority is host:port in one form, with the port that the scheme implies.
 func authority(scheme, host string) string {
-	u := url.URL{Host: strings.ToLower(host)}
-	port := u.Port()
+	name, port := mirror.SplitHost(host)
 	if port == "" {
 		if port = "443"; scheme == "http" {
 			port = "80"
 		}
 	}
-	return net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(name, port)
 }
