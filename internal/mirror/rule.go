@@ -135,6 +135,20 @@ func (r Rules) Never(host, repository string) bool {
 	return r.forbids(name) || r.blocks(name) && !r.scopes.always.cover(name)
 }
 
+// Names says whether a registry is one that the cluster knows of: that of a source, or of what may be
+// pulled, or the one that every node needs.
+func (r Rules) Names(host string) bool {
+	for _, name := range spellings(host) {
+		if len(r.byHost[name]) > 0 || slices.ContainsFunc(r.scopes.allowed, func(scope location) bool {
+			return scope.reaches(location{host: name, path: scope.path})
+		}) {
+			return true
+		}
+	}
+	_, domain := r.findDomain(host)
+	return domain || CanonicalHost(host) == windowsImages
+}
+
 // MayLead says whether a place may send a pull on to a host, of which repository is asked then if the
 // address says so. Content networks are named in no rule. Those below the place's own host are not
 // meant by rules about a whole domain.

@@ -184,6 +184,23 @@ func TestNeverHoldsForEachSpelling(t *testing.T) {
 	}
 }
 
+func TestWhichRegistriesTheClusterNames(t *testing.T) {
+	t.Parallel()
+	rules, err := rulesOf(t, "tag quay.io/team m.io", "tag *.example.com m.io", "tag docker.io m.io").Restrict(
+		contract.RegistrySources{Allowed: []string{"ghcr.io/a/b", "*.lab.io", "n.io:5000"},
+			Insecure: []string{"i.io"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{"quay.io": true, "quay.io:443": true, "quay.io:5000": false, "a.example.com": true,
+		"example.com": false, "registry-1.docker.io": true, "ghcr.io": true, "ghcr.iot": false, "a.lab.io:80": true,
+		"n.io:5000": true, "n.io": false, "i.io": true, "mcr.microsoft.com": true, "m.io": false} {
+		if got := rules.Names(host); got != want {
+			t.Errorf("%s: %t", host, got)
+		}
+	}
+}
+
 // TestWhereAPlaceMaySendAPull is about redirects: to a content network, but to no registry that is
 // forbidden.
 func TestWhereAPlaceMaySendAPull(t *testing.T) {

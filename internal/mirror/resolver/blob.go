@@ -32,7 +32,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 	defer cancel()
 	f := &flow{pull: p, part: part, ranged: ranged, size: size, sized: size > 0, named: size > 0}
 	var held []byte
-	answer, at, err := p.next(ctx, http.MethodGet, part, func(at mirror.Pull, r *reply) error {
+	answer, at, err := p.next(ctx, http.MethodGet, part, func(_ context.Context, at mirror.Pull, r *reply) error {
 		before := *f
 		err := f.take(r, part.first)
 		if err == nil && f.isSmall() {
@@ -74,7 +74,8 @@ func (p *pull) hold(at mirror.Pull, r *reply) ([]byte, error) {
 
 func (p *pull) blobHead(w http.ResponseWriter, request *http.Request) error {
 	var size int64
-	answer, at, err := p.next(request.Context(), http.MethodHead, everything(), func(_ mirror.Pull, r *reply) error {
+	answer, at, err := p.next(request.Context(), http.MethodHead, everything(), func(_ context.Context, _ mirror.Pull,
+		r *reply) error {
 		known := p.resolver.kinds.size(p.target)
 		d, legal := parseDigest(r.header.Get("Docker-Content-Digest"))
 		switch {

@@ -32,7 +32,8 @@ type found struct {
 func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	var f found
 	ctx := request.Context()
-	answer, at, err := p.next(ctx, request.Method, everything(), func(at mirror.Pull, r *reply) (err error) {
+	answer, at, err := p.next(ctx, request.Method, everything(), func(ctx context.Context, at mirror.Pull,
+		r *reply) (err error) {
 		if r.method == http.MethodHead {
 			f, err = p.headed(ctx, at, r)
 		} else {

@@ -29,6 +29,8 @@ type pull struct {
 	sourceDenied bool
 	// retries is how often a busy place is asked again.
 	retries int
+	// left is how long places may be waited for in all. It does not count for what flows.
+	left time.Duration
 	// attempts are what failed so far, in order.
 	attempts []Attempt
 	// served is who the bytes came from in the end; empty if nobody.
@@ -72,6 +74,7 @@ func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 	}
 	p.kind, p.line.now = places(r, s, t, request.Method)
 	p.line.now = r.mismatches.doubtfulLater(p.line.now, t.digest)
+	p.left = r.options.Whole + time.Duration(max(len(p.line.now)-1, 0))*(r.options.FirstByte+r.options.Stall)
 	if s.rules.Never(t.registry, t.repository) {
 		p.forbidden = mirror.CanonicalHost(t.registry)
 		// A mirror on the very host of the source says that the host may be asked.
@@ -131,9 +134,9 @@ func accepted(request *http.Request) []string {
 // next asks one place after the other for a span of the target, until one gives an answer that
 // check has nothing against. Without an answer it says why not: errNowhere when nobody has it, or
 // the context's error.
-func (p *pull) next(ctx context.Context, method string, s span, check func(mirror.Pull, *reply) error) (*reply,
-	mirror.Pull, error) {
-	for {
+func (p *pull) next(ctx context.Context, method string, s span,
+	check func(context.Context, mirror.Pull, *reply) error) (*reply, mirror.Pull, error) {
+	for p.left > 0 {
 		at, firstByte, ok := p.turn(ctx)
 		if ctx.Err() != nil {
 			p.state.health.unknown(at.Host)
@@ -142,12 +145,21 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 		if !ok {
 			return nil, mirror.Pull{}, errNowhere
 		}
-		began := p.resolver.options.Now()
-		answer, err := p.state.ask(ctx, p.question(method, at, s, firstByte))
+		began, turn := p.resolver.options.Now(), time.Now()
+		limited, done := p.limit(ctx, firstByte)
+		answer, err := p.state.ask(limited, p.question(method, at, s, firstByte))
 		if err == nil {
-			if err = check(at, answer); err != nil {
+			if err = check(limited, at, answer); err != nil {
 				answer.close()
 			}
+		}
+		var f *fault
+		if err != nil {
+			f = faultOf(limited, err)
+		}
+		done()
+		if !p.flows() {
+			p.left -= time.Since(turn)
 		}
 		if ctx.Err() != nil {
 			p.state.health.unknown(at.Host)
@@ -160,8 +172,26 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 			p.state.health.well(at.Host)
 			return answer, at, nil
 		}
-		p.failed(at, faultOf(ctx, err), p.resolver.options.Now().Sub(began), firstByte)
+		p.failed(at, f, p.resolver.options.Now().Sub(began), firstByte)
 	}
+	return nil, mirror.Pull{}, errNowhere
+}
+
+// flows says whether bytes go to containerd as they come, which may take any time.
+func (p *pull) flows() bool { return p.target.endpoint == blobs && p.method != http.MethodHead }
+
+// limit bounds how long one place may take for an answer that is read whole, so that one that trickles
+// holds no place for ever, and keeps nobody from the next.
+func (p *pull) limit(ctx context.Context, firstByte time.Duration) (context.Context, context.CancelFunc) {
+	if p.flows() {
+		return ctx, func() {}
+	}
+	o := p.resolver.options
+	whole := o.Whole
+	if firstByte < o.LastFirstByte {
+		whole = o.FirstByte + o.Stall
+	}
+	return context.WithTimeoutCause(ctx, min(whole, p.left), errSlow)
 }
 
 var errNowhere = errors.New("no place has it")

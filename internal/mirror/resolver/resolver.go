@@ -34,12 +34,16 @@ type Options struct {
 	LastFirstByte time.Duration
 	// Stall is how long any later 64 KiB may take. Default 30 s.
 	Stall time.Duration
+	// Whole is how long a place may take for all of a manifest, or for an answer without a body, if there
+	// is no other one to ask. Otherwise it has FirstByte and Stall together. A request ends when it has
+	// waited as long for all places as one round takes. Default 1 min.
+	Whole time.Duration
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
-	// Streams is how many layers are pulled at a time, at most half of them from one registry; further
-	// ones wait before anybody is asked for them. Each takes 2 MiB of memory. As many manifests are
-	// pulled besides. Default 32.
+	// Streams is how many layers are pulled at a time, at most half of them of one host, and at most three
+	// quarters of registries that the cluster does not name; further ones wait before anybody is asked
+	// for them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
@@ -57,7 +61,7 @@ func (o Options) defaults() Options {
 		value time.Duration
 	}{
 		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.LastFirstByte, 2 * time.Minute},
-		{&o.Stall, 30 * time.Second}, {&o.Pause, time.Second},
+		{&o.Stall, 30 * time.Second}, {&o.Whole, time.Minute}, {&o.Pause, time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -83,8 +87,7 @@ type Resolver struct {
 	kinds      *pullKinds
 	mismatches *mismatches
 	book       *book
-	slots      map[endpoint]chan struct{} // holds one for each request that is under way
-	shares     *shares
+	rooms      map[endpoint]*room
 	chunks     *sync.Pool
 
 	mu      sync.RWMutex
@@ -106,9 +109,7 @@ func New(o Options) (*Resolver, error) {
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:  newMemory[string, podAccess](podRoom, o.Now),
 		kinds: newPullKinds(o.Now), mismatches: newMismatches(o.Now), book: newBook(o.Now),
-		slots: map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams),
-			blobs: make(chan struct{}, o.Streams)},
-		shares: newShares(o.Streams),
+		rooms:  map[endpoint]*room{manifests: newRoom(o.Streams), blobs: newRoom(o.Streams)},
 		chunks: &sync.Pool{New: func() any { return new(chunk) }},
 	}, nil
 }
@@ -240,7 +241,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
 	defer lift(w)
-	release, err := r.slot(request.Context(), p)
+	release, err := r.take(request.Context(), p)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -274,24 +275,16 @@ func (p *pull) isFirstByDigest() bool {
 	return p.method == http.MethodHead && p.target.endpoint == manifests && p.target.digest != ""
 }
 
-// slot waits until there is room for one more request of its kind. It comes before anybody is
+// take waits until there is room for one more request of its kind. It comes before anybody is
 // asked, so that no answer waits to be read. Without a body a request takes no more than a manifest
 // does.
-func (r *Resolver) slot(ctx context.Context, p *pull) (release func(), err error) {
-	slots, leave := r.slots[manifests], func() {}
-	if p.target.endpoint == blobs && p.method != http.MethodHead {
-		slots = r.slots[blobs]
-		if leave, err = r.shares.take(ctx, p.target.registry); err != nil {
-			return nil, err
-		}
+func (r *Resolver) take(ctx context.Context, p *pull) (release func(), err error) {
+	kind := manifests
+	if p.flows() {
+		kind = blobs
 	}
-	select {
-	case slots <- struct{}{}:
-		return func() { <-slots; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
+	_, known := p.state.secret.For(p.target.registry, p.target.repository)
+	return r.rooms[kind].take(ctx, p.target.registry, known || p.state.rules.Names(p.target.registry))
 }
 
 // close files what there is to report, and ends an answer that could not be given.

@@ -3,46 +3,74 @@ package resolver
 import (
 	"context"
 	"sync"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// shares divides the places for layers: one registry has at most half of them, so that one that is
-// slow, or has much to give, leaves room for others.
-type shares struct {
-	each int
-	mu   sync.Mutex
-	of   map[string]*share
+// room is the places for requests of one kind. A pod chooses which registry it names, and how slow that
+// is. So one host has at most half of them, whatever its port; and a quarter is kept for registries
+// that the cluster names, as a pod can have as many others as it likes.
+type room struct {
+	all     chan struct{} // holds one for each request that is under way
+	unnamed chan struct{} // likewise, for registries that the cluster does not name
+	each    int
+	mu      sync.Mutex
+	of      map[string]*share
 }
 
-// share is a registry's while somebody uses it.
+// share is a host's while somebody uses it.
 type share struct {
 	places chan struct{}
 	users  int
 }
 
-func newShares(places int) *shares { return &shares{each: max(1, places/2), of: map[string]*share{}} }
+func newRoom(n int) *room {
+	return &room{all: make(chan struct{}, n), unnamed: make(chan struct{}, max(1, n-n/4)), each: max(1, n/2),
+		of: map[string]*share{}}
+}
 
-// take waits for a place of a registry's share; release gives it back.
-func (s *shares) take(ctx context.Context, registry string) (release func(), err error) {
-	s.mu.Lock()
-	own := s.of[registry]
-	if own == nil {
-		own = &share{places: make(chan struct{}, s.each)}
-		s.of[registry] = own
+// take waits for a place for a registry; release gives it back.
+func (r *room) take(ctx context.Context, registry string, named bool) (release func(), err error) {
+	own, leave := r.share(registry)
+	wanted := []chan struct{}{own.places, r.unnamed, r.all}
+	if named {
+		wanted = []chan struct{}{own.places, r.all}
 	}
-	own.users++
-	s.mu.Unlock()
-	leave := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(s.of, registry)
+	var held []chan struct{}
+	release = func() {
+		for _, places := range held {
+			<-places
+		}
+		leave()
+	}
+	for _, places := range wanted {
+		select {
+		case places <- struct{}{}:
+			held = append(held, places)
+		case <-ctx.Done():
+			release()
+			return nil, ctx.Err()
 		}
 	}
-	select {
-	case own.places <- struct{}{}:
-		return func() { <-own.places; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
+	return release, nil
+}
+
+// share is that of a registry's host, which is to be left in the end.
+func (r *room) share(registry string) (own *share, leave func()) {
+	host, _ := mirror.SplitHost(mirror.CanonicalHost(registry))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own = r.of[host]
+	if own == nil {
+		own = &share{places: make(chan struct{}, r.each)}
+		r.of[host] = own
+	}
+	own.users++
+	return own, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(r.of, host)
+		}
 	}
 }

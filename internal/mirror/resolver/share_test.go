@@ -2,6 +2,7 @@ package resolver_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -75,6 +76,123 @@ func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 	}
 	close(release)
 	layers.Wait()
+}
+
+// leavesRoom has many requests that nobody answers under way, and says whether others are answered.
+func leavesRoom(t *testing.T, g *rig, m image, held func() bool, slow ...string) {
+	t.Helper()
+	const other = "other.example"
+	ctx, cancel := context.WithCancel(t.Context())
+	var under sync.WaitGroup
+	for _, registry := range slow {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			for range 6 {
+				for _, path := range []string{"a/blobs/" + digestOf(m.layer), "a/manifests/latest"} {
+					under.Go(func() { g.askWith(ctx, t, method, registry, path) })
+				}
+			}
+		}
+	}
+	defer under.Wait()
+	defer cancel()
+	eventually(t, held)
+	for range 20 { // whoever comes first: the others have to stay away
+		for path, content := range map[string][]byte{
+			"a/blobs/" + digestOf(m.layer): m.layer, "a/manifests/" + digestOf(m.index): m.index,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			a := g.askWith(ctx, t, http.MethodGet, other, path)
+			cancel()
+			if !a.isRight(content) {
+				t.Fatal(path, a)
+			}
+		}
+	}
+}
+
+// A pod chooses which registry it names, and with which port. Manifests and questions without a body
+// take places, too.
+func TestA22_ARegistryThatHangsLeavesRoomWhateverItsPort(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	slow := newUpstream(t, m).failing(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v2/" {
+			<-r.Context().Done()
+		}
+		return true
+	})
+	o := calm()
+	o.Streams, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute
+	g := newRig(t, o, config(t, "slow.example:1 tag "+slow.host+"/m never", "slow.example:2 tag "+slow.host+"/m never",
+		"other.example digest "+newUpstream(t, m).host+"/m never"))
+	leavesRoom(t, g, m, func() bool { return len(slow.seen()) >= 4 }, "slow.example:1", "slow.example:2")
+}
+
+// A pod can name as many registries as it likes. Some places are for those that the cluster names.
+func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var connections atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept() // and says nothing
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			connections.Add(1)
+		}
+	}()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := calm()
+	o.Streams, o.Connect, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute, 5*time.Minute
+	g := newRig(t, o, config(t, "other.example digest "+newUpstream(t, m).host+"/m never"))
+	// one question how to authenticate is for all requests of a registry
+	leavesRoom(t, g, m, func() bool { return connections.Load() >= 2 }, "127.0.0.1:"+port, "localhost:"+port)
+}
+
+// A manifest that comes a byte at a time holds its place for a while and no longer.
+func TestA22_AManifestThatTricklesEnds(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t, m).failing(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.Contains(r.URL.Path, "/manifests/") {
+					return false
+				}
+				tick := time.NewTicker(10 * time.Millisecond)
+				defer tick.Stop()
+				for r.Context().Err() == nil {
+					_, _ = w.Write([]byte(" "))
+					_ = http.NewResponseController(w).Flush()
+					<-tick.C
+				}
+				return true
+			})
+			o := calm()
+			o.Whole = 200 * time.Millisecond
+			g := newRig(t, o, config(t, source+" tag "+u.host+"/m never"))
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			a := g.askWith(ctx, t, method, source, "a/manifests/latest")
+			if a.err != nil || a.status != http.StatusBadGateway {
+				t.Fatal(a)
+			}
+			if r := g.report(t); len(r.Attempts) == 0 {
+				t.Error(r)
+			}
+		})
+	}
 }
 
 // The first request for a token hangs, and all others waited for the same answer.

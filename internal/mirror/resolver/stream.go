@@ -268,7 +268,7 @@ func (s *stream) another(ctx context.Context, why error) error {
 	s.source.close()
 	p.broke(s.at, f)
 	rest := span{first: s.position, last: s.flow.part.last}
-	source, at, err := p.next(ctx, http.MethodGet, rest, func(_ mirror.Pull, r *reply) error {
+	source, at, err := p.next(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Pull, r *reply) error {
 		before := *s.flow
 		err := s.flow.take(r, s.position)
 		if err != nil {
