@@ -24,6 +24,9 @@ type Endpoint struct {
 	// each: host[:port] → path. They are used when containerd goes to a registry by itself. They
 	// must be there before containerd reads what HostsFiles gives, or it refuses to pull.
 	Authorities map[string]string
+	// Taken says that another program listens at the URL. Then nobody is sent there; URL and Token are
+	// not used, and may be empty.
+	Taken bool
 }
 
 // TokenHeader carries the token by which the resolver recognizes containerd. It is the one header
@@ -45,7 +48,8 @@ const HostsFile = "hosts.toml"
 // Each file sends containerd to the resolver first. What follows is for when the resolver is down,
 // and says only what containerd can say without breaking a rule: mirrors of a whole registry if
 // nothing below it has rules of its own, and the registry itself unless something on it must not be
-// contacted. An error is about the endpoint.
+// contacted. If another program has the resolver's place, only that is left. An error is about the
+// endpoint.
 func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	if err := endpoint.check(); err != nil {
 		return nil, fmt.Errorf("writing hosts files: %w", err)
@@ -57,14 +61,14 @@ func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	}
 	files := make(map[string][]byte, len(registries)+1)
 	for name, hosts := range registries {
-		file, err := encode(rules.steps(hosts, endpoint))
+		file, err := encode(endpoint.past(rules.steps(hosts, endpoint)))
 		if err != nil {
 			return nil, fmt.Errorf("writing the hosts file for %s: %w", name, err)
 		}
 		files[name] = file
 	}
 	if steps := rules.defaultSteps(endpoint); steps != nil {
-		file, err := encode(steps)
+		file, err := encode(endpoint.past(steps))
 		if err != nil {
 			return nil, fmt.Errorf("writing the hosts file for all other hosts: %w", err)
 		}
@@ -73,7 +77,26 @@ func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	return files, nil
 }
 
+// past are the steps without the resolver, which comes first, if another program has its place. If
+// nothing is left that containerd may do by itself, it is sent where nobody is.
+func (e Endpoint) past(steps []step) []step {
+	switch {
+	case !e.Taken:
+		return steps
+	case len(steps) > 1:
+		return steps[1:]
+	}
+	return []step{{server: "https://" + nowhere, capabilities: both()}}
+}
+
+// nowhere is a name that nobody can have (RFC 6761), and that says why. The dot at its end keeps
+// Windows from trying it below the domains of the host.
+const nowhere = "another-program-has-the-port-of-the-mirror-resolver.invalid."
+
 func (e Endpoint) check() error {
+	if e.Taken {
+		return nil
+	}
 	u, err := url.Parse(e.URL)
 	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
 		return errors.New("the resolver's URL is not http://<address>:<port>")

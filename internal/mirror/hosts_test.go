@@ -222,6 +222,54 @@ func TestContainerdBreaksNoRuleWhenTheResolverIsDown(t *testing.T) {
 	}
 }
 
+// TestNobodyIsSentToWhoHasTheResolversPort: another program must get neither pulls nor the token.
+// What remains is what containerd would do with the resolver down, or nothing.
+func TestNobodyIsSentToWhoHasTheResolversPort(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	nowhere, somewhere := 0, 0
+	for range 300 {
+		merged, _ := mirror.Merge(randomSets(random))
+		rules, err := mirror.NewRules(merged)
+		if err == nil && random.IntN(3) == 0 {
+			rules, err = rules.Restrict(contract.RegistrySources{Blocked: []string{"quay.io/a"}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := endpoint()
+		e.Hosts = []string{"mcr.microsoft.com", "10.1.2.180"}
+		usual, err := mirror.HostsFiles(rules, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e = mirror.Endpoint{Hosts: e.Hosts, Taken: true}
+		files, err := mirror.HostsFiles(rules, e)
+		if err != nil || !slices.Equal(slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(usual))) {
+			t.Fatal(err, len(files), len(usual))
+		}
+		for directory, file := range files {
+			if bytes.Contains(file, []byte("9184")) || bytes.Contains(file, []byte(mirror.TokenHeader)) {
+				t.Fatalf("%s:\n%s", directory, file)
+			}
+			want, got := contacts(t, usual[directory], "any.io")[1:], contacts(t, file, "any.io")
+			switch {
+			case len(want) == 0 && len(got) == 1 && strings.HasSuffix(got[0].host, ".invalid."):
+				nowhere++
+			case len(want) > 0 && slices.Equal(got, want):
+				somewhere++
+			default:
+				t.Fatalf("%s: %v, with the resolver %v\n%s", directory, got, want, file)
+			}
+		}
+	}
+	if nowhere < 50 || somewhere < 50 {
+		t.Errorf("%d and %d files are too few to say much", nowhere, somewhere)
+	}
+}
+
 // TestNoSpellingLeadsAroundTheResolver is about names that have no folder of their own, such as one
 // with a zero before its port, which is the same registry for containerd.
 func TestNoSpellingLeadsAroundTheResolver(t *testing.T) {

@@ -31,8 +31,12 @@ type containerd struct{ hosts docker.RegistryHosts }
 // newContainerd writes the files for the rules to a folder and has containerd's own code read them.
 func newContainerd(t *testing.T, rules mirror.Rules, known ...string) containerd {
 	t.Helper()
-	files, err := mirror.HostsFiles(rules,
-		mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
+	return newContainerdAt(t, rules, mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
+}
+
+func newContainerdAt(t *testing.T, rules mirror.Rules, endpoint mirror.Endpoint) containerd {
+	t.Helper()
+	files, err := mirror.HostsFiles(rules, endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,6 +184,42 @@ func TestContainerdWithoutTheResolver(t *testing.T) {
 			}
 			if got := strings.Join(tag, " "); got != c.tag {
 				t.Errorf("by tag: %s, not %s", got, c.tag)
+			}
+		})
+	}
+}
+
+// TestContainerdGoesPastAnotherProgramThatHasThePort reads files that name no resolver.
+func TestContainerdGoesPastAnotherProgramThatHasThePort(t *testing.T) {
+	t.Parallel()
+	const nowhere = "another-program-has-the-port-of-the-mirror-resolver.invalid."
+	for name, c := range map[string]struct {
+		sets        []mirror.Set
+		image, want string
+	}{
+		"a whole registry":     {[]mirror.Set{tag("quay.io", "m.io/x")}, "quay.io/a", "m.io/x/a quay.io/a"},
+		"a wildcard":           {[]mirror.Set{tag("*.example.com", "m.io")}, "a.example.com/b", "a.example.com/b"},
+		"a forbidden registry": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io/a", "m.io/a"},
+		"a forbidden namespace": {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "quay.io/c",
+			nowhere + "/c"},
+		"a registry without a folder": {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "ghcr.io/c", nowhere + "/c"},
+		"what every pod needs": {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "mcr.microsoft.com/pause",
+			"mcr.microsoft.com/pause"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			merged, _ := mirror.Merge(c.sets)
+			rules, err := mirror.NewRules(merged)
+			if err != nil {
+				t.Fatal(err)
+			}
+			image, err := mirror.ParseReference(c.image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, tag := newContainerdAt(t, rules, mirror.Endpoint{Taken: true}).places(t, image)
+			if got := strings.Join(tag, " "); got != c.want {
+				t.Errorf("%s, not %s", got, c.want)
 			}
 		})
 	}

@@ -18,8 +18,8 @@ import (
 // Registry is what containerd is sent to for its pulls.
 type Registry interface {
 	// Follow takes over what the cluster says about pulls, and gives the files by which containerd
-	// finds its way. Repeating it changes nothing. With a problem, there are no files, and
-	// containerd is left to what it was told before.
+	// finds its way. Repeating it changes nothing. With a problem, there may be files that count until
+	// it is gone; without any, containerd is left to what it was told before.
 	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
 		*contract.Problem)
 }
@@ -194,11 +194,13 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
 		files, problem := k.registry.Follow(ctx, *request.Confidential,
 			contract.Environment(k.state.Manifest, *request.Confidential))
-		if problem == nil {
-			problem = removeStale(k.host.Files, files, k.state.Files)
-		}
 		if problem != nil {
 			report.failed(problem)
+		}
+		if files != nil {
+			if problem = removeStale(k.host.Files, files, k.state.Files); problem != nil {
+				report.failed(problem)
+			}
 		}
 		in.Registry = files
 	}

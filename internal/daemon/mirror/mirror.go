@@ -81,9 +81,10 @@ func (s *Service) Close() {
 
 // Follow takes over what the cluster says about pulls, and gives the files by which containerd
 // finds its way; environment has the proxy's variables. New rules are at work before anybody is
-// sent to them. With a problem, there are no files (nil), and containerd is to be left as it is.
-// Repeating it changes nothing, but for making up for a resolver that could not listen, or does no
-// longer.
+// sent to them. While another program has the port, there are the problem and files that do not lead
+// there: that program would be the node's registry. With another problem, there are no files (nil),
+// and containerd is to be left as it is. Repeating it changes nothing, but for making up for a
+// resolver that could not listen, or does no longer.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File,
 	*contract.Problem) {
@@ -95,20 +96,28 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 		s.followed = ""
 		return []contract.File{}, nil
 	}
-	if problem := s.serve(ctx); problem != nil {
-		return nil, problem
+	inUse := s.serve(ctx)
+	if inUse != nil && inUse.Reason != contract.ReasonPortInUse {
+		return nil, inUse
 	}
 	now := digest(c, environment)
+	if inUse != nil {
+		now = "past the resolver " + now
+	}
 	if now == s.followed {
-		return slices.Clone(s.written), nil
+		return slices.Clone(s.written), inUse
 	}
 	rules, secret, problem := read(c)
 	if problem != nil {
 		return nil, problem
 	}
-	files, err := s.files(rules, secret, c.RegistryTrust)
+	files, err := s.files(rules, secret, c.RegistryTrust, inUse != nil)
 	if err != nil {
 		return nil, asProblem(contract.ReasonManifestInvalid, err)
+	}
+	if inUse != nil {
+		s.followed, s.written = now, files
+		return slices.Clone(files), inUse
 	}
 	s.resolver.Update(resolver.Config{
 		Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
@@ -144,22 +153,6 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	}
 	s.Close()
 	log := logr.FromContextOrDiscard(ctx)
-	if s.resolver == nil {
-		token, err := s.Sealed.Token(ctx)
-		if err != nil {
-			return asProblem(contract.ReasonFileFailed, err)
-		}
-		s.token = token
-		s.resolver, err = resolver.New(resolver.Options{
-			// the resolver itself logs it
-			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Reporter.Wake() },
-		})
-		if err != nil {
-			return asProblem(contract.ReasonInternal, err)
-		}
-		s.Reporter.Hear(s.resolver)
-		s.followed = ""
-	}
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)
 	if errors.Is(err, winos.ErrInUse) {
 		s.resolver = nil // with the token, which whoever listens there hears
@@ -171,6 +164,10 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	}
 	if err != nil {
 		return asProblem(contract.ReasonInternal, err)
+	}
+	if problem := s.make(ctx); problem != nil {
+		_ = listener.Close()
+		return problem
 	}
 	running := &serving{done: make(chan struct{})}
 	ctx, running.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -184,6 +181,27 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
+// make makes the resolver, if there is none.
+func (s *Service) make(ctx context.Context) *contract.Problem {
+	if s.resolver != nil {
+		return nil
+	}
+	token, err := s.Sealed.Token(ctx)
+	if err != nil {
+		return asProblem(contract.ReasonFileFailed, err)
+	}
+	made, err := resolver.New(resolver.Options{
+		// the resolver itself logs it
+		Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Reporter.Wake() },
+	})
+	if err != nil {
+		return asProblem(contract.ReasonInternal, err)
+	}
+	s.Reporter.Hear(made)
+	s.resolver, s.token, s.followed = made, token, ""
+	return nil
+}
+
 // who says which program has the port, as far as it is known.
 func (s *Service) who(ctx context.Context) string {
 	all, err := s.Network.Listening(ctx)
@@ -193,13 +211,14 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// files are what containerd reads, the authorities before the files that name them.
-func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string) ([]contract.File,
-	error) {
+// files are what containerd reads, the authorities before the files that name them; taken says that
+// another program has the resolver's port.
+func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string,
+	taken bool) ([]contract.File, error) {
 	files := []contract.File{}
 	endpoint := mirror.Endpoint{
 		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
-		Hosts: secret.Hosts(), Authorities: make(map[string]string, len(trust)),
+		Hosts: secret.Hosts(), Authorities: make(map[string]string, len(trust)), Taken: taken,
 	}
 	written := map[string]bool{}
 	for _, host := range slices.Sorted(maps.Keys(trust)) {

@@ -228,13 +228,45 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
 	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
 	files, problem := h.service.Follow(t.Context(), c, nil)
-	if problem == nil || problem.Reason != contract.ReasonPortInUse || !strings.Contains(problem.Detail, "other.exe") ||
-		files != nil {
+	if problem == nil || problem.Reason != contract.ReasonPortInUse || !strings.Contains(problem.Detail, "other.exe") {
 		t.Fatalf("%v, %v", files, problem)
 	}
 	h.SetForeignPort(contract.MirrorPort, "")
 	if got := paths(h.follow(t, c)); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
 		t.Errorf("the files are %s", got)
+	}
+}
+
+// Whoever has the port would be the node's registry for as long as a file names it.
+func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	never := rule("quay.example", "nowhere.example")
+	never.NeverContactSource, never.Mirrors = true, nil
+	c := contract.Confidential{Mirrors: []contract.MirrorRule{never, rule("other.example", "m.example/x")},
+		RegistryTrust: map[string]string{"other.example": authority(t)}}
+	before := h.follow(t, c)
+	h.service.Close() // as at each exchange of the daemon
+	h.SetForeignPort(contract.MirrorPort, "other.exe")
+	for range 2 {
+		files, problem := h.service.Follow(t.Context(), c, nil)
+		if problem == nil || problem.Reason != contract.ReasonPortInUse || paths(files) != paths(before) {
+			t.Fatalf("%s, %v", paths(files), problem)
+		}
+		for _, f := range files {
+			switch {
+			case strings.Contains(f.Content, "9184") || strings.Contains(f.Content, mirror.TokenHeader):
+				t.Errorf("%s leads to the other program:\n%s", f.Path, f.Content)
+			case strings.Contains(f.Path, `\quay.example`) && !strings.Contains(f.Content, ".invalid.'"),
+				strings.HasSuffix(f.Path, `\other.example\hosts.toml`) && (!strings.Contains(f.Content, "https://m.example/v2/x") ||
+					!strings.Contains(f.Content, "server = 'https://other.example'")):
+				t.Errorf("%s:\n%s", f.Path, f.Content)
+			}
+		}
+	}
+	h.SetForeignPort(contract.MirrorPort, "")
+	if after := h.follow(t, c); paths(after) != paths(before) || token(after) == "" {
+		t.Errorf("the files are %s", paths(after))
 	}
 }
 

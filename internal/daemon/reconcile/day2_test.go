@@ -235,12 +235,20 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "m.example/a.example" {
 			t.Error("a file that was deleted did not come back")
 		}
-		// While the port is taken, containerd is left as it is.
+		// With a problem and no files, containerd is left as it is.
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"))
 		three := r.want(t, manifest(), rules("b.example", "c.example"))
 		pass(10 * time.Second)
 		r.expectStatus(t, two, contract.ReasonPortInUse)
 		if hosts("a.example") == "absent" || hosts("b.example") == "absent" || hosts("c.example") != "absent" {
+			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
+		}
+		// With files that come with a problem it is sent elsewhere, until the problem is gone.
+		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"),
+			contract.File{Path: hostsFile("b.example"), Content: "elsewhere"})
+		pass(time.Minute)
+		r.expectStatus(t, two, contract.ReasonPortInUse)
+		if hosts("a.example") != "absent" || hosts("b.example") != "elsewhere" || hosts("c.example") != "absent" {
 			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
 		}
 		r.pulls.fail(nil)

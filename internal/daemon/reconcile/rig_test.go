@@ -83,6 +83,8 @@ type rig struct {
 type pulls struct {
 	mu      sync.Mutex
 	problem *contract.Problem
+	// instead are the files that come with a problem.
+	instead []contract.File
 	told    []contract.Confidential
 }
 
@@ -92,7 +94,7 @@ func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.problem != nil {
-		return nil, p.problem
+		return p.instead, p.problem
 	}
 	p.told = append(p.told, c)
 	files := []contract.File{}
@@ -104,10 +106,10 @@ func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]
 
 func hostsFile(source string) string { return contract.DirRegistries + `\` + source + `\hosts.toml` }
 
-func (p *pulls) fail(problem *contract.Problem) {
+func (p *pulls) fail(problem *contract.Problem, instead ...contract.File) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.problem = problem
+	p.problem, p.instead = problem, instead
 }
 
 // killer ends processes, if they can be ended.
