@@ -17,8 +17,7 @@ const (
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
 	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`
-	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests,
-	// and the mirror resolver's token.
+	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests.
 	DirSealed = `C:\k\wicd-sealed`
 	// DirAuthorities holds certificate authorities for single registries, for containerd.
 	DirAuthorities = `C:\k\containerd\authorities`

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -19,7 +20,6 @@ import (
 	"golang.org/x/net/http/httpproxy"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
@@ -28,8 +28,6 @@ import (
 // Options of a Service.
 type Options struct {
 	Network winos.Network
-	// Sealed keeps the token by which the resolver recognises containerd.
-	Sealed *sealed.Store
 	// Reporter tells administrators what happened to pulls. Optional.
 	Reporter *Reporter
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
@@ -155,19 +153,15 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	log := logr.FromContextOrDiscard(ctx)
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)
 	if errors.Is(err, winos.ErrInUse) {
-		s.resolver = nil // with the token, which whoever listens there hears
-		if err := s.Sealed.DropToken(); err != nil {
-			return asProblem(contract.ReasonFileFailed, err)
-		}
 		return contract.NewProblem(contract.ReasonPortInUse, "another program listens on TCP port %d of the "+
 			"loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
 	}
 	if err != nil {
 		return asProblem(contract.ReasonInternal, err)
 	}
-	if problem := s.make(ctx); problem != nil {
+	if err = s.make(); err != nil {
 		_ = listener.Close()
-		return problem
+		return asProblem(contract.ReasonInternal, err)
 	}
 	running := &serving{done: make(chan struct{})}
 	ctx, running.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -181,21 +175,17 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// make makes the resolver, if there is none.
-func (s *Service) make(ctx context.Context) *contract.Problem {
-	if s.resolver != nil {
-		return nil
-	}
-	token, err := s.Sealed.Token(ctx)
-	if err != nil {
-		return asProblem(contract.ReasonFileFailed, err)
-	}
+// make makes the resolver anew, with a token by which it recognises containerd. Each time it begins
+// to listen that is another, in memory and containerd's files only: while nobody listened, another
+// program may have done so, and heard the one of before with each pull.
+func (s *Service) make() error {
+	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{
 		// the resolver itself logs it
 		Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Reporter.Wake() },
 	})
 	if err != nil {
-		return asProblem(contract.ReasonInternal, err)
+		return err
 	}
 	s.Reporter.Hear(made)
 	s.resolver, s.token, s.followed = made, token, ""

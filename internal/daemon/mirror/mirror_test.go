@@ -26,7 +26,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	nodemirror "github.com/windows-nodes/wmco/internal/daemon/mirror"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -42,8 +41,7 @@ func newHost(t *testing.T, plain ...string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, Sealed: sealed.New(m.Host()),
-		PlainLoopback: plain})}
+	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, PlainLoopback: plain})}
 	t.Cleanup(func() {
 		h.service.Close()
 		if err := m.Close(); err != nil {
@@ -293,6 +291,28 @@ func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	}
 	if again := h.follow(t, c); again[0].Content != after[0].Content {
 		t.Error("the token is another at each pass")
+	}
+}
+
+// Another program may have listened, and let go before the daemon looks: nobody notices.
+func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
+	before := h.follow(t, c)
+	for range 2 {
+		h.service.Close() // as at each exchange of the daemon
+		after := h.follow(t, c)
+		if paths(after) != paths(before) || token(after) == token(before) || token(after) == "" {
+			t.Error("containerd goes on with the token of before")
+		}
+		if status, _ := h.ask(t, before, "/v2/"); status != http.StatusForbidden {
+			t.Errorf("the token of before is answered with %d", status)
+		}
+		if status, _ := h.ask(t, after, "/v2/"); status != http.StatusOK {
+			t.Errorf("the new token is answered with %d", status)
+		}
+		before = after
 	}
 }
 

@@ -3,7 +3,6 @@ package sealed
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,14 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Purposes of what is sealed: what was sealed for one is not taken for the other.
-const (
-	confidential = "confidential "
-	token        = "mirror token"
-)
-
-// tokenFile is the name of the file with the token. Those of confidential parts are digests.
-const tokenFile = "mirror-token"
+// confidential is the purpose of what is sealed: what was sealed for another is not taken.
+const confidential = "confidential "
 
 // Store is the directory of sealed files on one host.
 type Store struct {
@@ -52,28 +45,6 @@ func (v *Store) Get(ctx context.Context, digest string) ([]byte, error) {
 		return nil, err
 	}
 	return v.read(ctx, digest, confidential+digest)
-}
-
-// Token gives a secret word that nobody else knows: the one of before, or a new one if there is
-// none that can be read.
-func (v *Store) Token(ctx context.Context) (string, error) {
-	word, err := v.read(ctx, tokenFile, token)
-	if err == nil && len(word) > 0 {
-		return string(word), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, winos.ErrNotSealedHere) {
-		return "", err
-	}
-	made := rand.Text() // 130 bits
-	return made, v.write(ctx, tokenFile, []byte(made), token)
-}
-
-// DropToken forgets the word: the next Token is another. That there is none is fine.
-func (v *Store) DropToken() error {
-	if err := v.files.Remove(path(tokenFile)); err != nil {
-		return fmt.Errorf("forgetting the resolver's token: %w", err)
-	}
-	return nil
 }
 
 // Sweep removes the confidential parts that have none of these digests.

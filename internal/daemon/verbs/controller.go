@@ -21,7 +21,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 	"github.com/windows-nodes/wmco/internal/daemon/report"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -121,7 +120,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	rotating.Go(func() { reporter.Write(ctx) })
 	reports := report.New(report.Options{Host: o.Host, Version: o.Version})
 	rotating.Go(func() { reports.Run(ctx) })
-	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Sealed: sealed.New(o.Host), Reporter: reporter,
+	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Reporter: reporter,
 		PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
 	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
