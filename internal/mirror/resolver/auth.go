@@ -182,6 +182,9 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 	}
 	found, err := once(ctx, k, fmt.Sprintf("ping %s %t", asked.host, asked.lax),
 		func(ctx context.Context) (transport.Challenge, error) {
+			if known, ok := k.challenges.get(asked); ok {
+				return known, nil // of who asked a moment ago
+			}
 			registry, err := k.registry(at.Address())
 			if err != nil {
 				return transport.Challenge{}, err
@@ -204,6 +207,9 @@ func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripp
 		return known, false, nil
 	}
 	found, err := once(ctx, k, wanted.flight(), func(ctx context.Context) (string, error) {
+		if known, ok := k.tokens.get(wanted); ok {
+			return known, nil // of who asked a moment ago
+		}
 		server, err := k.tokenServer(at, challenge)
 		if err != nil {
 			return "", err
