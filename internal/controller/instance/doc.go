@@ -2,7 +2,8 @@
 // runs it, and writes down what came of it as phase, conditions, reason and fix, event and metric.
 //
 // The operator runs it. It is the only writer of a WindowsInstance's status, and writes our marks on
-// Nodes; on Nodes without an instance the orphan controller does. What a phase or a step does is decided by the journeys in internal/instance.
+// Nodes; on Nodes without an instance the orphan controller does. What a phase or a step does is
+// decided by the journeys in internal/instance.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

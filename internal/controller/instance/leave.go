@@ -54,6 +54,11 @@ func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		}
 	}
+	return c.takeLeave(ctx)
+}
+
+// takeLeave takes one step of the removal.
+func (c *reconciliation) takeLeave(ctx context.Context) (ctrl.Result, error) {
 	bounds, err := c.bounds(ctx)
 	if err != nil {
 		return ctrl.Result{}, err

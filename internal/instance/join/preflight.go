@@ -192,7 +192,8 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 			}
 		}
 	}
-	if !address.IsLoopback() && slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address.Unmap()) }) {
+	holds := func(network netip.Prefix) bool { return network.Contains(address.Unmap()) }
+	if !address.IsLoopback() && slices.ContainsFunc(facts.Reserved(), holds) {
 		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is the API server's",
 			address)
 	}
