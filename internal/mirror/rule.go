@@ -40,8 +40,6 @@ type entry struct {
 	source  location
 	mirrors map[contract.PullKind][]location
 	never   bool
-	// blocked says that the source is in a blocked registry.
-	blocked bool
 }
 
 // Pull is one place to pull from.

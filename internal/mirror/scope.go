@@ -64,10 +64,6 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 			restricted.entries[scope.String()] = entry{source: scope}
 		}
 	}
-	for key, e := range restricted.entries {
-		e.blocked = restricted.blocks(e.source)
-		restricted.entries[key] = e
-	}
 	return restricted.indexed(), nil
 }
 

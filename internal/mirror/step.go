@@ -80,7 +80,7 @@ func (r Rules) nearNever(at location) bool {
 	for _, host := range spellings(at.host) {
 		if slices.ContainsFunc(r.byHost[host], func(e entry) bool {
 			_, within := below(e.source.path, at.path)
-			return (e.never || e.blocked) && within
+			return within && (e.never || r.blocks(e.source))
 		}) {
 			return true
 		}
