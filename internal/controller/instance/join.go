@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -29,7 +28,10 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return free, err
 	}
 	if serves {
-		revision := cmp.Or(upgrade.RevisionToTry(&c.instance.Status, node), c.revisionNotHeld(ctx))
+		revision := upgrade.RevisionToTry(&c.instance.Status, node)
+		if revision == "" {
+			revision = c.revisionNotHeld(ctx)
+		}
 		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
 			func() { c.journeys.upgrade.Granted(&c.instance.Status) })
 	}
