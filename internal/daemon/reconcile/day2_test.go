@@ -251,8 +251,9 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "absent" || hosts("b.example") != "elsewhere" || hosts("c.example") != "absent" {
 			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
 		}
+		// It has failed for over a minute, so that the next try is up to 77 s away.
 		r.pulls.fail(nil)
-		pass(time.Minute)
+		pass(2 * time.Minute)
 		r.expectStatus(t, three, "")
 		if hosts("a.example") != "absent" || hosts("c.example") != "m.example/c.example" {
 			t.Errorf("%q, %q", hosts("a.example"), hosts("c.example"))
