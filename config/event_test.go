@@ -18,7 +18,7 @@ func eventOf(node string) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
-		Reason:         mirror.ReasonPassedOver, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
+		Reason:         mirror.ReasonFallback, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
 		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: node},
 		ReportingController: contract.ServiceDaemon, ReportingInstance: node,
 	}
@@ -41,7 +41,7 @@ func tell(change func(*corev1.Event)) attempt {
 // eventsOfDaemons are those that they may make.
 func eventsOfDaemons() map[string]attempt {
 	all := map[string]attempt{}
-	for _, reason := range []string{mirror.ReasonPassedOver, mirror.ReasonUnavailable, mirror.ReasonRefused} {
+	for _, reason := range []string{mirror.ReasonFallback, mirror.ReasonUnavailable, mirror.ReasonRefused} {
 		all["tells of "+reason] = tell(func(e *corev1.Event) { e.Reason = reason })
 	}
 	return all

@@ -265,17 +265,17 @@ const (
 )
 
 // Step is how far a node is in an update or a reboot.
-// +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Proving;GoingBack
+// +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Proving;RollingBack
 type Step string
 
 // Steps, in their order.
 const (
-	StepStaging   Step = "Staging"   // the daemon fetches the payload; the node serves
-	StepWaiting   Step = "Waiting"   // for a place in the rollout budget, a window, or the next try; the node serves
-	StepDraining  Step = "Draining"  // it has its place: cordoned, and pods are moved away
-	StepSwitching Step = "Switching" // the daemon brings the host to the revision, or reboots it
-	StepProving   Step = "Proving"   // Ready for the settling time
-	StepGoingBack Step = "GoingBack" // a proof failed: the previous revision is put back
+	StepStaging     Step = "Staging"     // the daemon fetches the payload; the node serves
+	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; the node serves
+	StepDraining    Step = "Draining"    // it has its place: cordoned, and pods are moved away
+	StepSwitching   Step = "Switching"   // the daemon brings the host to the revision, or reboots it
+	StepProving     Step = "Proving"     // Ready for the settling time
+	StepRollingBack Step = "RollingBack" // a proof failed: the previous revision is put back
 )
 
 // Progress is how far a node is in an update or a reboot.
@@ -477,11 +477,11 @@ type WindowsInstanceStatus struct {
 	// RebootTime is when a reboot was asked for that is not proven yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
-	// SilentSince is since when the daemon, while kubelet is healthy, has neither applied the
-	// desired revision nor reported why not. After as long as the operator's flag --daemon-silence
+	// UnresponsiveSince is since when the daemon, while kubelet is healthy, has neither applied the
+	// desired revision nor reported why not. After as long as the operator's flag --daemon-timeout
 	// says, five minutes by default, the operator joins the host again over SSH.
 	// +optional
-	SilentSince *metav1.Time `json:"silentSince,omitempty"`
+	UnresponsiveSince *metav1.Time `json:"unresponsiveSince,omitempty"`
 	// DrainTime is when draining began.
 	// +optional
 	DrainTime *metav1.Time `json:"drainTime,omitempty"`

@@ -690,8 +690,8 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		in, out := &in.RebootTime, &out.RebootTime
 		*out = (*in).DeepCopy()
 	}
-	if in.SilentSince != nil {
-		in, out := &in.SilentSince, &out.SilentSince
+	if in.UnresponsiveSince != nil {
+		in, out := &in.UnresponsiveSince, &out.UnresponsiveSince
 		*out = (*in).DeepCopy()
 	}
 	if in.DrainTime != nil {

@@ -35,7 +35,7 @@ type options struct {
 	olm              bool
 	retain           time.Duration
 	machineRefusal   time.Duration
-	silence          time.Duration
+	daemonTimeout    time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -89,7 +89,7 @@ WMCO_PAYLOAD_DIR.`,
 		"how long a services manifest stays after the last node stopped using it")
 	flags.DurationVar(&o.machineRefusal, "machine-refusal-timeout", machine.DefaultRefusalTimeout,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
-	flags.DurationVar(&o.silence, "daemon-silence", journey.DefaultDaemonTimeout,
+	flags.DurationVar(&o.daemonTimeout, "daemon-timeout", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
 	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig, which controller-runtime registers
 	root.AddCommand(&cobra.Command{

@@ -24,7 +24,7 @@ func TestTheVersionIsPrintedAsScriptsReadIt(t *testing.T) {
 
 func TestA66_EachFlagHasAVariableWhichTheFlagOverrides(t *testing.T) {
 	t.Parallel()
-	environment := map[string]string{"WMCO_PAYLOAD_DIR": "/elsewhere", "WMCO_OLM": "true", "WMCO_DAEMON_SILENCE": "7m",
+	environment := map[string]string{"WMCO_PAYLOAD_DIR": "/elsewhere", "WMCO_OLM": "true", "WMCO_DAEMON_TIMEOUT": "7m",
 		"WMCO_MACHINE_REFUSAL_TIMEOUT": "9m", "WMCO_DEBUGLOGGING": "",
 		"WMCO_VERSION": "0.1.0"}
 	flags := newCommand().Flags()
@@ -35,15 +35,15 @@ func TestA66_EachFlagHasAVariableWhichTheFlagOverrides(t *testing.T) {
 	if err := fromEnvironment(flags, lookup); err != nil {
 		t.Fatal(err)
 	}
-	for flag, want := range map[string]string{"payload-dir": "/elsewhere", "olm": "true", "daemon-silence": "7m0s",
+	for flag, want := range map[string]string{"payload-dir": "/elsewhere", "olm": "true", "daemon-timeout": "7m0s",
 		"machine-refusal-timeout": "1m0s", "debugLogging": "false"} {
 		if got := flags.Lookup(flag).Value.String(); got != want {
 			t.Errorf("%s is %s, not %s", flag, got, want)
 		}
 	}
-	environment["WMCO_DAEMON_SILENCE"] = "soon"
+	environment["WMCO_DAEMON_TIMEOUT"] = "soon"
 	if err := fromEnvironment(newCommand().Flags(), lookup); err == nil ||
-		!strings.Contains(err.Error(), "WMCO_DAEMON_SILENCE") {
+		!strings.Contains(err.Error(), "WMCO_DAEMON_TIMEOUT") {
 		t.Errorf("%v", err)
 	}
 }

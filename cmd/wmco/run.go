@@ -309,7 +309,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
 			Desired: desired, Keys: keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: o.namespace},
-			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
+			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
 			Misplaced: workloads.Misplaced, Spent: spent.Has,

@@ -1,12 +1,12 @@
 package contract
 
-// plantedDigits is how many hex digits of its digest tell one planted daemon from another.
-const plantedDigits = 16
+// uploadedDigits is how many hex digits of its digest tell one uploaded daemon from another.
+const uploadedDigits = 16
 
-// PlantedName is the name in the exchange directory of a daemon's binary with this digest
+// UploadedName is the name in the exchange directory of a daemon's binary with this digest
 // (lower-case hex SHA-256).
-func PlantedName(digest string) string {
-	return "wicd-" + digest[:min(plantedDigits, len(digest))] + ".exe"
+func UploadedName(digest string) string {
+	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }
 
 // RequestName is the name in the exchange directory of the request of one call. id has letters,

@@ -42,7 +42,7 @@ type PreflightRequest struct {
 	Time time.Time `json:"time"`
 	// Blobs is the whole payload; the answer says which of them are missing.
 	Blobs []Blob `json:"blobs"`
-	// Daemon is the SHA-256 of the planted binary as the operator sent it; the daemon compares it
+	// Daemon is the SHA-256 of the uploaded binary as the operator sent it; the daemon compares it
 	// with its own file.
 	Daemon string `json:"daemon"`
 	// NodeName is the fact that names the Node; FactHostname when empty.

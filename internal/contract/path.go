@@ -88,6 +88,6 @@ const (
 // SYSTEM may open. Names in it are relative to that home and contain no character that cmd.exe or
 // PowerShell would interpret.
 const (
-	// ExchangeDir holds the planted daemon, requests, answers and the payload stream.
+	// ExchangeDir holds the uploaded daemon, requests, answers and the payload stream.
 	ExchangeDir = ".wmco"
 )

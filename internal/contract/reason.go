@@ -110,7 +110,7 @@ const (
 	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
 	ReasonMachineAddressUnusable   Reason = "MachineAddressUnusable"
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
-	ReasonListAbsent               Reason = "ListAbsent"
+	ReasonConfigMapMissing         Reason = "ConfigMapMissing"
 
 	ReasonUnreachable      Reason = "Unreachable"
 	ReasonKeyRefused       Reason = "KeyRefused"
@@ -120,7 +120,7 @@ const (
 	ReasonNoSFTP           Reason = "NoSFTP"
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
 	ReasonHostKeyUnproven  Reason = "HostKeyUnproven"
-	ReasonHostFloods       Reason = "HostFloods"
+	ReasonOutputTooLarge   Reason = "OutputTooLarge"
 	ReasonNoSession        Reason = "NoSession"
 
 	ReasonBuildUnsupported     Reason = "BuildUnsupported"
@@ -139,13 +139,13 @@ const (
 	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
 	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
 
-	ReasonPreparing        Reason = "Preparing"
-	ReasonRebooting        Reason = "Rebooting"
-	ReasonRebootNotProven  Reason = "RebootNotProven"
-	ReasonFeatureMissing   Reason = "FeatureMissing"
-	ReasonDaemonCallFailed Reason = "DaemonCallFailed"
-	ReasonRebootFutile     Reason = "RebootFutile"
-	ReasonHostBusy         Reason = "HostBusy"
+	ReasonPreparing         Reason = "Preparing"
+	ReasonRebooting         Reason = "Rebooting"
+	ReasonRebootTimedOut    Reason = "RebootTimedOut"
+	ReasonFeatureMissing    Reason = "FeatureMissing"
+	ReasonDaemonCallFailed  Reason = "DaemonCallFailed"
+	ReasonRebootIneffective Reason = "RebootIneffective"
+	ReasonHostBusy          Reason = "HostBusy"
 
 	ReasonPayloadCorrupt    Reason = "PayloadCorrupt"
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
@@ -160,10 +160,10 @@ const (
 	ReasonEnvironmentFailed   Reason = "EnvironmentFailed"
 	ReasonForeignInterference Reason = "ForeignInterference"
 	ReasonTrustFailed         Reason = "TrustFailed"
-	ReasonSealBroken          Reason = "SealBroken"
+	ReasonDecryptionFailed    Reason = "DecryptionFailed"
 	ReasonTokenPending        Reason = "TokenPending"
 	ReasonRouteFailed         Reason = "RouteFailed"
-	ReasonNetworkStays        Reason = "NetworkStays"
+	ReasonNetworkNotRemoved   Reason = "NetworkNotRemoved"
 
 	ReasonNodePending     Reason = "NodePending"
 	ReasonNodeNotReady    Reason = "NodeNotReady"
@@ -172,14 +172,14 @@ const (
 	ReasonNodeReady       Reason = "NodeReady"
 
 	ReasonUpdateFailed            Reason = "UpdateFailed"
-	ReasonNotBack                 Reason = "NotBack"
+	ReasonRollbackTimedOut        Reason = "RollbackTimedOut"
 	ReasonRolloutHalted           Reason = "RolloutHalted"
 	ReasonStaging                 Reason = "Staging"
 	ReasonMaintenanceWindowClosed Reason = "MaintenanceWindowClosed"
 	ReasonSkewUnsupported         Reason = "SkewUnsupported"
 	ReasonSettling                Reason = "Settling"
 	ReasonUncordoned              Reason = "Uncordoned"
-	ReasonDaemonSilent            Reason = "DaemonSilent"
+	ReasonDaemonUnresponsive      Reason = "DaemonUnresponsive"
 	ReasonNodeOrphaned            Reason = "NodeOrphaned"
 	ReasonPlacesUnwritable        Reason = "PlacesUnwritable"
 	ReasonLabelsRefused           Reason = "LabelsRefused"
@@ -194,15 +194,15 @@ const (
 	ReasonPreflightOnly  Reason = "PreflightOnly"
 	ReasonMachineLeaving Reason = "MachineLeaving"
 
-	ReasonMachineReplaced   Reason = "MachineReplaced"
-	ReasonBudgetSpent       Reason = "BudgetSpent"
-	ReasonOwnerShort        Reason = "OwnerShort"
-	ReasonMachineUnowned    Reason = "MachineUnowned"
-	ReasonMachineIgnored    Reason = "MachineIgnored"
-	ReasonMachineGoverned   Reason = "MachineGoverned"
-	ReasonReplacementFutile Reason = "ReplacementFutile"
-	ReasonUserDataStale     Reason = "UserDataStale"
-	ReasonInternal          Reason = "InternalError"
+	ReasonMachineReplaced         Reason = "MachineReplaced"
+	ReasonBudgetExhausted         Reason = "BudgetExhausted"
+	ReasonOwnerDegraded           Reason = "OwnerDegraded"
+	ReasonMachineUnowned          Reason = "MachineUnowned"
+	ReasonMachineIgnored          Reason = "MachineIgnored"
+	ReasonMachineManagedElsewhere Reason = "MachineManagedElsewhere"
+	ReasonReplacementIneffective  Reason = "ReplacementIneffective"
+	ReasonUserDataStale           Reason = "UserDataStale"
+	ReasonInternal                Reason = "InternalError"
 
 	ReasonPrivateKeyMissing      Reason = "PrivateKeyMissing"
 	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
@@ -281,7 +281,7 @@ func reachExplanations() []row {
 				"DNS server that the operator's pod uses."},
 		{ReasonMachineAnnotationInvalid, 108, "An annotation of the Machine is not understood.",
 			"Correct the annotation that is named."},
-		{ReasonListAbsent, 109,
+		{ReasonConfigMapMissing, 109,
 			"The ConfigMap windows-instances is absent, and instances were made from it. They are removed when it " +
 				"stays " +
 				"absent for a minute.",
@@ -320,7 +320,7 @@ func reachExplanations() []row {
 			"Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then " +
 				"the node goes on working, and only what needs SSH waits. A Machine is replaced automatically, as " +
 				"far as the rollout budget and its MachineSet allow."},
-		{ReasonHostFloods, 209,
+		{ReasonOutputTooLarge, 209,
 			"The host sent more than any answer of the daemon has, so the operator closed the connection.",
 			"Find out what answers at this address, and whether somebody else controls the host."},
 		{ReasonNoSession, 210,
@@ -404,7 +404,7 @@ func prepareExplanations() []row {
 			"The host name or Windows features are being set.",
 			"Nothing to do."},
 		{ReasonRebooting, 402, "The host is rebooting.", "Nothing to do."},
-		{ReasonRebootNotProven, 403,
+		{ReasonRebootTimedOut, 403,
 			"The host did not come back from a reboot in time.",
 			"Look at the host's console. The operator goes on when the host is up again."},
 		{ReasonFeatureMissing, 404, "The Windows feature Containers could not be switched on.",
@@ -413,7 +413,7 @@ func prepareExplanations() []row {
 			"A command of the daemon's program on the host returned no answer.",
 			"Read the message. If it names a virus scanner or a policy that blocks the program, allow the " +
 				"program there."},
-		{ReasonRebootFutile, 406,
+		{ReasonRebootIneffective, 406,
 			"The host was rebooted three times in a row, and a reboot is still requested.",
 			"While it joins: find out what keeps the host name or the Windows feature in the message from lasting " +
 				"over a boot, such as cloud-init or guest customization that sets the old name again; the operator " +
@@ -467,7 +467,7 @@ func serviceExplanations() []row {
 		{ReasonTrustFailed, 610,
 			"A CA certificate can't be added to the host's root store or removed from it.",
 			"Check the group policies of the host, and whether a virus scanner protects the store."},
-		{ReasonSealBroken, 611,
+		{ReasonDecryptionFailed, 611,
 			"What the daemon keeps encrypted on the host can't be decrypted any more.",
 			"Nothing to do: the daemon reads it from the API server again. It happens after sysprep, or when the " +
 				"disk was moved to another machine."},
@@ -476,7 +476,7 @@ func serviceExplanations() []row {
 		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld yet.",
 			"Nothing to do; if it lasts, read why the API server refuses it in C:\\var\\log\\wicd on the host, and " +
 				"apply the operator's manifests again."},
-		{ReasonNetworkStays, 614, "The HNS network that pods were on before can't be removed.",
+		{ReasonNetworkNotRemoved, 614, "The HNS network that pods were on before can't be removed.",
 			"Nothing to do: the daemon tries again. If it lasts, reboot the host: " +
 				"flannel's networks end with the boot."},
 	}
@@ -527,14 +527,14 @@ func nodeExplanations() []row {
 			"Somebody uncordoned the node while the operator was draining it, so it stays in service.",
 			"Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of " +
 				"its WindowsInstance."},
-		{ReasonDaemonSilent, 713,
+		{ReasonDaemonUnresponsive, 713,
 			"kubelet is healthy, but the daemon has not acted on a request for as long as the operator's flag " +
-				"--daemon-silence says (5m by default), or its certificate has expired.",
+				"--daemon-timeout says (5m by default), or its certificate has expired.",
 			"Nothing to do: the operator joins the host again over SSH when the rollout budget allows, which " +
 				"starts the daemon with a new certificate. If it happens again, look for what stops or disables the " +
 				"service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd on the " +
 				"host."},
-		{ReasonNotBack, 714,
+		{ReasonRollbackTimedOut, 714,
 			"The node did not get back to its previous revision within spec.rollout.proofTimeout. It is out of " +
 				"service and keeps its place in the rollout budget.",
 			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
@@ -601,13 +601,13 @@ func machineExplanations() []row {
 			"The Machine's host refuses the present private key, so the Machine is deleted and its MachineSet " +
 				"makes another.",
 			"Nothing to do."},
-		{ReasonBudgetSpent, 821,
+		{ReasonBudgetExhausted, 821,
 			"As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, whatever " +
 				"the cause.",
 			"Nothing to do if it passes. Otherwise bring back the nodes that are named, lower the replicas of " +
 				"MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
 				"WindowsMachineConfig."},
-		{ReasonOwnerShort, 822,
+		{ReasonOwnerDegraded, 822,
 			"Without this Machine too few nodes of its MachineSet would be in service.",
 			"Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the " +
 				"annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
@@ -616,10 +616,10 @@ func machineExplanations() []row {
 			"Delete the Machine by hand, or authorise the public key on its host."},
 		{ReasonMachineIgnored, 824, "The Machine has the label windowsmachineconfig.openshift.io/ignore.",
 			"Remove the label, or delete the Machine by hand."},
-		{ReasonMachineGoverned, 825,
+		{ReasonMachineManagedElsewhere, 825,
 			"The Machine is a copy of one of another API, which manages it.",
 			"Delete the Machine of that API by hand, or authorise the public key on its host."},
-		{ReasonReplacementFutile, 826,
+		{ReasonReplacementIneffective, 826,
 			"Machines were replaced, and none of the new ones has accepted the private key yet.",
 			"Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name " +
 				"windows-user-data, and does the template run it? On platforms that have no user data, the template " +

@@ -205,8 +205,8 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host, ago fu
 	if next := i.Status.NextAttemptTime; next != nil {
 		d.fact("next attempt", "%s", next.UTC().Format(time.RFC3339))
 	}
-	if since := i.Status.SilentSince; since != nil {
-		d.add(Notice, "daemon", contract.ReasonDaemonSilent, "it has not responded for %s", ago(*since))
+	if since := i.Status.UnresponsiveSince; since != nil {
+		d.add(Notice, "daemon", contract.ReasonDaemonUnresponsive, "it has not responded for %s", ago(*since))
 	}
 	for _, phase := range i.Status.Phases {
 		took := "now"
@@ -272,7 +272,7 @@ func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 	case err != nil:
 		d.add(Notice, "certificate", "", "the daemon reports an end that is no time: %q", text)
 	case left <= 0:
-		d.add(Problem, "certificate", contract.ReasonDaemonSilent, "the daemon's certificate ended at %s", text)
+		d.add(Problem, "certificate", contract.ReasonDaemonUnresponsive, "the daemon's certificate ended at %s", text)
 	case left < certificateNotice:
 		d.add(Notice, "certificate", "", "the daemon's certificate ends at %s and was not renewed", text)
 	}

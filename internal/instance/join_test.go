@@ -108,8 +108,8 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			contract.ReasonManifestMissing, v1alpha1.PhasePreflight},
 		"a fact is lacking that only hosts need": {nil, func(w *world) { w.Desired = lacking{w} }, "waits",
 			contract.ReasonClusterFactsIncomplete, v1alpha1.PhasePreflight},
-		"planting fails": {nil, func(w *world) {
-			w.machine.Fail(hosttest.Planting, fmt.Errorf("writing: %w", problem(contract.ReasonNoSFTP)))
+		"uploading fails": {nil, func(w *world) {
+			w.machine.Fail(hosttest.Uploading, fmt.Errorf("writing: %w", problem(contract.ReasonNoSFTP)))
 		},
 			"fails", contract.ReasonNoSFTP, v1alpha1.PhasePreflight},
 		"the daemon gives no answer": {nil, func(w *world) {
@@ -424,7 +424,7 @@ func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	w.clock = w.clock.Add(time.Hour)
-	want(t, w.join(t, i, session, ""), "fails", contract.ReasonRebootNotProven)
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonRebootTimedOut)
 	session.End()
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	if asked := len(slices.DeleteFunc(w.machine.Calls(),
@@ -443,7 +443,7 @@ func TestAHostThatDoesNotComeBackFromARebootFails(t *testing.T) {
 	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "down"))
 	want(t, w.join(t, i, &journey.Session{}, ""), "waits", contract.ReasonRebooting)
 	w.clock = w.clock.Add(time.Hour)
-	want(t, w.join(t, i, &journey.Session{}, ""), "fails", contract.ReasonRebootNotProven)
+	want(t, w.join(t, i, &journey.Session{}, ""), "fails", contract.ReasonRebootTimedOut)
 }
 
 func TestAHostMayBeRenamedBeforeItIsANodeOnly(t *testing.T) {

@@ -86,9 +86,9 @@ func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 		t.Fatal("the host was cleaned under its pods")
 	}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
-	if w.getNode(t) != nil || w.machine.Planted() || w.machine.Open() != 0 || w.machine.Dials() != 1 ||
+	if w.getNode(t) != nil || w.machine.Uploaded() || w.machine.Open() != 0 || w.machine.Dials() != 1 ||
 		i.Status.DrainTime != nil {
-		t.Errorf("node %v, planted %v, %d open of %d connections, draining since %v", w.getNode(t), w.machine.Planted(),
+		t.Errorf("node %v, uploaded %v, %d open of %d connections, draining since %v", w.getNode(t), w.machine.Uploaded(),
 			w.machine.Open(), w.machine.Dials(), i.Status.DrainTime)
 	}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
@@ -202,7 +202,7 @@ func TestForceCleansWhatCanBeReached(t *testing.T) {
 	i := leaving()
 	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
-	if !slices.Contains(w.machine.Calls(), contract.VerbCleanup) || w.machine.Planted() || w.getNode(t) != nil {
+	if !slices.Contains(w.machine.Calls(), contract.VerbCleanup) || w.machine.Uploaded() || w.getNode(t) != nil {
 		t.Errorf("a host that answers was not cleaned because a pod is held: %v", w.machine.Calls())
 	}
 }
@@ -210,9 +210,9 @@ func TestForceCleansWhatCanBeReached(t *testing.T) {
 func TestForceGoesOnAfterAnyFailureAtTheHost(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range map[string]func(*hosttest.Machine){
-		"planting":   func(m *hosttest.Machine) { m.Fail(hosttest.Planting, errors.New("no")) },
-		"cleaning":   func(m *hosttest.Machine) { m.Fail(string(contract.VerbCleanup), errors.New("no")) },
-		"unplanting": func(m *hosttest.Machine) { m.Fail(hosttest.Unplanting, errors.New("no")) },
+		"uploading":           func(m *hosttest.Machine) { m.Fail(hosttest.Uploading, errors.New("no")) },
+		"cleaning":            func(m *hosttest.Machine) { m.Fail(string(contract.VerbCleanup), errors.New("no")) },
+		"removing the upload": func(m *hosttest.Machine) { m.Fail(hosttest.RemovingUpload, errors.New("no")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -556,8 +556,8 @@ func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = conn.Plant(t.Context(), host.Blob{}); err != nil || !w.machine.Planted() {
-				t.Fatal("nothing is planted", err)
+			if _, err = conn.Upload(t.Context(), host.Blob{}); err != nil || !w.machine.Uploaded() {
+				t.Fatal("nothing is uploaded", err)
 			}
 			_ = conn.Close()
 			w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "off"))
@@ -566,8 +566,8 @@ func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
 			if outcome := w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout); !outcome.IsDone() {
 				t.Fatal(outcome)
 			}
-			if w.machine.Planted() || w.machine.Open() != 0 || slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
-				t.Errorf("planted %t, %d open, called %v", w.machine.Planted(), w.machine.Open(), w.machine.Calls())
+			if w.machine.Uploaded() || w.machine.Open() != 0 || slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
+				t.Errorf("uploaded %t, %d open, called %v", w.machine.Uploaded(), w.machine.Open(), w.machine.Calls())
 			}
 		})
 	}

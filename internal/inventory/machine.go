@@ -26,9 +26,9 @@ type Machine struct {
 	// Owner is what makes another Machine when this one goes; nil for one that was made by hand.
 	Owner *Owner
 	// Deleting is set once the Machine is told to go, Ignored when the user wants us to keep away
-	// from it, and Governed when another API decides about it and this object only mirrors it.
+	// from it, and ManagedBy when another API manages it, of which this object is a copy.
 	Deleting, Ignored bool
-	Governed          string
+	ManagedBy         string
 	// Port is the annotation contract.SSHPortAnnotation as it stands there; empty without one.
 	Port string
 }

@@ -9,7 +9,7 @@ func BlamesRevision(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonServiceFailed, contract.ReasonFileFailed, contract.ReasonEnvironmentFailed,
 		contract.ReasonTrustFailed, contract.ReasonRouteFailed, contract.ReasonManifestInvalid,
-		contract.ReasonUpdateFailed, contract.ReasonDaemonSilent:
+		contract.ReasonUpdateFailed, contract.ReasonDaemonUnresponsive:
 		return true
 	}
 	return false

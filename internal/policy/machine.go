@@ -98,13 +98,13 @@ type ReplaceCandidate struct {
 	// of the set, this one with them, that should make room and serve nobody.
 	Set types.UID
 	Due int
-	// Paused and Ignored are what the user set; Leaving says that it goes already; Governed names
+	// Paused and Ignored are what the user set; Leaving says that it goes already; ManagedBy names
 	// the API that decides about it instead.
 	Paused, Ignored, Leaving bool
-	Governed                 string
-	// Futile says that several others of its set were replaced and none of those that came instead
+	ManagedBy                string
+	// Ineffective says that several others of its set were replaced and none of those that came instead
 	// has accepted the key yet.
-	Futile bool
+	Ineffective bool
 	// Stale says that the host refused the key too long ago to go by it.
 	Stale bool
 	// Unready says that what Machines are made from does not hold the present key yet.
@@ -147,8 +147,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	case c.Ignored:
 		return decision(ActNever, contract.ReasonMachineIgnored, "Machine %s has the label %s", c.Name,
 			contract.IgnoreLabel)
-	case c.Governed != "":
-		return decision(ActNever, contract.ReasonMachineGoverned, "Machine %s is governed by %s", c.Name, c.Governed)
+	case c.ManagedBy != "":
+		return decision(ActNever, contract.ReasonMachineManagedElsewhere, "Machine %s is managed by %s", c.Name, c.ManagedBy)
 	}
 	i := slices.IndexFunc(fleet.Sets, func(s Set) bool { return c.Set != "" && s.UID == c.Set })
 	if i < 0 || fleet.Sets[i].Leaving {
@@ -159,8 +159,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	switch {
 	case c.Paused:
 		return decision(ActWait, contract.ReasonPaused, "the instance of Machine %s is paused", c.Name)
-	case c.Futile:
-		return decision(ActWait, contract.ReasonReplacementFutile,
+	case c.Ineffective:
+		return decision(ActWait, contract.ReasonReplacementIneffective,
 			"Machines of %s were replaced, and none that came instead has accepted the key yet", set.Name)
 	case set.UserData != "" && set.UserData != contract.UserDataSecret:
 		return decision(ActNever, contract.ReasonUserDataStale, "%s makes Machines with the user data of Secret %s, "+
@@ -168,7 +168,7 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	case c.Unready:
 		return decision(ActWait, contract.ReasonUserDataStale, "the user data does not hold the present key yet")
 	case machinesOf(set) > set.Replicas:
-		return decision(ActWait, contract.ReasonOwnerShort, "%s has %d Machines and should have %d, so it removes "+
+		return decision(ActWait, contract.ReasonOwnerDegraded, "%s has %d Machines and should have %d, so it removes "+
 			"some by itself", set.Name, machinesOf(set), set.Replicas)
 	}
 	return c.withinBounds(set, fleet, maxUnavailable, closed)
@@ -204,7 +204,7 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 	}
 	least, err := leastServing(set, maxUnavailable)
 	if err != nil {
-		return decision(ActNever, contract.ReasonOwnerShort, "how many hosts of %s must serve is not understood: %v",
+		return decision(ActNever, contract.ReasonOwnerDegraded, "how many hosts of %s must serve is not understood: %v",
 			set.Name, err)
 	}
 	if !serves {
@@ -215,11 +215,11 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 		return decision(ActWait, contract.ReasonMaintenanceWindowClosed, "%s", closed)
 	}
 	if serving < least {
-		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, "+
+		return decision(ActWait, contract.ReasonOwnerDegraded, "without Machine %s, %d of %d hosts of %s would serve, "+
 			"and at least %d must", c.Name, serving, set.Replicas, set.Name, least)
 	}
 	if verdict := withinBudget(c.Node, fleet, maxUnavailable); !verdict.Allowed {
-		return decision(ActWait, contract.ReasonBudgetSpent, "%s", verdict.Why)
+		return decision(ActWait, contract.ReasonBudgetExhausted, "%s", verdict.Why)
 	}
 	return c.replace()
 }
@@ -228,10 +228,10 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 func (c ReplaceCandidate) healing(set Set, serving int, maxUnavailable *intstr.IntOrString) ReplaceDecision {
 	limit, err := scaled(maxUnavailable, set.Replicas)
 	if err != nil {
-		return decision(ActNever, contract.ReasonOwnerShort, "maxUnavailable is not understood: %v", err)
+		return decision(ActNever, contract.ReasonOwnerDegraded, "maxUnavailable is not understood: %v", err)
 	}
 	if away := set.Replicas - serving - c.Due; away >= limit {
-		return decision(ActWait, contract.ReasonOwnerShort, "%d of %d hosts of %s are away beside Machine %s, and "+
+		return decision(ActWait, contract.ReasonOwnerDegraded, "%d of %d hosts of %s are away beside Machine %s, and "+
 			"maxUnavailable is %d", away, set.Replicas, set.Name, c.Name, limit)
 	}
 	return c.replace()

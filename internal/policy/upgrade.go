@@ -89,7 +89,7 @@ const (
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
-	ActionGoBack         UpgradeAction = "note the failure of the revision"
+	ActionRollBack       UpgradeAction = "note the failure of the revision"
 	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
 	ActionFinish         UpgradeAction = "return the node to service, or reboot it if that is requested"
 )
@@ -131,7 +131,7 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now)
 			}},
-		{staging, "the daemon has got nothing for as long as --daemon-silence", waiting, ActionUseSSH, "",
+		{staging, "the daemon has got nothing for as long as --daemon-timeout", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.GetsNothing && f.isLate(f.StepSince, f.DaemonTimeout, now)
 			}},
@@ -164,8 +164,8 @@ func upgradeBegins() []UpgradeRow {
 
 // upgradeEnds are the steps at which the daemon applies a revision.
 func upgradeEnds() []UpgradeRow {
-	const waiting, draining, switching, proving, goingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
-		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepGoingBack
+	const waiting, draining, switching, proving, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
+		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepRollingBack
 	late := func(f UpgradeFacts, now time.Time) bool {
 		began := f.StepSince
 		if !f.SwitchSince.IsZero() {
@@ -209,15 +209,15 @@ func upgradeEnds() []UpgradeRow {
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
 		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
-		{StepFailed, "otherwise", goingBack, ActionGoBack, "", always},
+		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
-		{goingBack, "the daemon was not told yet", goingBack, ActionRestore, "",
+		{rollingBack, "the daemon was not told yet", rollingBack, ActionRestore, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
-		{goingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
+		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
-		{goingBack, "proofTimeout is over", goingBack, ActionWait, contract.ReasonNotBack,
+		{rollingBack, "proofTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
 			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.ProofTimeout }},
-		{goingBack, "otherwise", goingBack, ActionWait, contract.ReasonUpdateFailed, always},
+		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
 	}
 }
 

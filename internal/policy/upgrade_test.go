@@ -17,7 +17,7 @@ func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 		last[row.Step] = row
 	}
 	for _, step := range []v1alpha1.Step{v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
-		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepGoingBack, StepFailed} {
+		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepRollingBack, StepFailed} {
 		if row, ok := last[step]; !ok || row.When != "otherwise" || !row.holds(UpgradeFacts{}, time.Time{}) {
 			t.Errorf("%s ends with %+v", step, row)
 		}
@@ -65,11 +65,11 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 		"a failure before the switch": {StepFailed, UpgradeFacts{HasPrevious: true}, v1alpha1.StepWaiting,
 			ActionReturn, ""},
 		"a failure after the switch": {StepFailed, UpgradeFacts{HasPrevious: true, IsSwitched: true},
-			v1alpha1.StepGoingBack, ActionGoBack, ""},
+			v1alpha1.StepRollingBack, ActionRollBack, ""},
 		"a failure with nowhere to go back to": {StepFailed, UpgradeFacts{IsSwitched: true}, "", ActionWait, ""},
-		"not back in time": {v1alpha1.StepGoingBack, UpgradeFacts{IsRequested: true, StepSince: long,
-			ProofTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepGoingBack, ActionWait,
-			contract.ReasonNotBack},
+		"not back in time": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: long,
+			ProofTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
+			contract.ReasonRollbackTimedOut},
 		"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // settle is what is left of grants by a look. A place that is used shows in its instance, also when the
 // list does not have it. One that is not used may still be while its instance is as it was when the
 // place was given out. A Machine's is kept until it is seen that the Machine goes.
-func settle(grants []Grant, look Look) (left []Grant) {
+func settle(grants []Grant, look Snapshot) (left []Grant) {
 	stays := map[string]bool{}
 	for _, set := range look.Fleet.Sets {
 		for _, host := range set.Hosts {
@@ -46,11 +46,11 @@ func settle(grants []Grant, look Look) (left []Grant) {
 func MachineName(machine string) string { return "Machine " + machine }
 
 // instance finds whose place one is, or whose Machine's; nil when it is gone.
-func (l Look) instance(one Grant) *v1alpha1.WindowsInstance {
+func (s Snapshot) instance(one Grant) *v1alpha1.WindowsInstance {
 	if one.Machine != "" {
-		return l.Instances[one.Machine]
+		return s.Instances[one.Machine]
 	}
-	for _, i := range l.Instances {
+	for _, i := range s.Instances {
 		if string(i.UID) == one.Name {
 			return i
 		}
@@ -80,20 +80,20 @@ func pending(name, node string, grants []Grant) string {
 
 // with has a look show that places were given out, for who is decided about next. What was decided
 // before goes on seeing it as it was. Places that are used show in the statuses of instances.
-func (l Look) with(grants ...Grant) Look {
-	l.Fleet = l.Fleet.Clone()
+func (s Snapshot) with(grants ...Grant) Snapshot {
+	s.Fleet = s.Fleet.Clone()
 	for _, one := range grants {
 		if !one.isInFleet() {
-			l.Fleet.Disturb(one.Node, "a place was given out for it at "+one.at())
-			l.Fleet.Leave(one.Machine)
+			s.Fleet.Disturb(one.Node, "a place was given out for it at "+one.at())
+			s.Fleet.Leave(one.Machine)
 		}
 	}
-	return l
+	return s
 }
 
 // decision is what is decided about everybody who asks.
 type decision struct {
-	granted, refused []*asked
+	granted, refused []*queued
 	// called are waiters for whom a place is held.
 	called []waiter
 	// grants is the list as it is to be; isChanged says that it is another than before. Places among
@@ -105,7 +105,7 @@ type decision struct {
 
 // decide decides about all who ask in their order, by a look and the list. Whoever waits in front of
 // one who asks has a place held for it; so have others while there is room.
-func decide(all []*asked, waiting []waiter, grants []Grant, fleet Look) decision {
+func decide(all []*queued, waiting []waiter, grants []Grant, fleet Snapshot) decision {
 	d := decision{grants: slices.Clone(grants)}
 	look := fleet.with(grants...)
 	hold := func(w waiter) bool {
@@ -119,7 +119,7 @@ func decide(all []*asked, waiting []waiter, grants []Grant, fleet Look) decision
 		}
 		return allowed
 	}
-	slices.SortStableFunc(all, func(a, b *asked) int { return a.Order.Compare(b.Order) })
+	slices.SortStableFunc(all, func(a, b *queued) int { return a.Order.Compare(b.Order) })
 	for _, one := range all {
 		for len(waiting) > 0 && waiting[0].order.Compare(one.Order) < 0 {
 			hold(waiting[0])
@@ -137,7 +137,7 @@ func decide(all []*asked, waiting []waiter, grants []Grant, fleet Look) decision
 
 // about decides about one, and answers the place that it is given. Who has a place already, and did
 // not come to use it, is decided about as if it had none: look shows it, and who waits.
-func (d *decision) about(one *asked, look, fleet Look) *Grant {
+func (d *decision) about(one *queued, look, fleet Snapshot) *Grant {
 	own := indexOf(d.grants, one.Name)
 	if own >= 0 {
 		look = fleet.with(slices.Delete(slices.Clone(d.grants), own, own+1)...)

@@ -70,8 +70,8 @@ type Gate struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// queue are questions that no round has taken yet; waiters, by name, those who have to wait.
-	queue   []*asked
+	// queue are requests that no round has taken yet; waiters, by name, those who have to wait.
+	queue   []*queued
 	waiters map[string]*waiter
 	// freed is when a place became free of which nobody was told and nobody has looked since; zero if there
 	// is none.
@@ -89,8 +89,8 @@ func New(options Options) (*Gate, error) {
 	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{}}, nil
 }
 
-// Look is what a decision sees.
-type Look struct {
+// Snapshot is what a decision sees.
+type Snapshot struct {
 	Fleet policy.Fleet
 	// Instances by name.
 	Instances map[string]*v1alpha1.WindowsInstance
@@ -105,28 +105,28 @@ type Look struct {
 }
 
 // MayDisrupt decides whether a node may be disturbed, by what is seen.
-func (l Look) MayDisrupt(node string) policy.Verdict {
-	if l.pending != "" {
-		return policy.Verdict{Why: l.pending}
+func (s Snapshot) MayDisrupt(node string) policy.Verdict {
+	if s.pending != "" {
+		return policy.Verdict{Why: s.pending}
 	}
-	return policy.MayBegin(node, l.Fleet, l.MaxUnavailable, l.Closed)
+	return policy.MayBegin(node, s.Fleet, s.MaxUnavailable, s.Closed)
 }
 
 // MayRemove decides whether a node may be removed. Its owner has said when, so no window holds it.
-func (l Look) MayRemove(node string) policy.Verdict {
-	if l.pending != "" {
-		return policy.Verdict{Why: l.pending}
+func (s Snapshot) MayRemove(node string) policy.Verdict {
+	if s.pending != "" {
+		return policy.Verdict{Why: s.pending}
 	}
-	return policy.MayDisrupt(node, l.Fleet, l.MaxUnavailable)
+	return policy.MayDisrupt(node, s.Fleet, s.MaxUnavailable)
 }
 
 // Halted says in words why no other node may be taken to a revision; empty when one may.
-func (l Look) Halted(revision string) string {
-	return policy.Halted(revision, l.Config, slices.Collect(maps.Values(l.Instances)))
+func (s Snapshot) Halted(revision string) string {
+	return policy.Halted(revision, s.Config, slices.Collect(maps.Values(s.Instances)))
 }
 
-// Question is one decision.
-type Question struct {
+// Request is one decision.
+type Request struct {
 	// Name of who asks; no two ask by one name at the same time. An instance's is its UID, a
 	// Machine's its MachineName.
 	Name string
@@ -138,14 +138,14 @@ type Question struct {
 	// Decide says whether there is a place, of what it is shown. It is called a few times, by
 	// whoever decides for all while the one who asks waits for the answer, and must have no other
 	// effect than to note what it sees and its reasons.
-	Decide func(look Look) (allowed bool)
+	Decide func(look Snapshot) (allowed bool)
 	// Wake has who asks ask again, after a no, as soon as there is a place; nil for who does not
 	// want to be called. It must not block.
 	Wake func()
 }
 
-// Answer is what came of a question.
-type Answer struct {
+// Result is what came of a request.
+type Result struct {
 	// Granted says that who asked has a place. It says within UseTimeout that it uses it, by a write
 	// of its instance under the version that Decide was shown last, or gives it back by Return. Who
 	// knows of neither asks again.
@@ -153,33 +153,33 @@ type Answer struct {
 	Err     error
 }
 
-// Ask has a question decided. A no by the cache is a no: that keeps hundreds that wait from reading
+// Acquire has a request decided. A no by the cache is a no: that keeps hundreds that wait from reading
 // the whole fleet again and again; who was called, because the cache may not show yet what became
 // free, is spared it. A yes by the cache is asked once more of the API server, and a place is in the
 // list before it is said.
-func (g *Gate) Ask(ctx context.Context, q Question) (granted bool, err error) {
-	answer := g.AskAll(ctx, []Question{q})[0]
+func (g *Gate) Acquire(ctx context.Context, q Request) (granted bool, err error) {
+	answer := g.AcquireAll(ctx, []Request{q})[0]
 	return answer.Granted, answer.Err
 }
 
-// AskAll has several questions decided by one look, each as if asked alone. The answers are in the
-// order of the questions.
-func (g *Gate) AskAll(ctx context.Context, questions []Question) []Answer {
-	mine := make([]*asked, len(questions))
-	for i, q := range questions {
-		mine[i] = &asked{Question: q, isCalled: g.isCalled(q.Name), answered: make(chan struct{})}
+// AcquireAll has several requests decided by one look, each as if asked alone. The answers are in the
+// order of the requests.
+func (g *Gate) AcquireAll(ctx context.Context, requests []Request) []Result {
+	mine := make([]*queued, len(requests))
+	for i, q := range requests {
+		mine[i] = &queued{Request: q, isCalled: g.isCalled(q.Name), answered: make(chan struct{})}
 	}
 	g.back(mine)
-	answers := make([]Answer, len(mine))
+	answers := make([]Result, len(mine))
 	for i, one := range mine {
 		g.await(ctx, one)
-		answers[i] = one.Answer
+		answers[i] = one.Result
 	}
 	return answers
 }
 
-// await returns when a question is answered. Whoever has the turn decides for all.
-func (g *Gate) await(ctx context.Context, one *asked) {
+// await returns when a request is answered. Whoever has the turn decides for all.
+func (g *Gate) await(ctx context.Context, one *queued) {
 	for {
 		select {
 		case <-one.answered:
@@ -207,7 +207,7 @@ func (g *Gate) await(ctx context.Context, one *asked) {
 }
 
 // take empties the queue.
-func (g *Gate) take() []*asked {
+func (g *Gate) take() []*queued {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := g.queue
@@ -215,15 +215,15 @@ func (g *Gate) take() []*asked {
 	return all
 }
 
-// back puts questions into the queue.
-func (g *Gate) back(all []*asked) {
+// back puts requests into the queue.
+func (g *Gate) back(all []*queued) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queue = append(g.queue, all...)
 }
 
-// withdraw takes a question out of the queue. It is false when a round has taken it.
-func (g *Gate) withdraw(one *asked) bool {
+// withdraw takes a request out of the queue. It is false when a round has taken it.
+func (g *Gate) withdraw(one *queued) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.queue, one)
@@ -235,32 +235,32 @@ func (g *Gate) withdraw(one *asked) bool {
 
 // look gathers the fleet. The list of places was read before: one that is given out meanwhile makes
 // what is decided by this look void.
-func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
+func (g *Gate) look(ctx context.Context, live bool) (Snapshot, error) {
 	reader := g.Cached
 	if live {
 		reader = g.Live
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := reader.List(ctx, instances, client.InNamespace(g.Namespace)); err != nil {
-		return Look{}, fmt.Errorf("listing instances: %w", err)
+		return Snapshot{}, fmt.Errorf("listing instances: %w", err)
 	}
 	var sets []policy.Set
 	if g.Sets != nil {
 		var err error
 		if sets, err = g.Sets.Sets(ctx, live); err != nil {
-			return Look{}, fmt.Errorf("listing what makes hosts: %w", err)
+			return Snapshot{}, fmt.Errorf("listing what makes hosts: %w", err)
 		}
 	}
 	nodes := &corev1.NodeList{}
 	if err := reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows}); err != nil {
-		return Look{}, fmt.Errorf("listing nodes: %w", err)
+		return Snapshot{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := reader.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil &&
 		!apierrors.IsNotFound(err) {
-		return Look{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+		return Snapshot{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
-	look := Look{
+	look := Snapshot{
 		Fleet: policy.NewFleet(nodes.Items, instances.Items, sets), MaxUnavailable: config.Spec.Rollout.MaxUnavailable,
 		Closed: policy.Closed(config.Spec.Rollout, g.Now()), Config: config,
 		Instances: make(map[string]*v1alpha1.WindowsInstance, len(instances.Items)),

@@ -79,16 +79,18 @@ func newGate(t *testing.T, cached, live client.Reader, writer client.Writer, set
 }
 
 // disturb asks whether a node may be disturbed.
-func disturb(name string) rollout.Question {
-	return rollout.Question{
+func disturb(name string) rollout.Request {
+	return rollout.Request{
 		Name: name, Node: name, Order: rollout.Order{Name: name},
-		Decide: func(look rollout.Look) bool { return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed },
+		Decide: func(look rollout.Snapshot) bool {
+			return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed
+		},
 	}
 }
 
 // takes asks, and shows in the status that the place is used.
-func (p *plane) takes(ctx context.Context, gate *rollout.Gate, q rollout.Question) (bool, error) {
-	granted, err := gate.Ask(ctx, q)
+func (p *plane) takes(ctx context.Context, gate *rollout.Gate, q rollout.Request) (bool, error) {
+	granted, err := gate.Acquire(ctx, q)
 	if !granted || err != nil {
 		return granted, err
 	}
@@ -170,7 +172,7 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 			q := disturb(name)
 			q.Wake = func() { woken.Add(1) }
 			came.Add(1)
-			if acted, err := gate.Ask(t.Context(), q); acted || err != nil {
+			if acted, err := gate.Acquire(t.Context(), q); acted || err != nil {
 				t.Errorf("%v, %v", acted, err)
 			}
 		})
@@ -266,7 +268,7 @@ func TestAWindowThatIsClosedHoldsEverybody(t *testing.T) {
 	}
 	ask := func(name string) bool {
 		q := disturb(name)
-		q.Decide = func(look rollout.Look) bool { return look.MayDisrupt(name).Allowed }
+		q.Decide = func(look rollout.Snapshot) bool { return look.MayDisrupt(name).Allowed }
 		acted, err := p.takes(t.Context(), gate, q)
 		if err != nil {
 			t.Fatal(err)
@@ -305,13 +307,13 @@ func TestANoByTheCacheSparesTheAPIServer(t *testing.T) {
 	if acted, err := live.takes(t.Context(), gate, disturb("b")); acted || err != nil || live.lists.Load() != 0 {
 		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
 	}
-	question, called := disturb("b"), false
-	question.Wake = func() { called = true }
-	if acted, err := gate.Ask(t.Context(), question); acted || err != nil || live.lists.Load() != 0 {
+	request, called := disturb("b"), false
+	request.Wake = func() { called = true }
+	if acted, err := gate.Acquire(t.Context(), request); acted || err != nil || live.lists.Load() != 0 {
 		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
 	}
 	gate.Freed() // it is told that there is a place, which the cache does not show yet
-	if acted, err := gate.Ask(t.Context(), question); !acted || err != nil || !called {
+	if acted, err := gate.Acquire(t.Context(), request); !acted || err != nil || !called {
 		t.Errorf("%v, %v; it was called: %v", acted, err, called)
 	}
 }
@@ -332,10 +334,10 @@ func TestAPlaceThatBecomesFreeWhileNobodyWaitsYetIsToldToTheNext(t *testing.T) {
 			}
 			var called []string
 			for _, who := range []string{"b", "c", "d"} {
-				question := disturb(who)
-				question.Wake = func() { called = append(called, who) }
-				decide, once := question.Decide, sync.Once{}
-				question.Decide = func(look rollout.Look) bool {
+				request := disturb(who)
+				request.Wake = func() { called = append(called, who) }
+				decide, once := request.Decide, sync.Once{}
+				request.Decide = func(look rollout.Snapshot) bool {
 					if who == "b" {
 						once.Do(func() {
 							for range freed.meanwhile {
@@ -345,7 +347,7 @@ func TestAPlaceThatBecomesFreeWhileNobodyWaitsYetIsToldToTheNext(t *testing.T) {
 					}
 					return decide(look)
 				}
-				if granted, err := gate.Ask(t.Context(), question); granted || err != nil {
+				if granted, err := gate.Acquire(t.Context(), request); granted || err != nil {
 					t.Fatalf("%s: %v, %v", who, granted, err)
 				}
 			}
@@ -370,9 +372,9 @@ func TestAPlaceThatWasFreeLongAgoCallsNobody(t *testing.T) {
 	}
 	gate.Freed()
 	now = now.Add(time.Minute)
-	question := disturb("b")
-	question.Wake = func() { t.Error("it was called") }
-	if granted, err := gate.Ask(t.Context(), question); granted || err != nil {
+	request := disturb("b")
+	request.Wake = func() { t.Error("it was called") }
+	if granted, err := gate.Acquire(t.Context(), request); granted || err != nil {
 		t.Errorf("%v, %v", granted, err)
 	}
 }
@@ -412,10 +414,10 @@ func TestADecisionThatFailedLetsTheNextOneThrough(t *testing.T) {
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	failing := func() error { return errors.New("could not be written") }
 	gate := newGate(t, p, p, &writing{p, failing}, nil)
-	if acted, err := gate.Ask(t.Context(), disturb("a")); acted || err == nil {
+	if acted, err := gate.Acquire(t.Context(), disturb("a")); acted || err == nil {
 		t.Errorf("%v, %v", acted, err)
 	}
-	if acted, err := gate.Ask(t.Context(), disturb("a")); !acted || err != nil {
+	if acted, err := gate.Acquire(t.Context(), disturb("a")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 	p.returns(t, gate, "a") // it could not be written that the place is used
@@ -430,15 +432,15 @@ func TestAStaleOperatorTakesNoPlaceBackThatItsSuccessorGaveOut(t *testing.T) {
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	clock := time.Now()
 	stale, present := p.operator(t, &clock), p.operator(t, &clock)
-	if granted, err := stale.Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	p.returns(t, stale, "a")
 	clock = clock.Add(3 * time.Minute)
-	if granted, err := present.Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := present.Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	if granted, err := stale.Ask(t.Context(), disturb("b")); granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disturb("b")); granted || err != nil {
 		t.Errorf("two nodes go ahead: %v, %v", granted, err)
 	}
 }
@@ -459,7 +461,7 @@ func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if acted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !acted || err != nil {
+	if acted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !acted || err != nil {
 		t.Fatalf("%v, %v", acted, err)
 	}
 	next := p.operator(t, &now)
@@ -487,7 +489,7 @@ func TestTwoWhoHaveUnusedPlacesDoNotCallEachOther(t *testing.T) {
 	now := time.Now()
 	before := p.operator(t, &now)
 	for _, name := range []string{"a", "b"} {
-		if granted, err := before.Ask(t.Context(), disturb(name)); !granted || err != nil {
+		if granted, err := before.Acquire(t.Context(), disturb(name)); !granted || err != nil {
 			t.Fatalf("%s: %v, %v", name, granted, err)
 		}
 	}
@@ -495,7 +497,7 @@ func TestTwoWhoHaveUnusedPlacesDoNotCallEachOther(t *testing.T) {
 	for _, name := range []string{"a", "b", "a", "b"} {
 		q := disturb(name)
 		q.Wake = func() { calls[name]++ }
-		if granted, err := next.Ask(t.Context(), q); !granted || err != nil {
+		if granted, err := next.Acquire(t.Context(), q); !granted || err != nil {
 			t.Errorf("%s is kept from its place: %v, %v", name, granted, err)
 		}
 	}
@@ -513,8 +515,8 @@ func TestAPlaceOfAMachineIsNoneOfItsNode(t *testing.T) {
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, p, machines{"a", "b"})
 	q := disturb("Machine a")
-	q.Node, q.Machine, q.Decide = "a", "a", func(rollout.Look) bool { return true }
-	if granted, err := gate.Ask(t.Context(), q); !granted || err != nil {
+	q.Node, q.Machine, q.Decide = "a", "a", func(rollout.Snapshot) bool { return true }
+	if granted, err := gate.Acquire(t.Context(), q); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	for _, name := range []string{"a", "b"} {
@@ -650,14 +652,14 @@ func TestWhoEndsDoesNotWaitForOthers(t *testing.T) {
 	gate := newGate(t, p, p, &writing{p, func() error { close(begun); <-done; return nil }}, nil)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if acted, err := gate.Ask(t.Context(), disturb("a")); !acted || err != nil {
+		if acted, err := gate.Acquire(t.Context(), disturb("a")); !acted || err != nil {
 			t.Errorf("the slow one: %v, %v", acted, err)
 		}
 	})
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	group.Go(func() {
-		if acted, err := gate.Ask(ctx, disturb("b")); acted || !errors.Is(err, context.Canceled) {
+		if acted, err := gate.Acquire(ctx, disturb("b")); acted || !errors.Is(err, context.Canceled) {
 			t.Errorf("the one that ended: %v, %v", acted, err)
 		}
 		close(done)
@@ -674,14 +676,14 @@ func TestAGateNeedsAllItsParts(t *testing.T) {
 }
 
 // why asks about a node like disturb, and tells why not.
-func why(t *testing.T, gate *rollout.Gate, q rollout.Question) string {
+func why(t *testing.T, gate *rollout.Gate, q rollout.Request) string {
 	t.Helper()
 	var verdict policy.Verdict
-	q.Decide = func(look rollout.Look) bool {
+	q.Decide = func(look rollout.Snapshot) bool {
 		verdict = look.MayDisrupt(q.Node)
 		return verdict.Allowed
 	}
-	if granted, err := gate.Ask(t.Context(), q); granted || err != nil {
+	if granted, err := gate.Acquire(t.Context(), q); granted || err != nil {
 		t.Fatalf("%s: %v, %v", q.Name, granted, err)
 	}
 	return verdict.Why
@@ -704,7 +706,7 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 		p := newPlane(t, serving("a")...)
 		gate, machine := gateOf(t, p), disturb("a")
 		machine.Name, machine.Machine = rollout.MachineName("a"), "a"
-		if granted, err := gate.Ask(t.Context(), machine); !granted || err != nil {
+		if granted, err := gate.Acquire(t.Context(), machine); !granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
 		if text := why(t, gate, disturb("a")); text != "a place was given out for node a (Machine a) at "+
@@ -716,7 +718,7 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 		t.Parallel()
 		p := newPlane(t, append(serving("a"), serving("b")...)...)
 		gate := gateOf(t, p)
-		if granted, err := gate.Ask(t.Context(), disturb("a")); !granted || err != nil {
+		if granted, err := gate.Acquire(t.Context(), disturb("a")); !granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
 		if text := why(t, gate, disturb("b")); text != "1 of 2 nodes are unavailable and maxUnavailable is 1 "+

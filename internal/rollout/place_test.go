@@ -40,7 +40,7 @@ func TestAPlaceThatWentToAnotherCanNotBeUsedAnyMore(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow := p.instance(t, "a")
@@ -59,7 +59,7 @@ func TestAnOperatorThatFollowsGoesOnWithAnUnusedPlace(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	next := p.operator(t, &now)
@@ -100,18 +100,18 @@ func TestAPlaceThatMayNotBeUsedAnyMoreIsFree(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow, next := p.instance(t, "a"), p.operator(t, &now)
 	halted := disturb("a")
-	halted.Decide = func(rollout.Look) bool { return false }
+	halted.Decide = func(rollout.Snapshot) bool { return false }
 	for range 2 { // by the cache, and by the API server
-		if granted, err := next.Ask(t.Context(), halted); granted || err != nil {
+		if granted, err := next.Acquire(t.Context(), halted); granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
 		calls := 0
-		halted.Decide = func(rollout.Look) bool { calls++; return calls == 1 }
+		halted.Decide = func(rollout.Snapshot) bool { calls++; return calls == 1 }
 	}
 	if acted, err := p.takes(t.Context(), next, disturb("b")); !acted || err != nil {
 		t.Errorf("the place is stuck: %v, %v", acted, err)
@@ -139,7 +139,7 @@ func TestAListThatWasWrittenUnheardHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, &unsure{Writer: p}, nil)
-	if granted, err := gate.Ask(t.Context(), disturb("a")); granted || err == nil {
+	if granted, err := gate.Acquire(t.Context(), disturb("a")); granted || err == nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
@@ -164,10 +164,10 @@ func TestClocksOfTwoOperatorsAreNotCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.Freed()
-	if granted, err := present.Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := present.Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	if granted, err := stale.Ask(t.Context(), disturb("b")); granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disturb("b")); granted || err != nil {
 		t.Errorf("two nodes may go ahead: %v, %v", granted, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestABudgetThatOnlyTheCacheShowsIsNoneAnyMore(t *testing.T) {
 	live := newPlane(t, append(append(serving("a"), serving("b")...), settings(0))...)
 	cached := newPlane(t, append(append(serving("a"), serving("b")...), settings(1))...)
 	gate := newGate(t, cached, live, live, nil)
-	if granted, err := gate.Ask(t.Context(), disturb("a")); granted || err != nil {
+	if granted, err := gate.Acquire(t.Context(), disturb("a")); granted || err != nil {
 		t.Errorf("a node goes ahead, and the budget is 0: %v, %v", granted, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, p, nil)
-	if granted, err := gate.Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := gate.Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	list := &corev1.ConfigMap{}
@@ -231,7 +231,7 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 			t.Parallel()
 			p := newPlane(t, append(serving("a"), &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PlacesConfigMap}})...)
-			granted, err := newGate(t, p, p, denying{p, err}, nil).Ask(t.Context(), disturb("a"))
+			granted, err := newGate(t, p, p, denying{p, err}, nil).Acquire(t.Context(), disturb("a"))
 			problem, ok := contract.AsProblem(err)
 			if granted || !ok || problem.Reason != "PlacesUnwritable" {
 				t.Errorf("%v, %v", granted, err)
@@ -259,7 +259,7 @@ func TestAPlaceThatIsUsedWhileItIsRevokedIsTaken(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow := p.instance(t, "a")

@@ -310,9 +310,9 @@ func (c *cluster) restart() {
 // update has a host taken to the wanted version, as far as the gate allows. The operator may die
 // right after it has taken the place.
 func (c *cluster) update(name string) {
-	granted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{
 		Name: name, Node: name, Wake: func() {},
-		Decide: func(look rollout.Look) bool {
+		Decide: func(look rollout.Snapshot) bool {
 			return policy.MayDisrupt(name, look.Fleet,
 				look.MaxUnavailable).Allowed
 		},
@@ -391,9 +391,9 @@ func (c *cluster) returns(h *host) {
 
 // replace has a Machine deleted, as far as the gate allows.
 func (c *cluster) replace(name string) {
-	granted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{
 		Name: "Machine " + name, Node: name, Machine: name,
-		Decide: func(look rollout.Look) bool {
+		Decide: func(look rollout.Snapshot) bool {
 			instance := look.Instances[name]
 			if instance == nil {
 				return false

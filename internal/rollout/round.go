@@ -37,18 +37,18 @@ func (o Order) Compare(other Order) int {
 		o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
 }
 
-// asked is a question that is to be decided.
-type asked struct {
-	Question
+// asked is a request that is to be decided.
+type queued struct {
+	Request
 	// isCalled says that who asks was called.
 	isCalled bool
-	// answered is closed when there is an Answer. Until then only the round that took it touches it.
+	// answered is closed when there is an Result. Until then only the round that took it touches it.
 	answered chan struct{}
-	Answer
+	Result
 }
 
-func (a *asked) answer(granted bool, err error) {
-	a.Answer = Answer{granted, err}
+func (a *queued) answer(granted bool, err error) {
+	a.Result = Result{granted, err}
 	close(a.answered)
 }
 
@@ -94,7 +94,7 @@ func (g *Gate) revoke(ctx context.Context, instance *v1alpha1.WindowsInstance, o
 }
 
 // tell has everybody know what was decided, or that it could not be written.
-func (g *Gate) tell(decided decision, late []*asked, err error) {
+func (g *Gate) tell(decided decision, late []*queued, err error) {
 	for _, w := range decided.called {
 		g.call(w)
 	}
@@ -103,9 +103,9 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 		one.answer(err == nil, err)
 	}
 	for _, one := range decided.refused {
-		g.wait(one.Question)
+		g.wait(one.Request)
 		if slices.Contains(late, one) {
-			g.back([]*asked{one})
+			g.back([]*queued{one})
 		} else {
 			one.answer(false, nil)
 		}
@@ -113,17 +113,17 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 }
 
 // present reads the list of places and then the fleet. Of what the list has it leaves what counts.
-func (g *Gate) present(ctx context.Context) (granted, Look, error) {
+func (g *Gate) present(ctx context.Context) (granted, Snapshot, error) {
 	g.mu.Lock()
 	g.freed = time.Time{} // the look shows it
 	g.mu.Unlock()
 	list, err := g.read(ctx)
 	if err != nil {
-		return granted{}, Look{}, err
+		return granted{}, Snapshot{}, err
 	}
 	look, err := g.look(ctx, true)
 	if err != nil {
-		return granted{}, Look{}, err
+		return granted{}, Snapshot{}, err
 	}
 	list.grants = slices.DeleteFunc(settle(list.grants, look), func(one Grant) bool {
 		return one.isUnasked(look.Fleet.Now) && g.revoke(ctx, look.instance(one), one)
@@ -133,8 +133,8 @@ func (g *Gate) present(ctx context.Context) (granted, Look, error) {
 
 // sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole
 // fleet read. A cache that can't be read says nothing.
-func (g *Gate) sift(ctx context.Context, batch []*asked) (left []*asked) {
-	if !slices.ContainsFunc(batch, func(one *asked) bool { return !one.isCalled }) {
+func (g *Gate) sift(ctx context.Context, batch []*queued) (left []*queued) {
+	if !slices.ContainsFunc(batch, func(one *queued) bool { return !one.isCalled }) {
 		return batch
 	}
 	look, err := g.look(ctx, false)
@@ -147,7 +147,7 @@ func (g *Gate) sift(ctx context.Context, batch []*asked) (left []*asked) {
 		case one.Decide(look):
 			left = append(left, one)
 		default:
-			g.wait(one.Question)
+			g.wait(one.Request)
 			one.answer(false, nil)
 		}
 	}
@@ -172,7 +172,7 @@ const (
 
 // wait notes who waits, and wants to be called: at once, if a place became free just before, which the
 // look by which it got its no may not show.
-func (g *Gate) wait(q Question) {
+func (g *Gate) wait(q Request) {
 	if q.Wake == nil {
 		return
 	}
@@ -241,7 +241,7 @@ func (g *Gate) call(w waiter) bool {
 
 // others are those who wait and don't ask now, in their order. Who was called and did not come is
 // not among them.
-func (g *Gate) others(askers []*asked) []waiter {
+func (g *Gate) others(askers []*queued) []waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	asks := map[string]bool{}

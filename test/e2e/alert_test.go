@@ -128,7 +128,7 @@ func newBadLab(t *testing.T) *badLab {
 	o.Settings.Rollout.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second}
 	o.Metrics = true
 	o.Arguments = []string{"--metrics-bind-address", lease.Address.String() + ":" + operatorMetricsPort,
-		"--daemon-silence", "15m"}
+		"--daemon-timeout", "15m"}
 	s := own(t, o)
 	hosts := s.hosts(t, 6)
 	l := &badLab{stage: s, fired: map[string]bool{}, near: hosts[0], dead: hosts[1], silent: hosts[2],

@@ -70,7 +70,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	})
 	c.await(t, "an administrator to be told that the mirror lacks something",
 		func(ctx context.Context) (bool, string, error) {
-			return c.told(ctx, nodemirror.ReasonPassedOver, copies.Host)
+			return c.told(ctx, nodemirror.ReasonFallback, copies.Host)
 		})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
 			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
 			if err == nil && !strings.Contains(string(content),
-				fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.Host)) {
+				fmt.Sprintf("wicd_resolver_skipped_total{registry=%q,reason=", dead.Host)) {
 				err = fmt.Errorf("the metrics are %s", content)
 			}
 			return err

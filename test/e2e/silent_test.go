@@ -21,7 +21,7 @@ import (
 func silent(t *testing.T, silence time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
 	t.Helper()
 	o := options(3)
-	o.Arguments = []string{"--daemon-silence", silence.String()}
+	o.Arguments = []string{"--daemon-timeout", silence.String()}
 	s = own(t, o)
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)

@@ -269,7 +269,7 @@ func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 		if err != nil {
 			return false, "", client.IgnoreNotFound(err)
 		}
-		return i.Status.Reason == string(contract.ReasonRebootFutile) && i.Status.Fix != "" &&
+		return i.Status.Reason == string(contract.ReasonRebootIneffective) && i.Status.Fix != "" &&
 			i.Status.NextAttemptTime != nil, i.Status.Reason + " " + i.Status.Message, nil
 	})
 	s.await(t, "an event", func(ctx context.Context) (bool, string, error) {
@@ -278,7 +278,7 @@ func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 		err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace))
 		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 			return e.Regarding.Name == s.instance(t, h).Name && e.Type == corev1.EventTypeWarning &&
-				strings.Contains(e.Note, string(contract.ReasonRebootFutile))
+				strings.Contains(e.Note, string(contract.ReasonRebootIneffective))
 		}), fmt.Sprintf("%d events", len(list.Items)), err
 	})
 	if len(boots) > 4 {

@@ -102,7 +102,7 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 		"wicd_resolver_failures_total":     {},
 		"wicd_resolver_served_total":       {"registry": r.copies.Host},
 		"wicd_resolver_served_bytes_total": {"registry": r.copies.Host},
-		"wicd_resolver_passed_over_total":  {"registry": r.dead, "reason": string(resolver.ReasonUnreachable)},
+		"wicd_resolver_skipped_total":      {"registry": r.dead, "reason": string(resolver.ReasonUnreachable)},
 		"windows_textfile_mtime_seconds":   {"file": path.Base(strings.ReplaceAll(contract.PathMetrics, `\`, "/"))},
 	}
 	var families map[string]*dto.MetricFamily

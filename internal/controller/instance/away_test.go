@@ -170,7 +170,7 @@ func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 			}
 			r.restart(t)
 			r.reconcile(t, 1)
-			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent)
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonDaemonUnresponsive)
 			i = r.get(t, 2)
 			i.Status.Disruption = nil
 			if err := r.api.Status().Update(t.Context(), i); err != nil {

@@ -76,7 +76,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	far := metav1.NewTime(now.Add(10 * 365 * 24 * time.Hour))
 	progress := v1alpha1.Progress{Since: far, ReadySince: &far, NextTime: &far}
 	status := &v1alpha1.WindowsInstanceStatus{
-		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far, SilentSince: &far, DrainTime: &far,
+		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far, UnresponsiveSince: &far, DrainTime: &far,
 		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
 		KeyTrial:   &v1alpha1.KeyTrial{NextTime: &far, LastTime: &far, RefusedSince: &far, LastRefusedTime: &far},
 		Disruption: &v1alpha1.Disruption{Since: far},
@@ -149,7 +149,7 @@ func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	r.advance(t, 1, 21*time.Minute)
-	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonSilent)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
 	node := r.node(t, 1)
 	if r.get(t, 1).Status.Disruption != nil || node.Spec.Unschedulable ||
 		node.Annotations[contract.RebootApprovedAnnotation] != "" {

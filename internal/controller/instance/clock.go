@@ -22,7 +22,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	bound(status.NextAttemptTime, policy.LongestBackoff)
-	for _, since := range []*metav1.Time{status.RebootTime, status.SilentSince, status.DrainTime,
+	for _, since := range []*metav1.Time{status.RebootTime, status.UnresponsiveSince, status.DrainTime,
 		status.LastRebootTime} {
 		bound(since, 0)
 	}

@@ -178,7 +178,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	case c.instance.Spec.Paused:
 		c.stop()
 		// whoever works at a host may have ended its daemon, and has the time to start it again
-		status.SilentSince = nil
+		status.UnresponsiveSince = nil
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
 	case isLookedAfter(c.instance):
@@ -288,7 +288,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case found.Rejoin != nil:
 		// which it may do for long
-		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
+		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonUnresponsive); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
 		join.Begin(&c.instance.Status)

@@ -327,7 +327,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.advance(t, 1, 11*time.Minute)
-	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack,
+	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack,
 		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
 		t.Fatalf("status %+v", i.Status)
 	}
@@ -366,7 +366,7 @@ func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 		t.Errorf("it says %s", i.Status.Message)
 	}
 	r.advance(t, 1, 10*time.Minute)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 }
 
 func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {

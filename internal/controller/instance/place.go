@@ -39,10 +39,10 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 	var verdict policy.Verdict
 	var seen policy.Fleet
 	shown := &v1alpha1.WindowsInstance{}
-	has, err := p.gate.Ask(ctx, rollout.Question{
+	has, err := p.gate.Acquire(ctx, rollout.Request{
 		Name: p.life.name(), Node: node.Name, Order: order(p.instance, node),
 		Wake: func() { p.wake(p.instance.UID) },
-		Decide: func(look rollout.Look) bool {
+		Decide: func(look rollout.Snapshot) bool {
 			shown, seen = look.Instances[p.instance.Name], look.Fleet
 			if purpose == v1alpha1.DisruptionRemove {
 				verdict = look.MayRemove(node.Name)

@@ -26,8 +26,8 @@ func (r *rig) gives(t *testing.T, n int) bool {
 		t.Fatal(err)
 	}
 	i := r.get(t, n)
-	granted, err := gate.Ask(t.Context(), rollout.Question{Name: string(i.UID), Node: i.Status.NodeName,
-		Decide: func(look rollout.Look) bool { return look.MayDisrupt(i.Status.NodeName).Allowed }})
+	granted, err := gate.Acquire(t.Context(), rollout.Request{Name: string(i.UID), Node: i.Status.NodeName,
+		Decide: func(look rollout.Snapshot) bool { return look.MayDisrupt(i.Status.NodeName).Allowed }})
 	if err != nil {
 		t.Fatal(err)
 	}

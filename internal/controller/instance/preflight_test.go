@@ -65,9 +65,9 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 				t.Errorf("something is held: %+v", i.Status)
 			}
 			m := r.machine(1)
-			if _, claimed := r.parts.Claims.Owner("win-a"); claimed || m.Planted() || m.Open() != 0 || m.Dials() != 1 ||
+			if _, claimed := r.parts.Claims.Owner("win-a"); claimed || m.Uploaded() || m.Open() != 0 || m.Dials() != 1 ||
 				slices.ContainsFunc(m.Calls(), func(v contract.Verb) bool { return v != contract.VerbPreflight }) {
-				t.Errorf("claimed %v, planted %v, %d open, %d dials, calls %v", claimed, m.Planted(), m.Open(), m.Dials(),
+				t.Errorf("claimed %v, uploaded %v, %d open, %d dials, calls %v", claimed, m.Uploaded(), m.Open(), m.Dials(),
 					m.Calls())
 			}
 			r.clock = r.clock.Add(2 * time.Hour)
@@ -92,21 +92,21 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisturbed(t *testing.T) {
 		r.machine(1).Dials() != before {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
-	// The same host under another address is known by what it is. What was planted there is the other's.
+	// The same host under another address is known by what it is. What was uploaded there is the other's.
 	other := newRig(t, append(listed(1), toCheck(2, "10.0.0.2")...)...)
 	other.join(t, 1)
 	other.machine(2).Change(func(f *contract.HostFacts) { f.MachineID = other.machine(1).Facts().MachineID })
 	other.reconcile(t, 2)
 	if got := condition(other.get(t, 2), v1alpha1.ConditionPreflightPassed); got != "False HostDuplicate" ||
-		!other.machine(2).Planted() || other.machine(2).Open() != 0 {
-		t.Errorf("%s, planted %v", got, other.machine(2).Planted())
+		!other.machine(2).Uploaded() || other.machine(2).Open() != 0 {
+		t.Errorf("%s, uploaded %v", got, other.machine(2).Uploaded())
 	}
 }
 
 func TestA75_AProgramThatStaysOnACheckedHostIsSaid(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, toCheck(1, "10.0.0.1")...)
-	r.machine(1).Fail(hosttest.Unplanting, errors.New("in use"))
+	r.machine(1).Fail(hosttest.RemovingUpload, errors.New("in use"))
 	r.reconcile(t, 1)
 	if got := condition(r.get(t, 1), v1alpha1.ConditionPreflightPassed); got != "False InternalError" {
 		t.Error(got)

@@ -76,7 +76,7 @@ func TestAFailureCostsOneReadPastTheCache(t *testing.T) {
 		t.Errorf("%d reads while it waits", r.liveNodes-reads)
 	}
 	r.advance(t, 1, v1alpha1.DefaultProofTimeout)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 	if r.liveNodes != reads+1 {
 		t.Errorf("%d reads for a failure", r.liveNodes-reads)
 	}
@@ -96,7 +96,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 				": kubelet ended; the host is held at "+first)
 			r.broken["node"] = killed
 			r.reconcile(t, 1)
-			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonAPICallFailed)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonAPICallFailed)
 			return second
 		},
 		"to go on, with pods that stay": func(t *testing.T, r *rig) string {

@@ -212,7 +212,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 	f.peak = max(f.peak, hands)
 	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
-		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
+		update.SwitchTime == nil && update.Step != v1alpha1.StepRollingBack {
 		f.halts(name, update.Revision)
 	}
 	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove

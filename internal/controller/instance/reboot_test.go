@@ -237,12 +237,12 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
 	r.advance(t, 1, 21*time.Minute)
-	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootTimedOut)
 	if i.Status.Disruption == nil || i.Status.Fix == "" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.advance(t, 1, time.Hour)
-	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootTimedOut)
 	for _, n := range []int{2, 3} {
 		r.annotate(t, n, contract.RebootRequestedAnnotation, "")
 		r.reconcile(t, n)
@@ -274,7 +274,7 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 		}
 	}
 	r.advance(t, 1, time.Hour)
-	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootIneffective)
 	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
@@ -305,7 +305,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.annotate(t, 1, contract.RebootRequiredAnnotation, "")
 	r.reconcile(t, 1)
 	r.advance(t, 1, 10*time.Minute)
-	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootIneffective)
 
 	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequiredAnnotation) })
 	r.reconcile(t, 1)
@@ -330,7 +330,7 @@ func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 				r.boots(t, 1, fmt.Sprintf("boot-%d", n+2))
 			}
 			r.advance(t, 1, time.Hour)
-			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootIneffective)
 			return r
 		},
 		"a revision that it does not get back to": func(t *testing.T) *rig {
@@ -340,7 +340,7 @@ func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended")
 			r.reconcile(t, 1)
 			r.advance(t, 1, 11*time.Minute)
-			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
 			return r
 		},
 	} {

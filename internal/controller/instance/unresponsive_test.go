@@ -50,7 +50,7 @@ func (r *rig) rescued(t *testing.T, n int) {
 	r.reconcile(t, n)
 	r.reconcile(t, n)
 	i := r.expect(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredRevision != r.version ||
+	if i.Status.UnresponsiveSince != nil || i.Status.Disruption != nil || i.Status.DesiredRevision != r.version ||
 		r.node(t, n).Spec.Unschedulable {
 		t.Fatalf("after its rescue the status is %+v", i.Status)
 	}
@@ -61,7 +61,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	r := unresponsive(t, 1)
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, journey.QuietPeriod+5*time.Second)
-	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.SilentSince == nil {
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.UnresponsiveSince == nil {
 		t.Fatal("nobody notes that a response is awaited")
 	}
 	r.advance(t, 1, 275*time.Second)
@@ -115,7 +115,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 			for range 3 {
 				r.advance(t, 1, 3*time.Minute)
 			}
-			if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.SilentSince != nil {
+			if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.UnresponsiveSince != nil {
 				t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 			}
 		})
@@ -154,12 +154,12 @@ func TestAnOperatorThatWasAwayListensFirst(t *testing.T) {
 	r := unresponsive(t, 1)
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, time.Minute)
-	since := r.get(t, 1).Status.SilentSince
+	since := r.get(t, 1).Status.UnresponsiveSince
 	r.clock = r.clock.Add(time.Hour)
 	r.restart(t)
 	r.reconcile(t, 1)
 	r.advance(t, 1, 2*time.Minute)
-	if now := r.get(t, 1).Status.SilentSince; r.machine(1).Dials() != dials || !now.Equal(since) {
+	if now := r.get(t, 1).Status.UnresponsiveSince; r.machine(1).Dials() != dials || !now.Equal(since) {
 		t.Fatalf("%d connections, unresponsive since %s and %s before", r.machine(1).Dials()-dials, now, since)
 	}
 	r.advance(t, 1, time.Minute)
@@ -180,7 +180,7 @@ func TestUnresponsiveDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 	for range 3 {
 		r.advance(t, 2, time.Minute)
 	}
-	if i := r.expect(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent); r.machine(2).Dials() != dials ||
+	if i := r.expect(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonUnresponsive); r.machine(2).Dials() != dials ||
 		i.Status.Disruption != nil || i.Status.Code != "W713" ||
 		!strings.Contains(i.Status.Message, "waits for the rollout budget") {
 		t.Fatalf("%d connections, status %+v", r.machine(2).Dials()-dials, i.Status)
@@ -239,7 +239,7 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
-		i.Status.Failures != 0 || i.Status.SilentSince != nil {
+		i.Status.Failures != 0 || i.Status.UnresponsiveSince != nil {
 		t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 }
@@ -367,7 +367,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 6*time.Minute)
-	if i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 ||
+	if i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonUnresponsive); i.Status.Failures != 1 ||
 		i.Status.NextAttemptTime == nil || i.Status.Disruption != nil {
 		t.Errorf("status %+v", i.Status)
 	}

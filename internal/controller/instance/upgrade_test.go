@@ -279,7 +279,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r := staged(t, 1, 2)
 			r.switched(t, 1)
 			fails(t, r)
-			i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+			i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second ||
 				i.Status.Disruption == nil {
 				t.Fatalf("status %+v", i.Status)
@@ -334,13 +334,13 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.advance(t, 1, 9*time.Minute)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
 	before := len(r.events)
 	r.advance(t, 1, 2*time.Minute)
 	r.restart(t)
 	r.advance(t, 1, time.Hour)
-	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
 	if i.Status.Disruption == nil || i.Status.Fix == "" || i.Status.Code != "W714" ||
 		!strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
 		t.Errorf("status %+v", i.Status)

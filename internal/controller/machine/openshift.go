@@ -148,7 +148,7 @@ func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
 		machine.Owner = &inventory.Owner{Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
 	if by := m.Status.AuthoritativeAPI; by != "" && by != machinev1beta1.MachineAuthorityMachineAPI {
-		machine.Governed = string(by)
+		machine.ManagedBy = string(by)
 	}
 	return machine
 }

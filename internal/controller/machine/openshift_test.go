@@ -45,7 +45,7 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 				Name: "a", Namespace: "ns", UID: "uid", CreatedAt: now.Time, Phase: inventory.MachineRunning,
 				Deleting: true, Ignored: true, Port: "2222",
 				Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
-				ProviderID: "cloud://a", NodeRef: "node", Governed: "ClusterAPI",
+				ProviderID: "cloud://a", NodeRef: "node", ManagedBy: "ClusterAPI",
 				Owner: &inventory.Owner{Kind: "MachineSet", Name: "set", UID: "set-uid"},
 			},
 		},
@@ -54,7 +54,7 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "MachineSet",
 					Name: "set"}}}}, inventory.Machine{},
 		},
-		"governed by its own API": {
+		"managed by its own API": {
 			machinev1beta1.Machine{
 				Status: machinev1beta1.MachineStatus{AuthoritativeAPI: machinev1beta1.MachineAuthorityMachineAPI}},
 			inventory.Machine{}},

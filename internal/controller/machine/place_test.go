@@ -20,8 +20,8 @@ import (
 // mayGo asks for a place for another node.
 func (y *yard) mayGo(name string) bool {
 	y.t.Helper()
-	granted, err := y.gate.Ask(y.t.Context(), rollout.Question{Name: "test", Node: name,
-		Decide: func(look rollout.Look) bool {
+	granted, err := y.gate.Acquire(y.t.Context(), rollout.Request{Name: "test", Node: name,
+		Decide: func(look rollout.Snapshot) bool {
 			return look.MayDisrupt(name).Allowed
 		}})
 	if err != nil {

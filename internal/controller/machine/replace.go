@@ -42,7 +42,7 @@ type replacer struct {
 	events   events.EventRecorder
 	options  Options
 	told     *told
-	futility *futility
+	attempts *attempts
 	// missed are Machines whose instance was another by the time that the use of their place was written.
 	// Others go first, so that no host keeps them by what its kubelet reports.
 	missed map[string]bool
@@ -85,8 +85,8 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		if decision.Action == policy.ActAsk {
 			errs = append(errs, r.ask(ctx, due[i].machine.Name))
 		}
-		if decision.Reason == contract.ReasonReplacementFutile {
-			r.futility.stored = nil // the administrator may delete it
+		if decision.Reason == contract.ReasonReplacementIneffective {
+			r.attempts.stored = nil // the administrator may delete it
 		}
 	}
 	r.tellRestricted(due, restricted)
@@ -148,7 +148,7 @@ type dueMachine struct {
 // age. after is when time alone makes the next one due, 0 for never. What became of those that came
 // instead of others is noted on the way.
 func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, after time.Duration, err error) {
-	if err := r.futility.load(ctx); err != nil {
+	if err := r.attempts.load(ctx); err != nil {
 		return nil, 0, err
 	}
 	all, err := r.owned(ctx)
@@ -158,7 +158,7 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 	for _, one := range all {
 		m, instance := one.machine, one.instance
 		if instance.Status.PublicKeyHash == hash {
-			if err := r.futility.fruitful(ctx, m); err != nil {
+			if err := r.attempts.accepted(ctx, m); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -212,20 +212,20 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 
 // consider has it decided about all Machines by one look, and deletes those that may go.
 func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) ([]policy.ReplaceDecision, []error) {
-	decisions, looks := make([]policy.ReplaceDecision, len(due)), make([]rollout.Look, len(due))
-	questions := make([]rollout.Question, len(due))
+	decisions, looks := make([]policy.ReplaceDecision, len(due)), make([]rollout.Snapshot, len(due))
+	requests := make([]rollout.Request, len(due))
 	for i := range due {
-		questions[i] = question(due[i], func(look rollout.Look) bool {
+		requests[i] = request(due[i], func(look rollout.Snapshot) bool {
 			looks[i] = look
 			decisions[i] = r.decide(due[i].machine, look, hash)
 			return decisions[i].Action == policy.ActReplace
 		})
 		if r.missed[due[i].machine.Name] {
-			questions[i].Order.Down, questions[i].Order.Since = false, r.options.Now().Add(time.Minute)
+			requests[i].Order.Down, requests[i].Order.Since = false, r.options.Now().Add(time.Minute)
 		}
 	}
 	errs := make([]error, len(due))
-	answers := r.gate.AskAll(ctx, questions)
+	answers := r.gate.AcquireAll(ctx, requests)
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
 	defer cancel()
 	for i, answer := range answers {
@@ -281,22 +281,22 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
 }
 
-// question asks about one Machine.
-func question(due dueMachine, decide func(look rollout.Look) bool) rollout.Question {
-	return rollout.Question{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
+// request is for the place of one Machine.
+func request(due dueMachine, decide func(look rollout.Snapshot) bool) rollout.Request {
+	return rollout.Request{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
 		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
 			Name: due.machine.Name},
 		Decide: decide}
 }
 
 // decide has the policy decide about one Machine by a look.
-func (r *replacer) decide(m inventory.Machine, look rollout.Look, hash string) policy.ReplaceDecision {
+func (r *replacer) decide(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceDecision {
 	return policy.DecideReplace(r.candidate(m, look, hash), look.Fleet, look.MaxUnavailable, look.Closed)
 }
 
 // replace deletes a Machine that has a place. First its instance says that the place is used; it is
 // given back if the Machine certainly stays.
-func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Look,
+func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Snapshot,
 	hash string) (policy.ReplaceDecision, error) {
 	instance := look.Instances[due.machine.Name].DeepCopy()
 	err := r.gate.Use(ctx, instance)
@@ -316,7 +316,7 @@ func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Loo
 }
 
 // remove deletes a Machine, unless it would be decided otherwise about it as it is now.
-func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look,
+func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Snapshot,
 	hash string) (policy.ReplaceDecision, error) {
 	now := &machinev1beta1.Machine{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now)
@@ -333,7 +333,7 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look
 	if decision.Action != policy.ActReplace {
 		return decision, errChanged
 	}
-	if err = r.futility.replaced(ctx, due.machine, hash, look.Fleet.Sets); err != nil {
+	if err = r.attempts.replaced(ctx, due.machine, hash, look.Fleet.Sets); err != nil {
 		return decision, err
 	}
 	return decision, r.delete(ctx, now, due)
@@ -341,7 +341,7 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look
 
 // byNow is a look with the Node of a Machine as it is by now. A node may go as out of service only if it has not come
 // back since the fleet was read: that changes nothing of its instance, by which a place would be void.
-func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Look) (rollout.Look, error) {
+func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Snapshot) (rollout.Snapshot, error) {
 	instance := look.Instances[machine]
 	if instance == nil || instance.Status.NodeName == "" {
 		return look, nil
@@ -359,9 +359,9 @@ func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Look)
 }
 
 // candidate is a Machine as the policy wants to know it.
-func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string) policy.ReplaceCandidate {
-	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, Governed: m.Governed}
-	instance := seen.Instances[m.Name]
+func (r *replacer) candidate(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceCandidate {
+	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, ManagedBy: m.ManagedBy}
+	instance := look.Instances[m.Name]
 	if instance == nil || !isOf(instance, m) {
 		return c
 	}
@@ -373,11 +373,11 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set = m.Owner.UID
-		c.Due = seen.Fleet.Count(c.Set, func(host string) bool {
-			return seen.Instances[host] != nil &&
-				why(seen.Instances[host]) != ""
+		c.Due = look.Fleet.Count(c.Set, func(host string) bool {
+			return look.Instances[host] != nil &&
+				why(look.Instances[host]) != ""
 		})
-		c.Futile = r.futility.futile(m.Owner.UID, m.UID, hash)
+		c.Ineffective = r.attempts.isIneffective(m.Owner.UID, m.UID, hash)
 	}
 	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)
 	return c

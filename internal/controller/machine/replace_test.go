@@ -136,7 +136,7 @@ func (y *yard) restart() {
 	}
 	y.replacer = &replacer{
 		missed: map[string]bool{},
-		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: &futility{client: y.api, live: y.api, namespace: namespace},
+		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, attempts: &attempts{client: y.api, live: y.api, namespace: namespace},
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
 			Now: y.now},
 	}
@@ -604,7 +604,7 @@ func TestReplacingInVainEnds(t *testing.T) {
 		y.machine(fmt.Sprintf("x%d", n), false)
 		y.refuses(fmt.Sprintf("x%d", n))
 		y.reconcile()
-		if n >= maxFutile {
+		if n >= maxReplacements {
 			y.want("x3")
 			break
 		}
@@ -625,20 +625,20 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 0)
 	y.scale(1)
-	for n := range maxFutile + 1 {
+	for n := range maxReplacements + 1 {
 		name := fmt.Sprintf("x%d", n)
 		y.machine(name, false)
 		y.refuses(name)
 		y.restart()
 		y.reconcile()
-		if n == maxFutile {
+		if n == maxReplacements {
 			break
 		}
 		y.want()
 		y.gone(name)
 		y.clock = y.clock.Add(10 * time.Minute)
 	}
-	y.want(fmt.Sprintf("x%d", maxFutile))
+	y.want(fmt.Sprintf("x%d", maxReplacements))
 	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
 		t.Errorf("said %q", last)
 	}
@@ -664,7 +664,7 @@ func undeleted(t *testing.T, denied error) *yard {
 	y.create(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &four}}})
 	y.denied, y.clock = denied, y.clock.Add(time.Minute) // those that accept the key came before
-	for n := range maxFutile {
+	for n := range maxReplacements {
 		name := fmt.Sprintf("x%d", n)
 		y.machine(name, false)
 		y.refuses(name)
@@ -689,7 +689,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 			y.restart()
 			y.reconcile()
 			y.want("m0", "m1", "m2")
-			for n := range maxFutile {
+			for n := range maxReplacements {
 				y.gone(fmt.Sprintf("x%d", n))
 			}
 			y.machine("n0", false) // now three were
@@ -706,7 +706,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) {
 	t.Parallel()
 	y := undeleted(t, refusal())
-	for n := range maxFutile { // somebody has authorised the key on their hosts
+	for n := range maxReplacements { // somebody has authorised the key on their hosts
 		i := y.instance(fmt.Sprintf("x%d", n))
 		i.Status.KeyTrial, i.Status.PublicKeyHash = nil, y.live.hash
 		if err := y.api.Status().Update(t.Context(), i); err != nil {
@@ -723,7 +723,7 @@ func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) 
 func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 0)
-	f := y.futility
+	f := y.attempts
 	sets := []policy.Set{{UID: "set", Hosts: []policy.SetHost{{Name: "old"}}}}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
 	old, next := running("old", 0, nil), running("new", 0, nil)
@@ -732,27 +732,27 @@ func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	if err := f.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for n := range maxFutile {
+	for n := range maxReplacements {
 		gone := old
 		gone.UID = types.UID(fmt.Sprint("gone", n))
 		if err := errors.Join(f.replaced(t.Context(), gone, "k", sets),
 			f.replaced(t.Context(), gone, "k", sets)); err != nil {
 			t.Fatal(err)
 		}
-		if f.futile("set", "any", "k") != (n == maxFutile-1) {
-			t.Errorf("after %d Machines it is futile: %t", n+1, f.futile("set", "any", "k"))
+		if f.isIneffective("set", "any", "k") != (n == maxReplacements-1) {
+			t.Errorf("after %d Machines replacing is taken for ineffective: %t", n+1, f.isIneffective("set", "any", "k"))
 		}
 	}
-	if err := f.fruitful(t.Context(), old); err != nil { // it was there before
+	if err := f.accepted(t.Context(), old); err != nil { // it was there before
 		t.Fatal(err)
 	}
-	if !f.futile("set", "any", "k") || f.futile("set", "any", "other") || f.futile("another", "any", "k") {
+	if !f.isIneffective("set", "any", "k") || f.isIneffective("set", "any", "other") || f.isIneffective("another", "any", "k") {
 		t.Error("what was in vain is not known")
 	}
-	if err := f.fruitful(t.Context(), next); err != nil {
+	if err := f.accepted(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	if f.futile("set", "any", "k") {
+	if f.isIneffective("set", "any", "k") {
 		t.Error("a success does not count")
 	}
 }

@@ -108,7 +108,7 @@ func (s *starter) replace(machines cache.Cache) error {
 		missed: map[string]bool{}, client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(),
 		gate:   s.options.Gate,
 		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{},
-		futility: &futility{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), namespace: s.options.Namespace},
+		attempts: &attempts{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), namespace: s.options.Namespace},
 	}
 	look, news := handler.EnqueueRequestsFromMapFunc(all[client.Object]), batch.News(all[client.Object])
 	return ctrl.NewControllerManagedBy(s.mgr).Named("replace").

@@ -77,14 +77,14 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 		"invalid and mutable": {Data: map[string]string{"services": "rubbish"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			planted := foreign.DeepCopy()
-			eventually(t, "planting a foreign one", func(ctx context.Context) (bool, error) {
-				planted = foreign.DeepCopy()
-				planted.Namespace, planted.Name = contract.OperatorNamespace, desired.ConfigMapName()
-				if err := p.admin.Delete(ctx, planted.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			uploaded := foreign.DeepCopy()
+			eventually(t, "uploading a foreign one", func(ctx context.Context) (bool, error) {
+				uploaded = foreign.DeepCopy()
+				uploaded.Namespace, uploaded.Name = contract.OperatorNamespace, desired.ConfigMapName()
+				if err := p.admin.Delete(ctx, uploaded.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					return false, err
 				}
-				err := p.admin.Create(ctx, planted)
+				err := p.admin.Create(ctx, uploaded)
 				if apierrors.IsAlreadyExists(err) {
 					return false, nil
 				}
@@ -116,13 +116,13 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 				t.Fatal(err)
 			}
 		} else {
-			eventually(t, "planting a foreign Secret", func(ctx context.Context) (bool, error) {
-				planted := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+			eventually(t, "uploading a foreign Secret", func(ctx context.Context) (bool, error) {
+				uploaded := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 					Data: foreign, Immutable: new(true)}
-				if err := p.admin.Delete(ctx, planted.DeepCopy()); client.IgnoreNotFound(err) != nil {
+				if err := p.admin.Delete(ctx, uploaded.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					return false, err
 				}
-				err := p.admin.Create(ctx, planted)
+				err := p.admin.Create(ctx, uploaded)
 				if apierrors.IsAlreadyExists(err) {
 					return false, nil
 				}

@@ -252,7 +252,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		return facts, fmt.Errorf("reading %s: %w", contract.InstancesConfigMap, err)
 	}
 	if fromList := listed(facts.Instances); apierrors.IsNotFound(err) && fromList > 0 {
-		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonListAbsent,
+		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonConfigMapMissing,
 			"%d hosts leave unless %s is created again within a minute", fromList, contract.InstancesConfigMap))
 	}
 	_, facts.Rejected = inventory.Parse(list.Data)

@@ -92,7 +92,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
 	// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
 	truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
-	truth(i.unresponsive, status.SilentSince != nil)
+	truth(i.unresponsive, status.UnresponsiveSince != nil)
 	requested := false
 	for _, key := range []string{contract.RebootRequestedAnnotation, contract.RebootRequiredAnnotation,
 		contract.RebootPendingAnnotation} {

@@ -49,7 +49,7 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		s.Phase, s.Reason, s.Code = v1alpha1.PhaseConnecting, "Unreachable", "W201"
 	})
 	unwell := instance("10.0.0.3", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.NodeName, s.Revision, s.DesiredRevision, s.SilentSince = v1alpha1.PhaseReady, "win-c", "1-a", "1-b", &now
+		s.Phase, s.NodeName, s.Revision, s.DesiredRevision, s.UnresponsiveSince = v1alpha1.PhaseReady, "win-c", "1-a", "1-b", &now
 	})
 	foreign := instance("10.0.0.4", func(*v1alpha1.WindowsInstanceStatus) {})
 	foreign.Namespace = "elsewhere"

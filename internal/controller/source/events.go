@@ -31,7 +31,7 @@ func (r *Reconciler) tellAbsent(ctx context.Context, instances []v1alpha1.Window
 	if !began || hosts == 0 {
 		return
 	}
-	reason := contract.ReasonListAbsent
+	reason := contract.ReasonConfigMapMissing
 	logf.FromContext(ctx).Info("windows-instances is absent", "hosts", hosts, "grace", absenceGrace)
 	list := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.namespace,
 		Name: contract.InstancesConfigMap}

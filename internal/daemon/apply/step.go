@@ -36,7 +36,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	case plan.RemoveFile:
 		return contract.ReasonFileFailed, r.removeFile(step.Name)
 	case plan.RemoveNetwork:
-		return contract.ReasonNetworkStays, r.removeNetwork(ctx, step.Name)
+		return contract.ReasonNetworkNotRemoved, r.removeNetwork(ctx, step.Name)
 	case plan.StopService:
 		return contract.ReasonServiceFailed, r.stopService(ctx, step.Name)
 	case plan.SetService:

@@ -24,9 +24,9 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonPassedOver says that an image came from a later place than the first, and why from none
+	// ReasonFallback says that an image came from a later place than the first, and why from none
 	// before.
-	ReasonPassedOver = "MirrorPassedOver"
+	ReasonFallback = "MirrorFallback"
 	// ReasonUnavailable says that no place had an image, or none to the end.
 	ReasonUnavailable = "ImageUnavailable"
 	// ReasonRefused says that the cluster refuses an image: blockedRegistries or allowedRegistries.
@@ -172,9 +172,9 @@ func reasonOf(r resolver.Report) (reason, kind string) {
 	case r.IsFailure():
 		return ReasonUnavailable, corev1.EventTypeWarning
 	case slices.ContainsFunc(r.Attempts, func(a resolver.Attempt) bool { return a.Reason != resolver.ReasonNotFound }):
-		return ReasonPassedOver, corev1.EventTypeWarning
+		return ReasonFallback, corev1.EventTypeWarning
 	}
-	return ReasonPassedOver, corev1.EventTypeNormal
+	return ReasonFallback, corev1.EventTypeNormal
 }
 
 func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subject, now time.Time) error {

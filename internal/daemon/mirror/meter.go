@@ -79,10 +79,10 @@ func (h *Reporter) meter() []byte {
 	for _, c := range all {
 		fmt.Fprintf(&b, "wicd_resolver_served_bytes_total{registry=%s} %d\n", label(c.Host), c.Bytes)
 	}
-	head("wicd_resolver_passed_over_total", "How often a registry was passed over for the next, and why.")
+	head("wicd_resolver_skipped_total", "How often a registry was skipped for the next, and why.")
 	for _, c := range all {
 		for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
-			fmt.Fprintf(&b, "wicd_resolver_passed_over_total{registry=%s,reason=%s} %d\n", label(c.Host),
+			fmt.Fprintf(&b, "wicd_resolver_skipped_total{registry=%s,reason=%s} %d\n", label(c.Host),
 				label(string(reason)), c.Passed[reason])
 		}
 	}

@@ -149,11 +149,11 @@ func TestWhatAnEventSays(t *testing.T) {
 		attempts               []resolver.Attempt
 		reason, kind, message  string
 	}{
-		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorPassedOver",
+		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorFallback",
 			"Warning", "Passed over: m.io/x: Unreachable (connection refused)"},
 		"a mirror lacks an image": {
 			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}},
-			"MirrorPassedOver", "Normal", "NotFound",
+			"MirrorFallback", "Normal", "NotFound",
 		},
 		"nobody has it": {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")},
 			"ImageUnavailable", "Warning", "Can't pull quay.io/a:1"},
@@ -266,10 +266,10 @@ wicd_resolver_served_total{registry="m.io:5000"} 3
 # HELP wicd_resolver_served_bytes_total Bytes of manifests and layers that came from a registry.
 # TYPE wicd_resolver_served_bytes_total counter
 wicd_resolver_served_bytes_total{registry="m.io:5000"} 400
-# HELP wicd_resolver_passed_over_total How often a registry was passed over for the next, and why.
-# TYPE wicd_resolver_passed_over_total counter
-wicd_resolver_passed_over_total{registry="m.io:5000",reason="Denied"} 1
-wicd_resolver_passed_over_total{registry="m.io:5000",reason="Slow"} 5
+# HELP wicd_resolver_skipped_total How often a registry was skipped for the next, and why.
+# TYPE wicd_resolver_skipped_total counter
+wicd_resolver_skipped_total{registry="m.io:5000",reason="Denied"} 1
+wicd_resolver_skipped_total{registry="m.io:5000",reason="Slow"} 5
 `
 		if text := read(); text != want {
 			t.Errorf("%s", text)

@@ -211,7 +211,7 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	}, RequiresFile: s.RequiresFile}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
 	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
-		problem = contract.NewProblem(contract.ReasonSealBroken,
+		problem = contract.NewProblem(contract.ReasonDecryptionFailed,
 			"the confidential environment of services is not known")
 	}
 	resolved.Waiting = problem

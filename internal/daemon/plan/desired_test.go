@@ -184,7 +184,7 @@ func TestAnUnknownConfidentialPartKeepsServicesAsTheyAre(t *testing.T) {
 		t.Error("it is not said to be unknown")
 	}
 	for _, s := range got.Services {
-		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonSealBroken {
+		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonDecryptionFailed {
 			t.Errorf("%s waits for %v", s.Name, s.Waiting)
 		}
 	}

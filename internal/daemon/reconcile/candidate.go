@@ -279,7 +279,7 @@ func (r *revisions) unseal(ctx context.Context, m contract.Manifest) ([]byte, *c
 	}
 	if err != nil {
 		if errors.Is(err, winos.ErrNotSealedHere) {
-			err = contract.NewProblem(contract.ReasonSealBroken, "%v", err)
+			err = contract.NewProblem(contract.ReasonDecryptionFailed, "%v", err)
 		}
 		log.Info("a sealed confidential part can't be used", "detail", err.Error())
 		return nil, nil

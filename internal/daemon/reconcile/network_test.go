@@ -157,7 +157,7 @@ func TestANetworkThatStaysIsReportedAndTriedAgain(t *testing.T) {
 		next := r.publish(t, onNetwork("flannel.4097"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, next)
 		pass(10 * time.Second)
-		r.expectStatus(t, first, contract.ReasonNetworkStays)
+		r.expectStatus(t, first, contract.ReasonNetworkNotRemoved)
 		r.SetHNSFault(nil)
 		pass(25 * time.Minute)
 		r.expectStatus(t, next, "")

@@ -234,7 +234,7 @@ func (r *Reconciler) request(p pass, whole bool) apply.Request {
 // that starts then tries it, and leaves it, once more. This one does not.
 func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bool) {
 	version := r.State.Version
-	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", version, "reason", why.Reason, "detail",
+	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", version, "reason", why.Reason, "detail",
 		why.Detail, "version", r.State.Before.Version)
 	r.State.Back()
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)

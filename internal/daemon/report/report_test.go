@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// secret is planted wherever a node could have one.
+// secret is uploaded wherever a node could have one.
 const secret = "hunter2-do-not-tell"
 
 func newMachine(t *testing.T) *sim.Machine {

@@ -75,7 +75,7 @@ func (w Watchdog) Run(ctx context.Context) error {
 		if err = w.act(context.WithoutCancel(ctx), own, why); err == nil {
 			break
 		}
-		log.Info("going back did not succeed, and is tried again", "detail", err.Error())
+		log.Info("rolling back did not succeed, and is tried again", "detail", err.Error())
 		w.sleep(ctx)
 	}
 	log.Info("ended")
@@ -176,7 +176,7 @@ func (w Watchdog) act(ctx context.Context, own, why string) error {
 	case now == present && have == own:
 		return w.start(ctx)
 	}
-	logr.FromContextOrDiscard(ctx).Info("going back", "why", why, "version", stateFile.Version)
+	logr.FromContextOrDiscard(ctx).Info("rolling back", "why", why, "version", stateFile.Version)
 	if have == own {
 		return w.goBack(ctx, own, why, "")
 	}

@@ -94,7 +94,7 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 
 // collectCleanup reads the answer of a service that has ended, and takes both away.
 func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
-	// It has ended, but its process may still be there, with the planted program in use.
+	// It has ended, but its process may still be there, with the uploaded program in use.
 	if err = host.Services.Stop(ctx, contract.ServiceCleanup); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return answer, fmt.Errorf("waiting for the end of service %s: %w", contract.ServiceCleanup, err)
 	}

@@ -18,7 +18,7 @@ func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(verb)
+	line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(verb)
 	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
 }
 

@@ -250,7 +250,7 @@ func TestANewDaemonReplacesTheOne(t *testing.T) {
 	join(t, r)
 	before := service(t, r, contract.ServiceDaemon).PID
 	r.exe = "MZ wicd of the next version"
-	r.plant(t)
+	r.upload(t)
 	join(t, r)
 	content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon)
 	if err != nil || string(content) != r.exe {
@@ -267,7 +267,7 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	run := func(arguments string) (string, int) {
 		var out bytes.Buffer
 		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` +
-			contract.PlantedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
+			contract.UploadedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
 		return out.String(), code
 	}
 	if out, code := run("version"); code != 0 || out != "test\n" {

@@ -76,7 +76,7 @@ func TestA32_CleanupGivesTheHostBackAsItWas(t *testing.T) {
 			if again := cleanUp(t, r); len(again.Removed) > 0 {
 				t.Errorf("a second cleanup removed %q", again.Removed)
 			}
-			r.plant(t)
+			r.upload(t)
 			join(t, r) // re-adding works
 		})
 	}

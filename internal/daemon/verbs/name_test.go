@@ -146,6 +146,6 @@ func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 		t.Error("the host had a route to the metadata service, and has none any more")
 	}
 	r.LoseRoutes()
-	r.plant(t)
+	r.upload(t)
 	preflight("after a change of networks")
 }

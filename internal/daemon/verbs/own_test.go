@@ -54,7 +54,7 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 	}
 }
 
-func TestAProgramThatIsNotThePlantedOneIsSent(t *testing.T) {
+func TestAProgramThatIsNotTheUploadedOneIsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	request := preflightRequest(r)

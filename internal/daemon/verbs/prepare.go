@@ -118,7 +118,7 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	case since < 0 || since >= forgetReboot:
 		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
 	case last.Count >= maxReboots && since < rebootPause:
-		return contract.NewProblem(contract.ReasonRebootFutile,
+		return contract.NewProblem(contract.ReasonRebootIneffective,
 			"%d reboots did not bring it about: %s; the next is at %s",
 			last.Count, strings.Join(needs, "; "), last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
 	}

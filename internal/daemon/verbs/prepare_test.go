@@ -118,7 +118,7 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 				}
 				count, err := reboots(time.Hour)
 				problem, ok := contract.AsProblem(err)
-				if count != 3 || !ok || problem.Reason != contract.ReasonRebootFutile {
+				if count != 3 || !ok || problem.Reason != contract.ReasonRebootIneffective {
 					t.Errorf("%d reboots within an hour, then %v", count, err)
 				}
 				if count, _ = reboots(24 * time.Hour); count == 0 || count > 24 {
@@ -162,7 +162,7 @@ func TestAHostThatHasAnotherNameAtEachBootIsNotRebootedForEver(t *testing.T) {
 			synctest.Wait()
 		}
 		problem, ok := contract.AsProblem(err)
-		if count != 3 || !ok || problem.Reason != contract.ReasonRebootFutile {
+		if count != 3 || !ok || problem.Reason != contract.ReasonRebootIneffective {
 			t.Errorf("%d reboots within an hour, then %v", count, err)
 		}
 	})
@@ -205,7 +205,7 @@ func TestARebootIsCountedOnceAlthoughTheBootHasALongerName(t *testing.T) {
 			}
 		}
 		problem, ok := contract.AsProblem(prepare("boot-7-d"))
-		if !ok || problem.Reason != contract.ReasonRebootFutile {
+		if !ok || problem.Reason != contract.ReasonRebootIneffective {
 			t.Errorf("after three reboots: %v", problem)
 		}
 	})

@@ -66,10 +66,10 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 	})
 	w.PowerCut()
 	w.PowerOn()
-	for _, line := range sim.Diff(w.fresh, w.Snapshot(), contract.DirLog, w.planted, contract.ExchangeDir) {
+	for _, line := range sim.Diff(w.fresh, w.Snapshot(), contract.DirLog, w.uploaded, contract.ExchangeDir) {
 		t.Error(line)
 	}
-	if there, err := winos.Exists(w.Host().Files, w.planted); err != nil || there {
+	if there, err := winos.Exists(w.Host().Files, w.uploaded); err != nil || there {
 		t.Errorf("the copy of the daemon stays: %t, %v", there, err)
 	}
 }

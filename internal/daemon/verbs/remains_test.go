@@ -91,7 +91,7 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 		for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 			t.Error(line)
 		}
-		r.plant(t)
+		r.upload(t)
 		join(t, r)
 	})
 	t.Run("those of another kubelet and containerd", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestA45_CleanupGoesOnWithoutTheConnectionThatItCuts(t *testing.T) {
 	if answer = cleanUp(t, r); len(answer.Removed) > 0 {
 		t.Errorf("a third call removed %q", answer.Removed)
 	}
-	r.plant(t)
+	r.upload(t)
 	join(t, r)
 }
 
@@ -237,7 +237,7 @@ func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(contract.VerbBootstrap)
+		line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(contract.VerbBootstrap)
 		r.Exec(ctx, sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)})
 	}()
 	return begun, func() {

@@ -37,8 +37,8 @@ import (
 type rig struct {
 	*sim.Machine
 	ca *authority
-	// planted is the path of the daemon as the operator sent it, digest its SHA-256.
-	exe, planted, digest string
+	// uploaded is the path of the daemon as the operator sent it, digest its SHA-256.
+	exe, uploaded, digest string
 	// fresh is the machine before anything happened.
 	fresh sim.Snapshot
 	// life, if set, may end verbs early.
@@ -77,21 +77,21 @@ func newRig(t *testing.T, options sim.Options) *rig {
 		}
 	})
 	r.Machine, r.fresh = m, m.Snapshot()
-	r.plant(t)
+	r.upload(t)
 	return r
 }
 
-// plant leaves the daemon in the exchange directory, as the operator does.
-func (r *rig) plant(t *testing.T) {
+// upload leaves the daemon in the exchange directory, as the operator does.
+func (r *rig) upload(t *testing.T) {
 	t.Helper()
 	dir := r.Home() + `\` + contract.ExchangeDir
 	r.digest = digestOf(r.exe)
-	r.planted = dir + `\` + contract.PlantedName(r.digest)
+	r.uploaded = dir + `\` + contract.UploadedName(r.digest)
 	files := r.Host().Files
 	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	if err := winos.WriteFile(files, r.planted, strings.NewReader(r.exe), winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(files, r.uploaded, strings.NewReader(r.exe), winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -112,7 +112,7 @@ func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) con
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(verb) + " --exchange " + id
+	line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(verb) + " --exchange " + id
 	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stderr: &stderr}); code != 0 {
 		t.Fatalf("%s ended with %d: %s", verb, code, stderr.String())
 	}

@@ -32,12 +32,12 @@ type Machine struct {
 	faults  map[string]error
 	answers map[contract.Verb]any
 
-	dials   int
-	open    map[*conn]bool
-	planted bool
-	sent    int64
-	calls   []contract.Verb
-	last    map[contract.Verb]json.RawMessage
+	dials    int
+	open     map[*conn]bool
+	uploaded bool
+	sent     int64
+	calls    []contract.Verb
+	last     map[contract.Verb]json.RawMessage
 	// requests are the daemon's certificate requests, by node name.
 	requests map[string][]byte
 }
@@ -46,11 +46,11 @@ var _ host.Dialer = (*Machine)(nil)
 
 // Steps that can fail, beside the verbs.
 const (
-	Dialling   = "dial"
-	Planting   = "plant"
-	Sending    = "send"
-	Unplanting = "unplant"
-	Proving    = "prove"
+	Dialling       = "dial"
+	Uploading      = "upload"
+	Sending        = "send"
+	RemovingUpload = "unplant"
+	Proving        = "prove"
 )
 
 // New makes a healthy machine: build 20348, in its first boot, at 10.0.0.1.
@@ -144,11 +144,11 @@ func (m *Machine) Sent() int64 {
 	return m.sent
 }
 
-// Planted says whether the daemon's binary lies on the machine.
-func (m *Machine) Planted() bool {
+// Uploaded says whether the daemon's binary lies on the machine.
+func (m *Machine) Uploaded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.planted
+	return m.uploaded
 }
 
 // Calls lists the verbs that ran, in order.
@@ -265,13 +265,13 @@ func (c *conn) begin(ctx context.Context, step string) (unlock func(), err error
 	return c.machine.mu.Unlock, err
 }
 
-func (c *conn) Plant(ctx context.Context, daemon host.Blob) (int64, error) {
-	unlock, err := c.begin(ctx, Planting)
+func (c *conn) Upload(ctx context.Context, daemon host.Blob) (int64, error) {
+	unlock, err := c.begin(ctx, Uploading)
 	defer unlock()
-	if err != nil || c.machine.planted {
+	if err != nil || c.machine.uploaded {
 		return 0, err
 	}
-	c.machine.planted = true
+	c.machine.uploaded = true
 	return daemon.Size, nil
 }
 
@@ -311,11 +311,11 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	return json.Unmarshal(text, answer)
 }
 
-func (c *conn) Unplant(ctx context.Context) error {
-	unlock, err := c.begin(ctx, Unplanting)
+func (c *conn) RemoveUpload(ctx context.Context) error {
+	unlock, err := c.begin(ctx, RemovingUpload)
 	defer unlock()
 	if err == nil {
-		c.machine.planted = false
+		c.machine.uploaded = false
 	}
 	return err
 }

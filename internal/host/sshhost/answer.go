@@ -21,7 +21,7 @@ const maxDetail = 1 << 10
 const maxChecked = 200
 
 // decodeAnswer reads a host's answer into answer, a pointer to a contract.Answer, which stays as it
-// was when there is an error. The planted daemon is of our own version, so whatever it would not
+// was when there is an error. The uploaded daemon is of our own version, so whatever it would not
 // write is refused: unknown fields, anything after the end, no result. Problems in the answer end
 // up in conditions and logs; their reasons are known ones and their details short and printable
 // afterwards.

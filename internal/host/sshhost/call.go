@@ -48,8 +48,8 @@ func CallTimeout(verb contract.Verb) time.Duration {
 // *contract.Problem DaemonCallFailed.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) (err error) {
 	doing := "calling " + string(verb)
-	if c.planted == "" {
-		return fmt.Errorf("%s: no daemon is planted", doing)
+	if c.uploaded == "" {
+		return fmt.Errorf("%s: no daemon is uploaded", doing)
 	}
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -126,7 +126,7 @@ func newID() string {
 
 // commandLine is what cmd.exe and PowerShell both take for a program and three plain words.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
-	return strings.Join([]string{contract.ExchangeDir + `\` + c.planted, string(verb), "--exchange", id}, " ")
+	return strings.Join([]string{contract.ExchangeDir + `\` + c.uploaded, string(verb), "--exchange", id}, " ")
 }
 
 // forget removes the request, if the daemon did not, and the answer. It has a little time of its

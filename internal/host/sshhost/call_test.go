@@ -44,7 +44,7 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 				c.answer(t, `{"result":{"rebooting":true,"bootID":"7"}}`)
 				return 0
 			})
-			conn := r.planted(t)
+			conn := r.uploaded(t)
 			var answer contract.Answer[contract.PrepareAnswer]
 			if err := conn.Call(t.Context(), contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-ä"},
 				&answer); err != nil {
@@ -55,14 +55,14 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 			if diff := cmp.Diff(want, answer); diff != "" {
 				t.Errorf("the answer differs:\n%s", diff)
 			}
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the exchange directory holds %v", got)
 			}
 		})
 	}
 }
 
-// A whole join: four calls, the planting and one stream.
+// A whole join: four calls, the uploading and one stream.
 func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -71,7 +71,7 @@ func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 		c.answer(t, answerOf(t, struct{}{}))
 		return 0
 	})
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap,
 		contract.VerbHandover} {
 		if err := conn.Call(t.Context(), verb, struct{}{}, new(contract.Answer[struct{}])); err != nil {
@@ -97,7 +97,7 @@ func TestCallGivesTheVerbsOwnProblem(t *testing.T) {
 		return 0
 	})
 	var answer contract.Answer[contract.PreflightAnswer]
-	if err := r.planted(t).Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer); err != nil {
+	if err := r.uploaded(t).Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer); err != nil {
 		t.Fatal(err)
 	}
 	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonDiskFull ||
@@ -158,7 +158,7 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.does(c.run)
-			conn := r.planted(t)
+			conn := r.uploaded(t)
 			answer := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{BootID: "as it was"}}
 			err := conn.Call(t.Context(), contract.VerbBootstrap, secretive, &answer)
 			wantReason(t, err, contract.ReasonDaemonCallFailed, token, token[40:], "BootstrapKubeconfig",
@@ -174,7 +174,7 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			}
 			// The request is gone although the daemon may never have read it, and the connection
 			// can be used.
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the exchange directory holds %v", got)
 			}
 			if conn.Err() != nil {
@@ -187,22 +187,22 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 func TestCallOfADaemonThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	if err := r.machine.Host().Files.Remove(r.machine.Home() + `\.wmco\` +
-		contract.PlantedName(r.daemon.Digest)); err != nil {
+		contract.UploadedName(r.daemon.Digest)); err != nil {
 		t.Fatal(err)
 	}
 	err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int]))
 	wantReason(t, err, contract.ReasonDaemonCallFailed)
 }
 
-func TestCallNeedsAPlantedDaemonAndAProperRequest(t *testing.T) {
+func TestCallNeedsAUploadedDaemonAndAProperRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if err := r.dial(t).Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
-		t.Error("a daemon is called that was not planted")
+		t.Error("a daemon is called that was not uploaded")
 	}
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	if err := conn.Call(t.Context(), contract.VerbPreflight, map[string]any{"x": func() {}},
 		new(contract.Answer[int])); err == nil {
 		t.Error("a request that can't be encoded is sent")
@@ -230,7 +230,7 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			prepare(r)
-			conn := r.planted(t, func(o *Options) {
+			conn := r.uploaded(t, func(o *Options) {
 				o.CallTimeout = func(verb contract.Verb) time.Duration {
 					if verb == contract.VerbBootstrap {
 						return time.Second
@@ -243,7 +243,7 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 			if !strings.Contains(err.Error(), "no answer within 1s") {
 				t.Errorf("%v does not say that time ran out", err)
 			}
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the exchange directory holds %v", got)
 			}
 			// Time that runs out for a command costs the command only.
@@ -261,7 +261,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	r := newRig(t)
 	started := make(chan struct{})
 	r.does(func(ctx context.Context, c *call) int { close(started); return hangs(ctx, c) })
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- conn.Call(ctx, contract.VerbBootstrap, secretive, new(contract.Answer[int])) }()
@@ -271,7 +271,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
 		t.Errorf("answered %v, want the cancellation and no problem of the host", err)
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+	if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 		t.Errorf("the exchange directory holds %v", got)
 	}
 }
@@ -295,7 +295,7 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 			started := make(chan struct{})
 			r.does(func(ctx context.Context, c *call) int { close(started); return hangs(ctx, c) })
 			now := clocktesting.NewFakeClock(time.Now())
-			conn := r.planted(t, func(o *Options) { o.Clock = now })
+			conn := r.uploaded(t, func(o *Options) { o.Clock = now })
 			done := make(chan error)
 			go func() { done <- conn.Call(t.Context(), contract.VerbBootstrap, secretive, new(contract.Answer[int])) }()
 			<-started
@@ -348,10 +348,10 @@ func TestKeepaliveLeavesALongCallAlone(t *testing.T) {
 		c.answer(t, `{"result":1}`)
 		return 0
 	})
-	planted := r.planted(t, func(o *Options) { o.Clock = now })
-	c, ok := planted.(*conn)
+	uploaded := r.uploaded(t, func(o *Options) { o.Clock = now })
+	c, ok := uploaded.(*conn)
 	if !ok {
-		t.Fatalf("the connection is a %T", planted)
+		t.Fatalf("the connection is a %T", uploaded)
 	}
 	heard.Store(c.wire)
 	if err := c.Call(t.Context(), contract.VerbReceive, struct{}{}, new(contract.Answer[int])); err != nil {
@@ -363,7 +363,7 @@ func TestIdleConnectionNoticesADeadHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	now := clocktesting.NewFakeClock(time.Now())
-	conn := r.planted(t, func(o *Options) { o.Clock = now })
+	conn := r.uploaded(t, func(o *Options) { o.Clock = now })
 	r.freeze()
 	untilGone(t, conn, now)
 	wantReason(t, conn.Err(), contract.ReasonConnectionLost)

@@ -20,8 +20,8 @@ type conn struct {
 	single bool
 	// tidied says that the exchange directory is there and in order.
 	tidied bool
-	// planted is the name of the planted daemon; empty before Plant.
-	planted string
+	// uploaded is the name of the uploaded daemon; empty before Upload.
+	uploaded string
 	// patched says that it was sent in parts, by more than one connection.
 	patched bool
 }

@@ -155,7 +155,7 @@ func (d *Dialer) handshake(
 		err = os.ErrDeadlineExceeded // what broke the wire was us
 	}
 	if errors.Is(w.broken(), errFlood) {
-		return nil, nil, contract.NewProblem(contract.ReasonHostFloods, "logging in to %s: %v", address, errFlood)
+		return nil, nil, contract.NewProblem(contract.ReasonOutputTooLarge, "logging in to %s: %v", address, errFlood)
 	}
 	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }

@@ -20,15 +20,15 @@ import (
 // partSuffix ends the temporary names of files on their way.
 const partSuffix = ".part"
 
-// partOf is the temporary name of a file on its way. A planted daemon's is no program yet.
+// partOf is the temporary name of a file on its way. A uploaded daemon's is no program yet.
 func partOf(name string) string {
-	if isPlanted(name) {
+	if isUploaded(name) {
 		name = daemonPart + strings.TrimSuffix(strings.TrimPrefix(name, "wicd-"), ".exe")
 	}
 	return name + partSuffix
 }
 
-// daemonPart begins the temporary name of a daemon that is being planted.
+// daemonPart begins the temporary name of a daemon that is being uploaded.
 const daemonPart = "daemon-"
 
 // posixRename is the extension by which SFTP replaces a file in one step.
@@ -185,7 +185,7 @@ const (
 func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	entries, err := files.ReadDir(directory)
 	if err == nil && len(entries) > maxEntries {
-		err = contract.NewProblem(contract.ReasonHostFloods, "listing the exchange directory: more than %d entries",
+		err = contract.NewProblem(contract.ReasonOutputTooLarge, "listing the exchange directory: more than %d entries",
 			maxEntries)
 	}
 	return entries, err
@@ -199,7 +199,7 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 		return err
 	}
 	if *left -= len(entries); depth == 0 || *left < 0 {
-		return contract.NewProblem(contract.ReasonHostFloods, "emptying the exchange directory: more than %d entries, "+
+		return contract.NewProblem(contract.ReasonOutputTooLarge, "emptying the exchange directory: more than %d entries, "+
 			"or folders %d deep", maxEntries, maxDepth)
 	}
 	for _, e := range entries {
@@ -217,15 +217,15 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 }
 
 // isLeftover says whether a file is a request or an answer of some call, whole or in part, or part
-// of a daemon that was planted by an older operator. Other parts are kept: they are resumed.
+// of a daemon that was uploaded by an older operator. Other parts are kept: they are resumed.
 func isLeftover(name string) bool {
 	whole := strings.TrimSuffix(name, partSuffix)
 	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
-		whole != name && isPlanted(whole)
+		whole != name && isUploaded(whole)
 }
 
-// isPlanted says whether a file is a planted daemon of any version.
-func isPlanted(name string) bool {
+// isUploaded says whether a file is a uploaded daemon of any version.
+func isUploaded(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
 

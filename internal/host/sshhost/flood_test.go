@@ -51,21 +51,21 @@ func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
 		return c.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
 	}
 	cases := map[string]struct {
-		flood   sshd.Flood
-		does    func(t *testing.T, c host.Conn) error
-		planted bool
+		flood    sshd.Flood
+		does     func(t *testing.T, c host.Conn) error
+		uploaded bool
 	}{
 		"in the listing of the exchange directory": {flood: sshd.FloodListing, does: func(t *testing.T,
 			c host.Conn) error {
 			_, err := c.Send(t.Context(), "x", strings.NewReader("x"))
 			return err
 		}},
-		"in folders without end": {flood: sshd.FloodFolders, planted: true, does: func(t *testing.T,
+		"in folders without end": {flood: sshd.FloodFolders, uploaded: true, does: func(t *testing.T,
 			c host.Conn) error {
-			return c.Unplant(t.Context())
+			return c.RemoveUpload(t.Context())
 		}},
-		"in the output of a command": {flood: sshd.FloodOutput, does: call, planted: true},
-		"in a command's errors":      {flood: sshd.FloodErrors, does: call, planted: true},
+		"in the output of a command": {flood: sshd.FloodOutput, does: call, uploaded: true},
+		"in a command's errors":      {flood: sshd.FloodErrors, does: call, uploaded: true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -78,13 +78,13 @@ func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
 				o.CallTimeout = func(contract.Verb) time.Duration { return time.Hour }
 			}
 			conn := r.dial(t, countingReceived(&received), patient)
-			if c.planted {
-				if _, err := conn.Plant(t.Context(), r.daemon); err != nil {
+			if c.uploaded {
+				if _, err := conn.Upload(t.Context(), r.daemon); err != nil {
 					t.Fatal(err)
 				}
 			}
 			r.Change(func(s *sshd.Settings) { s.Faults.Flood = c.flood })
-			wantReason(t, c.does(t, conn), contract.ReasonHostFloods)
+			wantReason(t, c.does(t, conn), contract.ReasonOutputTooLarge)
 			if took := received.Load(); took > 8<<20 {
 				t.Errorf("the host could send %d bytes", took)
 			}
@@ -104,7 +104,7 @@ func TestA51_AHostThatSendsRequestsWithoutEndIsLeft(t *testing.T) {
 		eventually(t, "the end of the connection", func() bool { return conn.Err() != nil })
 		err = errors.Join(conn.Err(), conn.Close())
 	}
-	wantReason(t, err, contract.ReasonHostFloods)
+	wantReason(t, err, contract.ReasonOutputTooLarge)
 	if took := received.Load(); took > 8<<20 {
 		t.Errorf("the host could send %d bytes", took)
 	}
@@ -142,8 +142,8 @@ func TestA51_OthersDoNotNoticeAHostThatFloods(t *testing.T) {
 			t.Fatal(err)
 		}
 		var answer contract.Answer[contract.CleanupAnswer]
-		_, planted := conn.Plant(ctx, honest.daemon)
-		err = errors.Join(planted, conn.Call(ctx, contract.VerbCleanup, contract.CleanupRequest{}, &answer),
+		_, uploaded := conn.Upload(ctx, honest.daemon)
+		err = errors.Join(uploaded, conn.Call(ctx, contract.VerbCleanup, contract.CleanupRequest{}, &answer),
 			conn.Close())
 		if err != nil || answer.Problem != nil {
 			t.Errorf("%v, %v", err, answer.Problem)

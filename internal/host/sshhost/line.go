@@ -114,7 +114,7 @@ func (l *line) lostWhile(doing string) *contract.Problem {
 	defer l.mu.Unlock()
 	cause := rootCause(l.cause)
 	if errors.Is(cause, errFlood) {
-		return contract.NewProblem(contract.ReasonHostFloods, "%s on %s: %v", doing, l.address, cause)
+		return contract.NewProblem(contract.ReasonOutputTooLarge, "%s on %s: %v", doing, l.address, cause)
 	}
 	if errors.Is(cause, io.EOF) {
 		cause = errors.New("the host ended the connection")

@@ -13,7 +13,7 @@ import (
 
 // On a link that breaks every 15 MB a daemon of 32 MiB comes through, in as many connections as it
 // takes for that much and what is sent twice.
-func TestPlantingGoesOnWhereAConnectionBroke(t *testing.T) {
+func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	content := noise(32 << 20)
@@ -21,7 +21,7 @@ func TestPlantingGoesOnWhereAConnectionBroke(t *testing.T) {
 	r.place(t, "daemon-0123456789abcdef.part", strings.Repeat("an older daemon", 1<<20))
 	r.Change(func(s *sshd.Settings) { s.Faults.Drop = &sshd.Drop{After: 15 << 20} })
 	for attempt := 1; ; attempt++ {
-		_, err := r.dial(t).Plant(t.Context(), daemon)
+		_, err := r.dial(t).Upload(t.Context(), daemon)
 		if err == nil {
 			break
 		}
@@ -30,9 +30,9 @@ func TestPlantingGoesOnWhereAConnectionBroke(t *testing.T) {
 			t.Fatal("it starts over each time")
 		}
 	}
-	name := contract.PlantedName(daemon.Digest)
+	name := contract.UploadedName(daemon.Digest)
 	if !bytes.Equal(r.content(t, name), content) {
-		t.Error("what is planted is another program")
+		t.Error("what is uploaded is another program")
 	}
 	if got := r.exchange(t); !slices.Equal(got, []string{name}) {
 		t.Errorf("the exchange directory holds %v", got)
@@ -41,7 +41,7 @@ func TestPlantingGoesOnWhereAConnectionBroke(t *testing.T) {
 
 // What lies there of an earlier connection may be damaged. The program that came of it does not
 // start, or finds it out by itself; it is then sent afresh.
-func TestAPlantedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
+func TestAUploadedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	content := noise(12 << 20)
 	for name, does := range map[string]func(ctx context.Context, c *call) int{
@@ -60,16 +60,16 @@ func TestAPlantedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
 			daemon := blob(string(content))
 			r.place(t, "daemon-"+daemon.Digest[:16]+".part", strings.Repeat("x", 11<<20))
 			conn := r.dial(t)
-			if sent, err := conn.Plant(t.Context(), daemon); err != nil || sent >= daemon.Size {
+			if sent, err := conn.Upload(t.Context(), daemon); err != nil || sent >= daemon.Size {
 				t.Fatalf("sent %d bytes: %v", sent, err)
 			}
 			var answer contract.Answer[contract.PreflightAnswer]
 			_ = conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
-			if sent, err := r.dial(t).Plant(t.Context(), daemon); err != nil || sent != daemon.Size {
+			if sent, err := r.dial(t).Upload(t.Context(), daemon); err != nil || sent != daemon.Size {
 				t.Fatalf("sent %d bytes: %v", sent, err)
 			}
-			if !bytes.Equal(r.content(t, contract.PlantedName(daemon.Digest)), content) {
-				t.Error("what is planted is another program")
+			if !bytes.Equal(r.content(t, contract.UploadedName(daemon.Digest)), content) {
+				t.Error("what is uploaded is another program")
 			}
 		})
 	}

@@ -151,11 +151,11 @@ func (r *rig) dial(tb testing.TB, change ...func(o *Options)) host.Conn {
 	return c
 }
 
-// planted connects and plants the daemon.
-func (r *rig) planted(tb testing.TB, change ...func(o *Options)) host.Conn {
+// uploaded connects and uploads the daemon.
+func (r *rig) uploaded(tb testing.TB, change ...func(o *Options)) host.Conn {
 	tb.Helper()
 	c := r.dial(tb, change...)
-	if _, err := c.Plant(tb.Context(), r.daemon); err != nil {
+	if _, err := c.Upload(tb.Context(), r.daemon); err != nil {
 		tb.Fatal(err)
 	}
 	return c

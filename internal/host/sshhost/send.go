@@ -17,39 +17,39 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Plant is host.Conn. Daemons of other versions that lie beside it are removed.
-func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err error) {
-	name := contract.PlantedName(daemon.Digest)
+// Upload is host.Conn. Daemons of other versions that lie beside it are removed.
+func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err error) {
+	name := contract.UploadedName(daemon.Digest)
 	if !isPlainName(name) {
-		return 0, fmt.Errorf("planting the daemon: its digest %.64q is none", daemon.Digest)
+		return 0, fmt.Errorf("uploading the daemon: its digest %.64q is none", daemon.Digest)
 	}
 	files, err := c.session(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("planting the daemon: %w", err)
+		return 0, fmt.Errorf("uploading the daemon: %w", err)
 	}
 	var present bool
-	err = c.briefly(ctx, "looking for a planted daemon", func() error {
-		present, err = findPlanted(files, name, daemon.Size)
+	err = c.briefly(ctx, "looking for a uploaded daemon", func() error {
+		present, err = findUploaded(files, name, daemon.Size)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("planting the daemon: %w", err)
+		return 0, fmt.Errorf("uploading the daemon: %w", err)
 	}
 	if !present {
 		content, err := daemon.Open()
 		if err != nil {
 			return 0, fmt.Errorf("opening the daemon's binary: %w", err)
 		}
-		if sent, err = c.stream(ctx, "planting the daemon", name, content, resumed); err != nil {
+		if sent, err = c.stream(ctx, "uploading the daemon", name, content, resumed); err != nil {
 			return sent, err
 		}
 		c.patched = sent < daemon.Size
 	}
-	c.planted = name
+	c.uploaded = name
 	return sent, nil
 }
 
-// doubt removes a planted daemon that is not what was sent: it finds that out at preflight, or was
+// doubt removes a uploaded daemon that is not what was sent: it finds that out at preflight, or was
 // sent in parts over several connections and does not start. It is then sent afresh.
 func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed error) {
 	p, isProblem := contract.AsProblem(failed)
@@ -61,19 +61,19 @@ func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed
 	if verb != contract.VerbPreflight || !broken || c.Err() != nil {
 		return
 	}
-	logr.FromContextOrDiscard(ctx).Info("the planted daemon is damaged and is sent again", "address", c.address)
+	logr.FromContextOrDiscard(ctx).Info("the uploaded daemon is damaged and is sent again", "address", c.address)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
 	defer cancel()
 	// What can't be removed now is found damaged again.
 	if files, err := c.session(ctx); err == nil {
-		_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(files, c.planted) })
+		_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(files, c.uploaded) })
 	}
-	c.planted = ""
+	c.uploaded = ""
 }
 
-// findPlanted looks for a planted daemon of this name and size, and removes others, also those that
+// findUploaded looks for a uploaded daemon of this name and size, and removes others, also those that
 // have come in part only. One that can't be removed, because it runs, stays.
-func findPlanted(files *sftp.Client, name string, size int64) (present bool, err error) {
+func findUploaded(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := list(files, contract.ExchangeDir)
 	if err != nil {
 		return false, err
@@ -82,7 +82,7 @@ func findPlanted(files *sftp.Client, name string, size int64) (present bool, err
 		switch {
 		case e.Name() == name:
 			present = e.Mode().IsRegular() && e.Size() == size
-		case isPlanted(e.Name()), strings.HasPrefix(e.Name(), daemonPart) && e.Name() != partOf(name):
+		case isUploaded(e.Name()), strings.HasPrefix(e.Name(), daemonPart) && e.Name() != partOf(name):
 			if err = files.Remove(inExchange(e.Name())); isBreak(err) {
 				return false, err
 			}
@@ -91,8 +91,8 @@ func findPlanted(files *sftp.Client, name string, size int64) (present bool, err
 	return present, nil
 }
 
-// Unplant is host.Conn.
-func (c *conn) Unplant(ctx context.Context) error {
+// RemoveUpload is host.Conn.
+func (c *conn) RemoveUpload(ctx context.Context) error {
 	files, err := c.session(ctx)
 	if err != nil {
 		return fmt.Errorf("removing the exchange directory: %w", err)
@@ -106,7 +106,7 @@ func (c *conn) Unplant(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		c.planted, c.tidied = "", false
+		c.uploaded, c.tidied = "", false
 	}
 	return err
 }

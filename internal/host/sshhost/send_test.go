@@ -21,14 +21,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-func TestPlantSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
+func TestUploadSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	name := contract.PlantedName(r.daemon.Digest)
+	name := contract.UploadedName(r.daemon.Digest)
 	r.place(t, "wicd-0123456789abcdef.exe", "MZ an older daemon")
 	r.place(t, "something-else.txt", "of the user")
 	for _, want := range []int64{r.daemon.Size, 0} {
-		sent, err := r.dial(t).Plant(t.Context(), r.daemon)
+		sent, err := r.dial(t).Upload(t.Context(), r.daemon)
 		if err != nil || sent != want {
 			t.Fatalf("sent %d bytes, want %d: %v", sent, want, err)
 		}
@@ -38,16 +38,16 @@ func TestPlantSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
 		t.Errorf("the exchange directory holds %v", got)
 	}
 	if got := string(r.content(t, name)); got != "MZ the daemon of version one" {
-		t.Errorf("planted is %q", got)
+		t.Errorf("uploaded is %q", got)
 	}
 }
 
-func TestPlantReplacesADaemonOfAnotherSize(t *testing.T) {
+func TestUploadReplacesADaemonOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.place(t, contract.PlantedName(r.daemon.Digest), "MZ trunc")
+	r.place(t, contract.UploadedName(r.daemon.Digest), "MZ trunc")
 	conn := r.dial(t)
-	if sent, err := conn.Plant(t.Context(), r.daemon); err != nil || sent != r.daemon.Size {
+	if sent, err := conn.Upload(t.Context(), r.daemon); err != nil || sent != r.daemon.Size {
 		t.Errorf("sent %d bytes: %v", sent, err)
 	}
 }
@@ -69,14 +69,14 @@ func TestA51_AHostThatNeverListsItsDaemonsIsLeft(t *testing.T) {
 	r.freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := c.Plant(ctx, r.daemon)
+	_, err := c.Upload(ctx, r.daemon)
 	wantReason(t, err, contract.ReasonConnectionLost)
 	if ctx.Err() != nil {
 		t.Error("only the test ended it")
 	}
 }
 
-func TestPlantRefusesWhatIsNoDaemon(t *testing.T) {
+func TestUploadRefusesWhatIsNoDaemon(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	conn := r.dial(t)
@@ -84,11 +84,11 @@ func TestPlantRefusesWhatIsNoDaemon(t *testing.T) {
 	gone, evil := r.daemon, r.daemon
 	gone.Open = func() (io.ReadCloser, error) { return nil, sad }
 	evil.Digest = `..\..\x & calc`
-	if _, err := conn.Plant(t.Context(), gone); !errors.Is(err, sad) {
+	if _, err := conn.Upload(t.Context(), gone); !errors.Is(err, sad) {
 		t.Errorf("a blob that can't be opened answers %v", err)
 	}
-	if _, err := conn.Plant(t.Context(), evil); err == nil {
-		t.Error("a digest that is a path is planted")
+	if _, err := conn.Upload(t.Context(), evil); err == nil {
+		t.Error("a digest that is a path is uploaded")
 	}
 	if conn.Err() != nil {
 		t.Errorf("the connection is lost: %v", conn.Err())
@@ -318,15 +318,15 @@ func TestWhatBrokenConnectionsLeftIsTidiedUp(t *testing.T) {
 	}
 }
 
-func TestUnplantRemovesEverything(t *testing.T) {
+func TestRemoveUploadRemovesEverything(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	if _, err := conn.Send(t.Context(), "payload.tar.zst", strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := conn.Unplant(t.Context()); err != nil {
+		if err := conn.RemoveUpload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -337,8 +337,8 @@ func TestUnplantRemovesEverything(t *testing.T) {
 		t.Error("a daemon is called that is not there any more")
 	}
 	// The same connection can begin anew.
-	if _, err := conn.Plant(t.Context(), r.daemon); err != nil {
-		t.Errorf("planting again: %v", err)
+	if _, err := conn.Upload(t.Context(), r.daemon); err != nil {
+		t.Errorf("uploading again: %v", err)
 	}
 }
 
@@ -362,8 +362,8 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 		_, err := c.Send(ctx, "payload.tar.zst", io.MultiReader(bytes.NewReader(content)))
 		return err
 	}
-	plant := func(ctx context.Context, c host.Conn, content []byte) error {
-		_, err := c.Plant(ctx, blob(string(content)))
+	upload := func(ctx context.Context, c host.Conn, content []byte) error {
+		_, err := c.Upload(ctx, blob(string(content)))
 		return err
 	}
 	for name, test := range map[string]struct {
@@ -372,9 +372,9 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 		left bool
 	}{
 		"the payload in drops":         {send, 1 << 10, true},
-		"the daemon in drops":          {plant, 1 << 10, true},
+		"the daemon in drops":          {upload, 1 << 10, true},
 		"the payload over a slow line": {send, 64 << 10, false},
-		"the daemon over a slow line":  {plant, 64 << 10, false},
+		"the daemon over a slow line":  {upload, 64 << 10, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 		c.answer(t, `{"result":{}}`)
 		return 0
 	})
-	conn := r.planted(t)
+	conn := r.uploaded(t)
 	for range 3 {
 		if _, err := conn.Send(t.Context(), "stream", strings.NewReader("x")); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := conn.Unplant(t.Context()); err != nil {
+	if err := conn.RemoveUpload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if conn.Err() != nil {

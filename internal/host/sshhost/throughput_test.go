@@ -41,7 +41,7 @@ func BenchmarkCall(b *testing.B) {
 			r := newRig(b)
 			r.does(func(_ context.Context, c *call) int { c.take(b); c.answer(b, `{"result":1}`); return 0 })
 			r.Change(func(s *sshd.Settings) { s.Latency = trip / 2 })
-			conn := r.planted(b)
+			conn := r.uploaded(b)
 			for b.Loop() {
 				if err := conn.Call(b.Context(), contract.VerbPreflight, struct{}{},
 					new(contract.Answer[int])); err != nil {

@@ -149,7 +149,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err = j.Nodes.Uncordon(ctx, node); err != nil {
 		return journey.Retry(err)
 	}
-	instance.Status.SilentSince = nil
+	instance.Status.UnresponsiveSince = nil
 	return journey.Done()
 }
 

@@ -23,7 +23,7 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
 		status.DesiredRevision = update.From
 	}
-	if update := status.Update; update == nil || update.Step != v1alpha1.StepGoingBack {
+	if update := status.Update; update == nil || update.Step != v1alpha1.StepRollingBack {
 		status.Update = nil
 	}
 	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
@@ -53,14 +53,14 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	switch update := status.Update; {
 	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
 		revision = update.Revision
-	case problem.Reason == contract.ReasonDaemonSilent:
+	case problem.Reason == contract.ReasonDaemonUnresponsive:
 		return nil // it was so before, at whatever revision
 	}
 	if !instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || revision == held ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil
 	}
-	logf.FromContext(ctx).Info("going back", "revision", revision, "to", held, "reason", problem.Reason)
+	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
 	now, tries := journey.Seconds(j.Now()), int32(0)
 	if status.Update != nil {
 		tries = status.Update.Tries
@@ -69,7 +69,7 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
 	status.Update = &v1alpha1.Update{Revision: revision, From: held, OverSSH: true,
 		Reason: string(problem.Reason), Code: code, Message: problem.Detail,
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepGoingBack, Since: now, Tries: tries}}
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
 	status.DesiredRevision = held
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
 }
@@ -88,7 +88,7 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	if status.JoinedTime == nil {
 		status.JoinedTime = &now
 	}
-	if failed == nil || failed.Step != v1alpha1.StepGoingBack {
+	if failed == nil || failed.Step != v1alpha1.StepRollingBack {
 		return journey.Done()
 	}
 	failed.Tries++

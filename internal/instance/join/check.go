@@ -12,9 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// unplantLimit is how long the daemon's program may take to be removed, also when the check itself was
+// removeUploadLimit is how long the daemon's program may take to be removed, also when the check itself was
 // interrupted.
-const unplantLimit = 15 * time.Second
+const removeUploadLimit = 15 * time.Second
 
 // Check looks whether a host could join, and leaves it as it was. It takes no slot, claims no name and
 // pins no key, so that nothing is to be given back. It fails with the first reason for which a join
@@ -30,9 +30,9 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	info := hostInfo(found.Facts)
 	taken := outcome.IsDone() && j.Claims.HasMachine(info.MachineID)
 	if !taken { // the program of a host that another instance joins is that one's
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplantLimit)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeUploadLimit)
 		defer cancel()
-		if err := session.Conn.Unplant(end); err != nil && outcome.IsDone() {
+		if err := session.Conn.RemoveUpload(end); err != nil && outcome.IsDone() {
 			outcome = journey.Fail(fmt.Errorf("removing the uploaded daemon: %w", err))
 		}
 	}

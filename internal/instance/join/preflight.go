@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// preflight plants the daemon and asks it what it finds. It changes nothing else on the host.
+// preflight uploads the daemon and asks it what it finds. It changes nothing else on the host.
 func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	found, facts, outcome := j.ask(ctx, instance, session)
@@ -52,7 +52,7 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	if err != nil {
 		return found, facts, journey.WaitForCluster(err)
 	}
-	daemon, err := j.Access.Plant(ctx, session)
+	daemon, err := j.Access.Upload(ctx, session)
 	if err != nil {
 		return found, facts, journey.Fail(err)
 	}
@@ -100,7 +100,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 		if instance.Status.Host != nil && contract.SameBoot(instance.Status.Host.BootID, facts.BootID) {
 			if j.Now().Sub(since.Time) > journey.RebootLimit {
 				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
-				return journey.Fail(contract.NewProblem(contract.ReasonRebootNotProven,
+				return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut,
 					"still in the boot in which the reboot was asked for"))
 			}
 			return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")

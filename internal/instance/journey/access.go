@@ -151,7 +151,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 	case since == nil:
 		return Fail(err)
 	case a.options.Now().Sub(since.Time) > RebootLimit:
-		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "rebooted at %s and not back since: %s",
+		return Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "rebooted at %s and not back since: %s",
 			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
 		a.options.Slots.Release(instance.UID) // it queues again when it is back
@@ -168,8 +168,8 @@ func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	return instance.Status.HostKey
 }
 
-// Plant leaves the daemon's binary on the host.
-func (a *Access) Plant(ctx context.Context, session *Session) (contract.Blob, error) {
+// Upload leaves the daemon's binary on the host.
+func (a *Access) Upload(ctx context.Context, session *Session) (contract.Blob, error) {
 	file, ok := a.options.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
 	if !ok {
 		return contract.Blob{}, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
@@ -179,8 +179,8 @@ func (a *Access) Plant(ctx context.Context, session *Session) (contract.Blob, er
 	if err != nil {
 		return contract.Blob{}, err
 	}
-	if _, err = session.Conn.Plant(ctx, host.Blob(selected[0])); err != nil {
-		return contract.Blob{}, fmt.Errorf("planting the daemon: %w", err)
+	if _, err = session.Conn.Upload(ctx, host.Blob(selected[0])); err != nil {
+		return contract.Blob{}, fmt.Errorf("uploading the daemon: %w", err)
 	}
 	return file.Blob(), nil
 }

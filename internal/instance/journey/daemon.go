@@ -29,9 +29,9 @@ func (d *Daemons) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.N
 	now := metav1.NewTime(d.options.Now().Truncate(time.Second)) // as the API server keeps it
 	switch ready, _ := NodeReady(node); {
 	case !ready || IsBounded(status) || !isAwaited(status, node):
-		status.SilentSince = nil
-	case status.SilentSince == nil || status.SilentSince.After(now.Time):
-		status.SilentSince = &now
+		status.UnresponsiveSince = nil
+	case status.UnresponsiveSince == nil || status.UnresponsiveSince.After(now.Time):
+		status.UnresponsiveSince = &now
 	}
 }
 
@@ -49,7 +49,7 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	left time.Duration) {
 	ready, _ := NodeReady(node)
 	if ready && status.DaemonStopped {
-		return contract.NewProblem(contract.ReasonDaemonSilent,
+		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"kubelet of node %s is well, and its daemon was stopped for a join that has not ended", node.Name), 0
 	}
 	if !ready || IsBounded(status) {
@@ -59,8 +59,8 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		daemon.CertificateEnd = end
 	}
-	if status.SilentSince != nil && isAwaited(status, node) {
-		daemon.RequestedSince = status.SilentSince.Time
+	if status.UnresponsiveSince != nil && isAwaited(status, node) {
+		daemon.RequestedSince = status.UnresponsiveSince.Time
 	}
 	for _, p := range status.Phases {
 		if p.Phase == v1alpha1.PhaseConfirming { // which follows upon the handover
@@ -69,7 +69,7 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	}
 	why, left := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now())
 	if why != "" {
-		return contract.NewProblem(contract.ReasonDaemonSilent,
+		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"kubelet of node %s is well, and its daemon is dead or can't report: %s", node.Name, why), 0
 	}
 	return nil, min(left, longestQuiet)
@@ -104,7 +104,7 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 // brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && status.Update.From != "" &&
-		status.Update.From != status.Update.Revision && status.Update.Step != v1alpha1.StepGoingBack
+		status.Update.From != status.Update.Revision && status.Update.Step != v1alpha1.StepRollingBack
 }
 
 // ApplyStatus is the daemon's report on why the desired revision does not hold yet.
@@ -137,7 +137,7 @@ func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.No
 		}
 		daemon := policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.options.Leads()}
 		if why, _ := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now()); why != "" {
-			return contract.NewProblem(contract.ReasonDaemonSilent,
+			return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 				"the daemon of node %s was started over SSH, and %s", node.Name, why)
 		}
 	}

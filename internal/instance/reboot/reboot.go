@@ -104,9 +104,9 @@ func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 // place is what the node asks for.
 func (r *Reboot) place(view *journey.View) journey.Place {
 	name := view.Node.Name
-	if view.Instance.Status.Reboot.Tries > 0 && view.Instance.Status.Reason == string(contract.ReasonDaemonSilent) {
+	if view.Instance.Status.Reboot.Tries > 0 && view.Instance.Status.Reason == string(contract.ReasonDaemonUnresponsive) {
 		return journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
-			Last: contract.NewProblem(contract.ReasonDaemonSilent, "the daemon of node %s did not reboot its host",
+			Last: contract.NewProblem(contract.ReasonDaemonUnresponsive, "the daemon of node %s did not reboot its host",
 				name)}
 	}
 	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
@@ -123,7 +123,7 @@ func (r *Reboot) place(view *journey.View) journey.Place {
 func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
 	status := &view.Instance.Status
 	if !journey.Begun(status.Reboot.Step) && isBlocked(status) {
-		return journey.Wait(0, contract.ReasonRebootFutile,
+		return journey.Wait(0, contract.ReasonRebootIneffective,
 			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", view.Node.Name,
 			status.Reboots, status.Reboot.Reason), nil
 	}
@@ -174,7 +174,7 @@ func noteBoot(reboot *v1alpha1.Reboot, node *corev1.Node) {
 // does not come back, which keeps its place and is waited for.
 func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
-	if status.Reboot.Step == v1alpha1.StepDraining || problem.Reason == contract.ReasonDaemonSilent {
+	if status.Reboot.Step == v1alpha1.StepDraining || problem.Reason == contract.ReasonDaemonUnresponsive {
 		// a daemon that comes back later must not reboot a node that serves
 		if err := r.Nodes.Annotate(ctx, view.Node,
 			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
@@ -228,7 +228,7 @@ func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	outcome := r.back(reboot, view, journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
 	if ready, _ := journey.NodeReady(node); ready && outcome.IsFailed() { // it never went down
-		return journey.Fail(contract.NewProblem(contract.ReasonDaemonSilent,
+		return journey.Fail(contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"the daemon of node %s was to reboot its host at %s, and did not", node.Name,
 			reboot.Since.UTC().Format(time.RFC3339)))
 	}
@@ -273,7 +273,7 @@ func (r *Reboot) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstanc
 func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journey.Outcome) journey.Outcome {
 	left := r.Left(reboot.Since.Time, max(view.Bounds.Proof, rebootProof))
 	if left <= 0 {
-		return journey.Fail(contract.NewProblem(contract.ReasonRebootNotProven, "%s, since %s", outcome.Problem.Detail,
+		return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", outcome.Problem.Detail,
 			reboot.Since.UTC().Format(time.RFC3339)))
 	}
 	outcome.After = left

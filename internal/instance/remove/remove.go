@@ -58,7 +58,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return journey.Retry(err)
 	}
 	if session.Connected() {
-		if err = session.Conn.Unplant(ctx); err != nil && !force {
+		if err = session.Conn.RemoveUpload(ctx); err != nil && !force {
 			return journey.Fail(fmt.Errorf("removing the uploaded daemon: %w", err))
 		}
 	}
@@ -186,7 +186,7 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 
 // clean has the daemon take everything away.
 func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Outcome {
-	if _, err := r.Access.Plant(ctx, session); err != nil {
+	if _, err := r.Access.Upload(ctx, session); err != nil {
 		return journey.Fail(err)
 	}
 	answer, err := journey.Call[contract.CleanupAnswer](ctx, session.Conn, contract.VerbCleanup,

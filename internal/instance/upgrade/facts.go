@@ -68,7 +68,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	case v1alpha1.StepProving:
 		lacks = u.lacks(view)
 		update.ReadySince, f.IsSettled = u.settled(view, lacks)
-	case v1alpha1.StepGoingBack:
+	case v1alpha1.StepRollingBack:
 		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), requested == update.From
 	}
 	if lacks != nil {
@@ -196,7 +196,7 @@ func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcom
 		outcome = u.fetches(view, row.Reason)
 	case v1alpha1.StepDraining:
 		outcome = *view.Drain
-	case v1alpha1.StepGoingBack:
+	case v1alpha1.StepRollingBack:
 		return u.goesBack(view, row.Reason)
 	case v1alpha1.StepSwitching:
 		outcome = journey.Follows(node, update.Revision)
@@ -233,14 +233,14 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
 	update, since := view.Instance.Status.Update, ""
 	_, left := u.Daemons.Unresponsive(&view.Instance.Status, view.Node)
-	if reason == contract.ReasonNotBack {
+	if reason == contract.ReasonRollbackTimedOut {
 		since = " since " + update.Since.UTC().Format(time.RFC3339)
 	} else if proof := view.Bounds.Proof - u.Now().Sub(update.Since.Time); left == 0 || proof < left {
 		left = proof
 	}
 	problem := u.lacksBack(view, reason, since)
 	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)
-	if reason == contract.ReasonNotBack && view.Instance.Status.Reason != string(reason) {
+	if reason == contract.ReasonRollbackTimedOut && view.Instance.Status.Reason != string(reason) {
 		outcome = outcome.With(journey.FailedEvent(purpose, problem))
 	}
 	return outcome

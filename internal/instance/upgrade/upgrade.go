@@ -213,7 +213,7 @@ func (u *Upgrade) place(view *journey.View) journey.Place {
 // where it is going there already, or back.
 func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
 	update := status.Update
-	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepGoingBack ||
+	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
 		node.Annotations[contract.DesiredRevisionAnnotation] == update.Revision {
 		return ""
 	}
@@ -318,11 +318,11 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 	switch policy.NextUpgrade(policy.StepFailed, facts, u.Now()).Action {
 	case policy.ActionReturn:
 		return u.tryLater(ctx, view, "", problem)
-	case policy.ActionGoBack:
-		logf.FromContext(ctx).Info("going back", "revision", update.Revision, "to", update.From, "reason",
+	case policy.ActionRollBack:
+		logf.FromContext(ctx).Info("rolling back", "revision", update.Revision, "to", update.From, "reason",
 			problem.Reason,
 			"detail", problem.Detail)
-		update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, journey.Seconds(u.Now()), nil
+		update.Step, update.Since, update.ReadySince = v1alpha1.StepRollingBack, journey.Seconds(u.Now()), nil
 		status.DesiredRevision = update.From
 		// Whoever decides next must know of it before the place is given back: that is what keeps a
 		// second node from being taken there.
@@ -340,7 +340,7 @@ func (u *Upgrade) returnFromBack(ctx context.Context, view *journey.View) journe
 	status := &view.Instance.Status
 	update := status.Update
 	status.HeldRevision = update.From
-	return u.tryLater(ctx, view, "GoneBack", contract.NewProblem(contract.ReasonUpdateFailed,
+	return u.tryLater(ctx, view, "RolledBack", contract.NewProblem(contract.ReasonUpdateFailed,
 		"node %s is back at revision %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
 		update.Message))
 }

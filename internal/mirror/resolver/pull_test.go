@@ -138,7 +138,7 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 		"lacks it": {fault: func(*upstream) faultFunc { return status(404) },
 			reason: resolver.ReasonNotFound},
 		"wants fewer pulls": {fault: func(*upstream) faultFunc { return status(429) },
-			reason: resolver.ReasonTooMany},
+			reason: resolver.ReasonTooManyRequests},
 		"says 500": {fault: func(*upstream) faultFunc { return status(500) },
 			reason: resolver.ReasonFailing},
 		"says 503": {fault: func(*upstream) faultFunc { return status(503) },

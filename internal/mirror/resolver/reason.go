@@ -26,14 +26,14 @@ const (
 	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
 	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
 	// the certificate is not signed by an authority we trust, is expired, or is for another name
-	ReasonUntrusted    Reason = "Untrusted"
-	ReasonSlow         Reason = "Slow"         // no first byte in time
-	ReasonDenied       Reason = "Denied"       // 401 or 403, of the registry or of its token server
-	ReasonNotFound     Reason = "NotFound"     // 404
-	ReasonTooMany      Reason = "TooMany"      // 429
-	ReasonFailing      Reason = "Failing"      // another status than the expected one
-	ReasonWrongContent Reason = "WrongContent" // not what the digest, the size or the range says
-	ReasonBrokenOff    Reason = "BrokenOff"    // died, or got too slow, after the first bytes
+	ReasonUntrusted       Reason = "Untrusted"
+	ReasonSlow            Reason = "Slow"            // no first byte in time
+	ReasonDenied          Reason = "Denied"          // 401 or 403, of the registry or of its token server
+	ReasonNotFound        Reason = "NotFound"        // 404
+	ReasonTooManyRequests Reason = "TooManyRequests" // 429
+	ReasonFailing         Reason = "Failing"         // another status than the expected one
+	ReasonWrongContent    Reason = "WrongContent"    // not what the digest, the size or the range says
+	ReasonBrokenOff       Reason = "BrokenOff"       // died, or got too slow, after the first bytes
 	// it pointed to where we don't go: plain http, or a registry that must never be contacted
 	ReasonForbidden Reason = "Forbidden"
 	ReasonDead      Reason = "Dead" // not asked, because it did not answer a short while ago
@@ -93,7 +93,7 @@ func statusFault(status int) *fault {
 	case http.StatusNotFound:
 		reason = ReasonNotFound
 	case http.StatusTooManyRequests:
-		reason = ReasonTooMany
+		reason = ReasonTooManyRequests
 	}
 	return faultf(reason, "status %d", status)
 }

@@ -90,7 +90,7 @@ func upload(files *sftp.Client, path string, content []byte) error {
 	return f.Close()
 }
 
-// daemon is a program that was planted.
+// daemon is a program that was uploaded.
 func daemon(_ context.Context, p *sim.Process) int {
 	request, err := winos.ReadFile(p.Host.Files, p.Dir+`\.wmco\1.req.json`)
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// maxFutile is how many Machines of a set are replaced before one that came instead must have let
+// maxReplacements is how many Machines of a set are replaced before one that came instead must have let
 // us in. Where the template of hosts holds another key, as on platforms that have no user data,
 // replacing them again and again would help nobody.
-const maxFutile = 3
+const maxReplacements = 3
 
-// futility counts, by set, Machines that were replaced and have not been followed by one that lets
+// attempts counts, by set, Machines that were replaced and have not been followed by one that lets
 // us in. The count is in a ConfigMap, which only this controller writes: it is read once, and again
 // when somebody else changed it. Only one worker may use it.
-type futility struct {
+type attempts struct {
 	client    client.Client
 	live      client.Reader
 	namespace string
@@ -49,7 +49,7 @@ type attempt struct {
 }
 
 // load reads the count unless it is known already.
-func (f *futility) load(ctx context.Context) error {
+func (f *attempts) load(ctx context.Context) error {
 	if f.stored != nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (f *futility) load(ctx context.Context) error {
 // migrate has records that say since when was tried name the Machines that were there before. Where
 // that is a time to come, by a clock that was wrong, these are all that are there now. It is written
 // at once: the next operator would take more of them for earlier ones.
-func (f *futility) migrate(ctx context.Context, stored *corev1.ConfigMap, sets map[types.UID]attempt) error {
+func (f *attempts) migrate(ctx context.Context, stored *corev1.ConfigMap, sets map[types.UID]attempt) error {
 	list := &machinev1beta1.MachineList{}
 	if err := f.live.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
 		client.MatchingLabels(windows())); err != nil {
@@ -100,7 +100,7 @@ func (f *futility) migrate(ctx context.Context, stored *corev1.ConfigMap, sets m
 
 // replaced notes, before a Machine is deleted, that it refuses a key. Noting it again
 // changes nothing. Sets that are gone are forgotten.
-func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash string, sets []policy.Set) error {
+func (f *attempts) replaced(ctx context.Context, m inventory.Machine, hash string, sets []policy.Set) error {
 	if m.Owner == nil {
 		return nil
 	}
@@ -132,9 +132,9 @@ func namesOf(sets []policy.Set, uid types.UID) (names []string) {
 	return names
 }
 
-// fruitful notes that a Machine accepts the present key. It counts for its set when it came after another was
+// accepted notes that a Machine accepts the present key. It counts for its set when it came after another was
 // deleted. One that was to be deleted, and was not, is not taken for replaced any more.
-func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
+func (f *attempts) accepted(ctx context.Context, m inventory.Machine) error {
 	if m.Owner == nil {
 		return nil
 	}
@@ -152,15 +152,15 @@ func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
 	return f.save(ctx, changed)
 }
 
-// futile says whether enough was tried for a set with a key, to replace this Machine of it, too. One that is noted
+// isIneffective says whether enough was tried for a set with a key, to replace this Machine of it, too. One that is noted
 // already is among what was tried: its deletion was refused, or the operator ended before it.
-func (f *futility) futile(set, machine types.UID, hash string) bool {
+func (f *attempts) isIneffective(set, machine types.UID, hash string) bool {
 	tried := f.sets[set]
-	return tried.Hash == hash && len(tried.Machines) >= maxFutile && !slices.Contains(tried.Machines, machine)
+	return tried.Hash == hash && len(tried.Machines) >= maxReplacements && !slices.Contains(tried.Machines, machine)
 }
 
 // save writes the count as it was read last, or answers errChanged.
-func (f *futility) save(ctx context.Context, sets map[types.UID]attempt) error {
+func (f *attempts) save(ctx context.Context, sets map[types.UID]attempt) error {
 	stored := f.stored.DeepCopy()
 	stored.Data = map[string]string{}
 	for set, tried := range sets {
