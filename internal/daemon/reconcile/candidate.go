@@ -67,7 +67,7 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	if version == "" {
 		return nil, nil
 	}
-	if version == r.State.Version && !r.trial.unsure && (r.State.Partial || r.present().named) {
+	if version == r.State.Version && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
 		r.revisions.unfollow()
 		r.revisions.last = nil
 		return nil, r.unsealAgain(ctx)

@@ -189,7 +189,7 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 	report := r.applier.Pass(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.
 	if r.machine.phase != Verifying && ctx.Err() == nil {
-		r.trial.before = slices.Concat(report.Broken, report.Restless, r.unjudged(report.Restless))
+		r.trial.before = slices.Concat(report.Broken, report.Restless, r.trial.unjudged(report.Restless, r.Clock.Now()))
 		noteFaults(ctx, r.State, r.trial.before)
 	}
 	if r.program.replacedBy(report) {
@@ -200,11 +200,11 @@ func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
 
 // unjudged are the services that did not stay up before and were not seen for long enough since to
 // say more. Each daemon counts ends anew, and each start with something else begins anew, too.
-func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
-	if r.Clock.Since(r.trial.since) >= apply.StayTime {
+func (t *trial) unjudged(seen []state.Fault, now time.Time) []state.Fault {
+	if now.Sub(t.since) >= apply.StayTime {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(r.trial.before), func(f state.Fault) bool {
+	return slices.DeleteFunc(slices.Clone(t.before), func(f state.Fault) bool {
 		return !f.Restless || slices.ContainsFunc(seen, f.IsSame)
 	})
 }
@@ -270,7 +270,7 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 		return left, nil
 	}
 	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
-	faults := r.unjudged(report.Restless)
+	faults := r.trial.unjudged(report.Restless, r.Clock.Now())
 	if err := r.State.Change(func() error {
 		if proves {
 			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, faults

@@ -76,7 +76,7 @@ type Reconciler struct {
 	// confidential belongs to the state's manifest; nil while it was not read, or when there is
 	// none.
 	confidential *contract.Confidential
-	// identity is what present found out.
+	// identity is of the state's revision.
 	identity identity
 	// seen is what the last pass was made from.
 	seen inputs
@@ -293,13 +293,13 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	r.supply.fetch(r.State.State, c, report)
 	pause := r.report(ctx, node, report, problem, changed)
 	// A pass changes what it was made from; only what others change is news.
-	r.seen.manifest, r.seen.confidential = r.present().digest, r.confidential != nil
+	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, r.confidential != nil
 	r.next = r.Clock.Now().Add(pause)
 }
 
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *candidate,
 	problem *contract.Problem) inputs {
-	now := inputs{manifest: r.present().digest, confidential: r.confidential != nil, values: r.remember(ctx, node),
+	now := inputs{manifest: r.identity.of(r.State).digest, confidential: r.confidential != nil, values: r.remember(ctx, node),
 		token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
@@ -323,13 +323,13 @@ type identity struct {
 	named bool
 }
 
-// present identifies the state's revision. What was found out is forgotten when that changes.
-func (r *Reconciler) present() identity {
-	if r.identity.digest == "" || r.identity.version != r.State.Version {
-		r.identity = identity{version: r.State.Version, digest: r.State.Manifest.Digest(),
-			named: contract.IsRevisionOf(r.State.Version, r.State.Manifest)}
+// of identifies the state's revision. What was found out is forgotten when that changes.
+func (i *identity) of(s *state.File) identity {
+	if i.digest == "" || i.version != s.Version {
+		*i = identity{version: s.Version, digest: s.Manifest.Digest(),
+			named: contract.IsRevisionOf(s.Version, s.Manifest)}
 	}
-	return r.identity
+	return *i
 }
 
 // report notes and publishes what came of a pass, and answers when to look again.
