@@ -424,8 +424,8 @@ func prepareExplanations() []row {
 				"ever."},
 		{ReasonHostBusy, 407,
 			"An earlier command of the daemon's program has been running on the host for more than a minute.",
-			"Nothing to do: the operator tries again. If it does not end, look on the host for a process wicd-….exe " +
-				"and what it waits for, and end it."},
+			"Nothing to do: the operator tries again. If it does not end, look on the host for a process " +
+				"wicd-….exe and what it waits for, and end it."},
 
 		{ReasonPayloadCorrupt, 501,
 			"What arrived on the host does not match its checksum.",

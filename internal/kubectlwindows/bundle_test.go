@@ -28,50 +28,50 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// uploaded are secrets where people leave them.
-func uploaded() map[string]string {
+// planted are secrets where people leave them.
+func planted() map[string]string {
 	return map[string]string{
-		"a Secret's data":                "uploaded-in-a-secret",
-		"a foreign ConfigMap":            "uploaded-in-a-configmap",
-		"an entry that is wrong":         "uploaded-in-an-entry",
-		"a variable of a pod":            "uploaded-in-a-variable",
-		"a variable with a quiet name":   "uploaded-behind-a-greeting",
-		"an init container":              "uploaded-in-an-init-container",
-		"an argument":                    "uploaded-in-an-argument",
-		"an argument after its flag":     "uploaded-after-a-flag",
-		"a foreign pod":                  "uploaded-in-a-foreign-pod",
-		"a proxy's URL":                  "uploaded-in-a-url",
-		"a proxy's URL with a slash":     "uploaded/with@a/slash",
-		"what was applied last":          "uploaded-when-applied",
-		"an annotation":                  "uploaded-in-an-annotation",
-		"an annotation of ours":          "uploaded-in-a-status",
-		"a template's annotation":        "uploaded-in-a-template",
-		"a label":                        "uploaded-in-a-label",
-		"managed fields":                 "uploaded-in-managed-fields",
-		"a message of an event":          "uploaded-in-an-event",
-		"a message of an instance":       "uploaded-in-a-message",
-		"a value that YAML folds":        "uploaded-in-a-fold",
+		"a Secret's data":                "planted-in-a-secret",
+		"a foreign ConfigMap":            "planted-in-a-configmap",
+		"an entry that is wrong":         "planted-in-an-entry",
+		"a variable of a pod":            "planted-in-a-variable",
+		"a variable with a quiet name":   "planted-behind-a-greeting",
+		"an init container":              "planted-in-an-init-container",
+		"an argument":                    "planted-in-an-argument",
+		"an argument after its flag":     "planted-after-a-flag",
+		"a foreign pod":                  "planted-in-a-foreign-pod",
+		"a proxy's URL":                  "planted-in-a-url",
+		"a proxy's URL with a slash":     "planted/with@a/slash",
+		"what was applied last":          "planted-when-applied",
+		"an annotation":                  "planted-in-an-annotation",
+		"an annotation of ours":          "planted-in-a-status",
+		"a template's annotation":        "planted-in-a-template",
+		"a label":                        "planted-in-a-label",
+		"managed fields":                 "planted-in-managed-fields",
+		"a message of an event":          "planted-in-an-event",
+		"a message of an instance":       "planted-in-a-message",
+		"a value that YAML folds":        "planted-in-a-fold",
 		"a private key in a log":         "UGxhbnRlZEluQUtleQ",
 		"a key whose begin is cut off":   "UGxhbnRlZEhhbGY",
 		"base64 of a private key":        base64.StdEncoding.EncodeToString([]byte("-----BEGIN EC PRIVATE KEY-----\nx"))[20:],
 		"a token in a log":               "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoxfQ.cGxhbnRlZA",
-		"a token of GitHub":              "ghp_uploadeduploadeduploadeduploaded",
-		"a header in a log":              "uploaded+in/a+header==",
-		"a password in a log":            "uploaded-in-a-log",
-		"a password on a command line":   "uploaded-on-a-command-line",
-		"a password in UTF-16":           "uploaded-in-UTF-16",
-		"JSON in a log":                  "uploaded-in-json",
-		"JSON in JSON in a log":          "uploaded-in-json-in-json",
-		"a user before a host":           "uploaded-before-a-host",
-		"a pull secret in a log":         "uploaded-in-a-pull-secret",
+		"a token of GitHub":              "ghp_plantedplantedplantedplanted",
+		"a header in a log":              "planted+in/a+header==",
+		"a password in a log":            "planted-in-a-log",
+		"a password on a command line":   "planted-on-a-command-line",
+		"a password in UTF-16":           "planted-in-UTF-16",
+		"JSON in a log":                  "planted-in-json",
+		"JSON in JSON in a log":          "planted-in-json-in-json",
+		"a user before a host":           "planted-before-a-host",
+		"a pull secret in a log":         "planted-in-a-pull-secret",
 		"a key in JSON in a log":         "UGxhbnRlZEluSlNPTg",
-		"a token with a colon":           "uploaded:in:a:token",
+		"a token with a colon":           "planted:in:a:token",
 		"a bootstrap token":              "abcdef.0123456789abcdef",
-		"a password in the operator's":   "uploaded-in-the-operators-log",
-		"the caller's own secret":        "uploaded-as-the-caller",
+		"a password in the operator's":   "planted-in-the-operators-log",
+		"the caller's own secret":        "planted-as-the-caller",
 		"an escape sequence of a host":   "\x1b]0;owned",
-		"a cut first line of a long log": "uploaded-in-a-cut-line",
-		"a report of a hostile node":     "uploaded-in-a-report",
+		"a cut first line of a long log": "planted-in-a-cut-line",
+		"a report of a hostile node":     "planted-in-a-report",
 	}
 }
 
@@ -120,7 +120,7 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 			}
 			http.StripPrefix(prefix, http.FileServer(http.Dir(f.logs))).ServeHTTP(w, r)
 		case strings.HasSuffix(r.URL.Path, "/pods/operator/log"):
-			_, _ = io.WriteString(w, "secret: "+uploaded()["a password in the operator's"]+"\nthe operator logs\n")
+			_, _ = io.WriteString(w, "secret: "+planted()["a password in the operator's"]+"\nthe operator logs\n")
 		case f.hidden != "" && strings.HasPrefix(r.URL.Path, f.hidden):
 			http.NotFound(w, r)
 		default:
@@ -128,12 +128,12 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 		}
 	}))
 	t.Cleanup(server.Close)
-	return at.with(t, &rest.Config{Host: server.URL, BearerToken: uploaded()["the caller's own secret"]})
+	return at.with(t, &rest.Config{Host: server.URL, BearerToken: planted()["the caller's own secret"]})
 }
 
-// annotated uploads what every object may have in its metadata.
+// annotated plants what every object may have in its metadata.
 func annotated(name string) metav1.ObjectMeta {
-	secrets := uploaded()
+	secrets := planted()
 	return metav1.ObjectMeta{Name: name, Namespace: contract.OperatorNamespace, Annotations: map[string]string{
 		corev1.LastAppliedConfigAnnotation:   secrets["what was applied last"],
 		"example.com/note":                   secrets["an annotation"],
@@ -149,10 +149,10 @@ func annotated(name string) metav1.ObjectMeta {
 		"app.kubernetes.io/name": contract.OperatorServiceAccount}}
 }
 
-// upload makes one object of each kind that is collected, with secrets in it.
-func upload(t *testing.T, at *terminal) (logs string) {
+// plant makes one object of each kind that is collected, with secrets in it.
+func plant(t *testing.T, at *terminal) (logs string) {
 	t.Helper()
-	secrets := uploaded()
+	secrets := planted()
 	template := corev1.PodSpec{
 		InitContainers: []corev1.Container{{Name: "init", Image: "init", Env: []corev1.EnvVar{
 			{Name: "INIT", Value: secrets["an init container"]}}}},
@@ -221,7 +221,7 @@ func upload(t *testing.T, at *terminal) (logs string) {
 
 func plantLogs(t *testing.T) string {
 	t.Helper()
-	secrets := uploaded()
+	secrets := planted()
 	kubelet := strings.Repeat("x", 8000) + secrets["a key whose begin is cut off"] + " 2026-11-23\n-----END EC PRIVATE KEY-----\n" +
 		"-----BEGIN RSA PRIVATE KEY-----\n" + secrets["a private key in a log"] + "\n-----END RSA PRIVATE KEY-----\n" +
 		base64.StdEncoding.EncodeToString([]byte("-----BEGIN EC PRIVATE KEY-----\nx")) + "\n" +
@@ -286,7 +286,7 @@ func unpack(t *testing.T, file string) map[string]string {
 
 func bundleCommand(t *testing.T, at *terminal) {
 	t.Helper()
-	before := at.behind(t, &front{logs: upload(t, at)})
+	before := at.behind(t, &front{logs: plant(t, at)})
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	code, out, errOut := before.run(t.Context(), "", "bundle", "--file", file, "--log-bytes", "4000")
 	if code != 0 || !strings.Contains(errOut, "win-1: 3 logs") || !strings.Contains(errOut, "win-dead: 0 logs, then") {
@@ -295,7 +295,7 @@ func bundleCommand(t *testing.T, at *terminal) {
 	files := unpack(t, file)
 	files["the terminal"] = out + errOut
 	for name, text := range files {
-		for where, secret := range uploaded() {
+		for where, secret := range planted() {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s has %s", name, where)
 			}

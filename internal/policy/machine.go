@@ -148,7 +148,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		return decision(ActNever, contract.ReasonMachineIgnored, "Machine %s has the label %s", c.Name,
 			contract.IgnoreLabel)
 	case c.ManagedBy != "":
-		return decision(ActNever, contract.ReasonMachineManagedElsewhere, "Machine %s is managed by %s", c.Name, c.ManagedBy)
+		return decision(ActNever, contract.ReasonMachineManagedElsewhere, "Machine %s is managed by %s", c.Name,
+			c.ManagedBy)
 	}
 	i := slices.IndexFunc(fleet.Sets, func(s Set) bool { return c.Set != "" && s.UID == c.Set })
 	if i < 0 || fleet.Sets[i].Leaving {

@@ -152,8 +152,8 @@ func (f *attempts) accepted(ctx context.Context, m inventory.Machine) error {
 	return f.save(ctx, changed)
 }
 
-// isIneffective says whether enough was tried for a set with a key, to replace this Machine of it, too. One that is noted
-// already is among what was tried: its deletion was refused, or the operator ended before it.
+// isIneffective says whether enough was tried for a set with a key, to replace this Machine of it, too.
+// One that is noted already is among what was tried: its deletion was refused, or the operator ended before it.
 func (f *attempts) isIneffective(set, machine types.UID, hash string) bool {
 	tried := f.sets[set]
 	return tried.Hash == hash && len(tried.Machines) >= maxReplacements && !slices.Contains(tried.Machines, machine)

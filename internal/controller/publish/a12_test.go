@@ -77,14 +77,14 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 		"invalid and mutable": {Data: map[string]string{"services": "rubbish"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			uploaded := foreign.DeepCopy()
-			eventually(t, "uploading a foreign one", func(ctx context.Context) (bool, error) {
-				uploaded = foreign.DeepCopy()
-				uploaded.Namespace, uploaded.Name = contract.OperatorNamespace, desired.ConfigMapName()
-				if err := p.admin.Delete(ctx, uploaded.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			made := foreign.DeepCopy()
+			eventually(t, "making a foreign one", func(ctx context.Context) (bool, error) {
+				made = foreign.DeepCopy()
+				made.Namespace, made.Name = contract.OperatorNamespace, desired.ConfigMapName()
+				if err := p.admin.Delete(ctx, made.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					return false, err
 				}
-				err := p.admin.Create(ctx, uploaded)
+				err := p.admin.Create(ctx, made)
 				if apierrors.IsAlreadyExists(err) {
 					return false, nil
 				}
@@ -116,13 +116,13 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 				t.Fatal(err)
 			}
 		} else {
-			eventually(t, "uploading a foreign Secret", func(ctx context.Context) (bool, error) {
-				uploaded := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+			eventually(t, "making a foreign Secret", func(ctx context.Context) (bool, error) {
+				made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 					Data: foreign, Immutable: new(true)}
-				if err := p.admin.Delete(ctx, uploaded.DeepCopy()); client.IgnoreNotFound(err) != nil {
+				if err := p.admin.Delete(ctx, made.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					return false, err
 				}
-				err := p.admin.Create(ctx, uploaded)
+				err := p.admin.Create(ctx, made)
 				if apierrors.IsAlreadyExists(err) {
 					return false, nil
 				}

@@ -299,8 +299,8 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *candidate,
 	problem *contract.Problem) inputs {
-	now := inputs{manifest: r.identity.of(r.State).digest, confidential: r.confidential != nil, values: r.remember(ctx, node),
-		token: r.tokens.count()}
+	now := inputs{manifest: r.identity.of(r.State).digest, confidential: r.confidential != nil,
+		values: r.remember(ctx, node), token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredRevisionAnnotation],

@@ -57,7 +57,7 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 		return fmt.Errorf("reading the own program: %w", err)
 	}
 	where := Where{Home: home, Self: ExchangePath(home) + `\` + contract.UploadedName(digest), Released: true}
-	if err = upload(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
+	if err = copyUnlessThere(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
 		return err
 	}
 	if begun {
@@ -78,8 +78,8 @@ func homeOf(exchange string) string {
 // directory is that of a file.
 func directory(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }
 
-// upload copies a program, unless it is there already.
-func upload(ctx context.Context, files winos.Files, from, to, digest string) error {
+// copyUnlessThere copies a program, unless it is there already.
+func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest string) error {
 	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
 		return nil
 	}

@@ -199,8 +199,8 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 		return err
 	}
 	if *left -= len(entries); depth == 0 || *left < 0 {
-		return contract.NewProblem(contract.ReasonOutputTooLarge, "emptying the exchange directory: more than %d entries, "+
-			"or folders %d deep", maxEntries, maxDepth)
+		return contract.NewProblem(contract.ReasonOutputTooLarge,
+			"emptying the exchange directory: more than %d entries, or folders %d deep", maxEntries, maxDepth)
 	}
 	for _, e := range entries {
 		path := directory + "/" + e.Name()

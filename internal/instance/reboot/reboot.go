@@ -104,9 +104,11 @@ func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 // place is what the node asks for.
 func (r *Reboot) place(view *journey.View) journey.Place {
 	name := view.Node.Name
-	if view.Instance.Status.Reboot.Tries > 0 && view.Instance.Status.Reason == string(contract.ReasonDaemonUnresponsive) {
+	if view.Instance.Status.Reboot.Tries > 0 &&
+		view.Instance.Status.Reason == string(contract.ReasonDaemonUnresponsive) {
 		return journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
-			Last: contract.NewProblem(contract.ReasonDaemonUnresponsive, "the daemon of node %s did not reboot its host",
+			Last: contract.NewProblem(contract.ReasonDaemonUnresponsive,
+				"the daemon of node %s did not reboot its host",
 				name)}
 	}
 	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
