@@ -1,23 +1,23 @@
 package instance
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// A restore of etcd sets every object back to an earlier version, under the same UID.
-func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, listed(1)...)
-	r.join(t, 1)
-	was := r.get(t, 1)
+// restores plays a restore of etcd, which sets every object back to an earlier version, under the same UID.
+func (r *rig) restores(t *testing.T, was *v1alpha1.WindowsInstance) {
+	t.Helper()
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
 	if err := r.api.Delete(t.Context(), r.get(t, 1)); err != nil {
 		t.Fatal(err)
@@ -34,6 +34,13 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 	if now := r.get(t, 1).ResourceVersion; newer(now, was.ResourceVersion) == now {
 		t.Fatalf("version %s after %s is no restore", r.get(t, 1).ResourceVersion, was.ResourceVersion)
 	}
+}
+
+func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.restores(t, r.get(t, 1))
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 	for range 6 {
 		r.clock = r.clock.Add(30 * time.Second)
@@ -41,6 +48,74 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 	}
 	if got := r.get(t, 1).Status; got.Reason != string(contract.ReasonNodeNotReady) {
 		t.Errorf("the status says %s: %s", got.Reason, got.Message)
+	}
+}
+
+// Nothing else of the instance changes, and its node serves: it would keep a place from all others.
+func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, r *rig) time.Duration{
+		"long after the last write": func(_ *testing.T, r *rig) time.Duration { return 2 * journey.LongestLag },
+		"right after the last write": func(t *testing.T, r *rig) time.Duration {
+			t.Helper()
+			wait := r.reconcile(t, 1).RequeueAfter
+			if wait <= 0 || wait > journey.LongestLag || r.get(t, 1).Status.Disruption == nil {
+				t.Errorf("it is looked at again in %s, place %+v", wait, r.get(t, 1).Status.Disruption)
+			}
+			return wait
+		},
+		"and the version is the same again": func(t *testing.T, r *rig) time.Duration {
+			t.Helper()
+			for r.get(t, 1).ResourceVersion != r.lives[r.get(t, 1).UID].version {
+				i := r.get(t, 1)
+				i.Labels = map[string]string{"n": i.ResourceVersion}
+				if err := r.api.Update(t.Context(), i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return 2 * journey.LongestLag
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1)
+			was := r.get(t, 1)
+			was.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+				Since: journey.Seconds(r.clock)}
+			r.restores(t, was)
+			r.clock = r.clock.Add(change(t, r))
+			r.reconcile(t, 1)
+			if place := r.get(t, 1).Status.Disruption; place != nil {
+				t.Errorf("it keeps %+v", place)
+			}
+		})
+	}
+}
+
+// counted counts what is read past the cache.
+type counted struct {
+	client.Reader
+	reads int
+}
+
+func (c *counted) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	c.reads++
+	return c.Reader.Get(ctx, key, o, options...)
+}
+
+func TestACacheThatHangsCostsOneReadInAWhile(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.stale = r.get(t, 1)
+	r.stale.ResourceVersion = "1"
+	live := &counted{Reader: r.parts.Live}
+	r.parts.Live = live
+	for range 20 {
+		r.clock = r.clock.Add(journey.LongestLag / 4)
+		r.reconcile(t, 1)
+	}
+	if live.reads < 3 || live.reads > 5 {
+		t.Errorf("%d reads in five minutes", live.reads)
 	}
 }
 

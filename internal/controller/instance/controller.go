@@ -112,6 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.end(life)
 		return ctrl.Result{}, nil
 	}
+	if err == nil && c.record.lags {
+		result.RequeueAfter = soonest(result.RequeueAfter, journey.LongestLag)
+	}
 	return result, err
 }
 

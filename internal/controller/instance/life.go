@@ -25,8 +25,9 @@ type life struct {
 	// status is what is known; saved is what the API server has of it. They differ while it does
 	// not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
-	// version is the object's resource version at saved.
+	// version is the object's resource version at saved, which it was at seen.
 	version string
+	seen    time.Time
 	// conflicted says that the last write was refused, because the API server has another version.
 	conflicted bool
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.

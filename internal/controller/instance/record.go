@@ -25,19 +25,25 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 	// isProven says that the API server had it so when it was asked or written to in this reconcile.
 	isProven bool
+	// lags says that the cache did not show what was saved last.
+	lags bool
 }
 
 // load puts what is known over what the cache shows. A host that may be disturbed is read past the cache: a
 // place that only a cache shows was given back, and may be another's. While it is looked after, and the cache
 // has all that was written here, it is so only before anything is done to its node: see prove. Whoever has no
-// place writes one before anything else is done, and that fails where the cache lags behind.
+// place writes one before anything else is done, and that fails where the cache lags behind. One that lags for
+// longer than it may has something else: after a restore of etcd it never shows what was written before.
 func (r *record) load(ctx context.Context) error {
-	lags := newer(r.instance.ResourceVersion, r.life.version) != r.instance.ResourceVersion
+	shown := r.instance.ResourceVersion
+	r.lags = newer(shown, r.life.version) != shown || shown == r.life.version && r.life.saved != nil &&
+		!equality.Semantic.DeepEqual(*r.life.saved, r.instance.Status)
 	r.overlay()
 	spec := &r.instance.Spec
-	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !lags &&
+	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !r.lags &&
 		!spec.Paused && !spec.PreflightOnly // which give the place back
-	if r.life.conflicted || r.mayDisturb() && !isQuiet {
+	isOverdue := r.lags && r.now().Sub(r.life.seen) >= journey.LongestLag
+	if r.life.conflicted || isOverdue || r.mayDisturb() && !isQuiet {
 		return r.readLive(ctx)
 	}
 	return nil
@@ -109,7 +115,7 @@ func (r *record) readLive(ctx context.Context) error {
 		r.life.status.DeepCopyInto(&r.instance.Status)
 	}
 	boundTimes(&r.instance.Status, r.now())
-	r.life.conflicted, r.life.version = false, live.ResourceVersion
+	r.life.conflicted, r.life.version, r.life.seen = false, live.ResourceVersion, r.now()
 	r.isProven = true
 	r.remember()
 	return nil
@@ -164,7 +170,7 @@ func (r *record) save(ctx context.Context) error {
 	isReturned := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil
 	serves := !ready(r.saved.Status) && ready(r.instance.Status)
 	r.isProven = true
-	r.life.saved, r.life.version = r.life.status.DeepCopy(), patched.ResourceVersion
+	r.life.saved, r.life.version, r.life.seen = r.life.status.DeepCopy(), patched.ResourceVersion, r.now()
 	r.saved.Status = *r.life.status.DeepCopy()
 	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
 	if isReturned || serves {
@@ -179,7 +185,9 @@ func (r *record) version() string { return newer(r.instance.ResourceVersion, r.l
 // remember keeps what is known, and what it was made from.
 func (r *record) remember() {
 	r.life.status, r.life.saved = r.instance.Status.DeepCopy(), r.saved.Status.DeepCopy()
-	r.life.version = r.version()
+	if version := r.version(); version != r.life.version {
+		r.life.version, r.life.seen = version, r.now()
+	}
 }
 
 // saveOrRevert makes a change and saves it. Unlike all else, what could not be written now must not be

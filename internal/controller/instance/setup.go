@@ -62,7 +62,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	r.journeys = newJourneys(r.parts)
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
-			keyNews()))).
+			keyNews(), setBack()))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
@@ -183,4 +183,13 @@ func keyNews() predicate.Predicate {
 // named lets one object through.
 func named(name string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
+}
+
+// setBack lets an instance through that is older than the cache has shown it, as it is after a restore of etcd:
+// only its status may be another.
+func setBack() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, shown := e.ObjectOld.GetResourceVersion(), e.ObjectNew.GetResourceVersion()
+		return newer(shown, old) != shown
+	}}
 }
