@@ -2,6 +2,8 @@ package journey_test
 
 import (
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -34,5 +36,21 @@ func TestTheCacheKeepsNoImagesAndVolumesOfANode(t *testing.T) {
 	gone := cache.DeletedFinalStateUnknown{Key: "win-a"}
 	if kept, err := journey.TrimNode(gone); err != nil || kept != any(gone) {
 		t.Errorf("%v, %v", kept, err)
+	}
+}
+
+// Each address takes a place in an index, too.
+func TestAKubeletFillsTheCacheWithFewAddresses(t *testing.T) {
+	t.Parallel()
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: strings.Repeat("x", 254)},
+		{Type: corev1.NodeHostName, Address: strings.Repeat("x", 253)}}
+	for n := range 100_000 {
+		addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: strconv.Itoa(n)})
+	}
+	want := slices.Clone(addresses[1:33])
+	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: addresses}}
+	_, err := journey.TrimNode(node)
+	if kept := node.Status.Addresses; err != nil || !slices.Equal(kept, want) || cap(kept) > 64 {
+		t.Errorf("%d of %d are kept, %v", len(kept), cap(kept), err)
 	}
 }
