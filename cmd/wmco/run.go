@@ -43,6 +43,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
 	"github.com/windows-nodes/wmco/internal/controller/workload"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -260,11 +261,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	parse := instance.RememberLast(func(pem []byte) (string, error) {
+	parse := credential.RememberLast(func(pem []byte) (string, error) {
 		key, err := sshhost.ParseKey(pem)
 		return key.Hash, err
 	})
-	keys := instance.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
+	keys := credential.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
 	platform := func(ctx context.Context) (string, error) {
 		_, facts, err := desired.Current(ctx)
 		return string(facts.Platform), err
@@ -308,7 +309,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
-			Desired: desired, Keys: keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: o.namespace},
+			Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
 			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
@@ -317,14 +318,14 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
 			RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
-			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
+			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),
 	)
 }
 
 // publicKey tells the public part of the private key.
-func publicKey(keys instance.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
+func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
 	return func(ctx context.Context) (userdata.PublicKey, error) {
 		private, err := keys.PrivateKey(ctx)
 		if err != nil {

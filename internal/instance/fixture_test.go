@@ -30,6 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -71,12 +72,12 @@ func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, er
 		BootstrapCA: "ca", KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: network}, w.lacks
 }
 
-func (w *world) PrivateKey(context.Context) (journey.Key, error) {
-	return journey.Key{PEM: []byte("pem"), Hash: "hash"}, w.noKey
+func (w *world) PrivateKey(context.Context) (credential.Key, error) {
+	return credential.Key{PEM: []byte("pem"), Hash: "hash"}, w.noKey
 }
 
-func (w *world) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (journey.Token, error) {
-	return journey.Token{Text: "token", ID: "JTI=token"}, w.noToken
+func (w *world) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (credential.Token, error) {
+	return credential.Token{Text: "token", ID: "JTI=token"}, w.noToken
 }
 
 func (w *world) Revoke(context.Context, *v1alpha1.WindowsInstance) error {

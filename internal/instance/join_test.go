@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -324,7 +325,7 @@ func TestTheAddressIsNotedAtWhichTheHostWithThePinnedKeyWasReached(t *testing.T)
 		t.Errorf("noted %q, which was before", i.Status.HostAddress)
 	}
 	i.Spec.Address = "10.0.0.1"
-	key := journey.Key{PEM: []byte("another"), Hash: "hash"}
+	key := credential.Key{PEM: []byte("another"), Hash: "hash"}
 	want(t, w.Access.TryKey(t.Context(), i, key), "done", "")
 	if i.Status.HostAddress != "10.0.0.1" {
 		t.Errorf("noted %q when a new key was tried", i.Status.HostAddress)

@@ -40,8 +40,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	instances "github.com/windows-nodes/wmco/internal/controller/instance"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -142,10 +141,10 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := instances.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
+	tokens := credential.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
 	joining.UID, other.UID = "uid-a", "uid-b"
-	shows := func(token journey.Token) error {
+	shows := func(token credential.Token) error {
 		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
 		asker, err := client.New(host, client.Options{Scheme: testScheme(t)})
@@ -154,7 +153,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 		}
 		return asker.List(t.Context(), &certificatesv1.CertificateSigningRequestList{})
 	}
-	var made []journey.Token
+	var made []credential.Token
 	for _, of := range []*v1alpha1.WindowsInstance{joining, joining, other} {
 		token, err := tokens.BootstrapToken(t.Context(), of)
 		if err != nil {

@@ -39,6 +39,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/rollout"
@@ -67,7 +68,7 @@ type rig struct {
 	manifest contract.Manifest
 	kubelet  string
 	noKey    error
-	key      journey.Key
+	key      credential.Key
 	events   []told
 	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and
 	// reads of settings ("settings"), or says why there is no revision to join at ("desired").
@@ -101,11 +102,11 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 		blueprint.Facts{APIServer: "https://api:6443", Network: blueprint.Network{
 			PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}}, nil
 }
-func (r *rig) PrivateKey(context.Context) (journey.Key, error) {
+func (r *rig) PrivateKey(context.Context) (credential.Key, error) {
 	return r.key, r.noKey
 }
-func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (journey.Token, error) {
-	return journey.Token{Text: "token", ID: "JTI=token"}, nil
+func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (credential.Token, error) {
+	return credential.Token{Text: "token", ID: "JTI=token"}, nil
 }
 
 func (r *rig) Revoke(context.Context, *v1alpha1.WindowsInstance) error { return nil }
@@ -141,7 +142,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	}
 	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		version: first, broken: map[string]error{}}
-	r.key = journey.Key{PEM: []byte("pem"), Hash: "hash"}
+	r.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	for n, name := range []string{"win-a", "win-b", "win-c"} {
 		address := fmt.Sprintf("10.0.0.%d", n+1)
 		r.machines[address] = hosttest.New(name)

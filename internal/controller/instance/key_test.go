@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
 // rotate replaces the private key.
-func (r *rig) rotate(name string) { r.key = journey.Key{PEM: []byte(name), Hash: "hash of " + name} }
+func (r *rig) rotate(name string) { r.key = credential.Key{PEM: []byte(name), Hash: "hash of " + name} }
 
 // joined is a host that accepted key a.
 func joined(t *testing.T) *rig {
@@ -297,26 +296,5 @@ func TestAHostThatJoinsShowsHowItTakesTheKey(t *testing.T) {
 	r.join(t, 1)
 	if i := r.get(t, 1); i.Status.KeyTrial != nil || i.Status.PublicKeyHash != "hash of a" {
 		t.Errorf("status %+v", i.Status)
-	}
-}
-
-func TestAKeyIsParsedOnceWhileItIsTheSame(t *testing.T) {
-	t.Parallel()
-	var parsed []string
-	parse := RememberLast(func(pem []byte) (string, error) {
-		parsed = append(parsed, string(pem))
-		if string(pem) == "bad" {
-			return "", contract.NewProblem(contract.ReasonPrivateKeyInvalid, "bad")
-		}
-		return "hash of " + string(pem), nil
-	})
-	for _, pem := range []string{"a", "a", "bad", "bad", "b", "a", "", ""} {
-		hash, err := parse([]byte(pem))
-		if (err != nil) != (pem == "bad") || err == nil && hash != "hash of "+pem {
-			t.Errorf("%q: %q, %v", pem, hash, err)
-		}
-	}
-	if want := []string{"a", "bad", "b", "a", "", ""}; !slices.Equal(parsed, want) {
-		t.Errorf("parsed %q, want %q", parsed, want)
 	}
 }

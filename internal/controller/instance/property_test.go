@@ -29,7 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
@@ -312,7 +312,7 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	}
 	f.rig = &rig{api: f.p, machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		version: "1.0.0-0000000000", quiet: true}
-	f.rig.key = journey.Key{PEM: []byte("pem"), Hash: "hash"}
+	f.rig.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
 	f.rig.reaches = func(address string) bool { // a host that is joined again is not reached, one that leaves is
 		i := f.p.now.instances[address]

@@ -31,7 +31,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/controller/instance"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -136,8 +136,8 @@ func (s *stage) start() {
 	options, err := Options{
 		Namespace: namespace, Changed: s.changed,
 		Platform: func(context.Context) (string, error) { return "azure", nil }, View: s.view, Gate: gate,
-		Keys:     instance.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
-		LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
+		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
+		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
 	}.withDefaults()
 	if err != nil {
 		s.t.Fatal(err)

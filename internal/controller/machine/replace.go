@@ -20,7 +20,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
@@ -126,7 +126,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
 // said about any host.
-func (r *replacer) keyHash(ctx context.Context, keys journey.Keys) (hash string, ok bool, err error) {
+func (r *replacer) keyHash(ctx context.Context, keys credential.Keys) (hash string, ok bool, err error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
 		return "", false, nil

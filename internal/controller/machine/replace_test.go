@@ -24,7 +24,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
@@ -36,8 +36,8 @@ type keyIs struct {
 	err  error
 }
 
-func (k *keyIs) PrivateKey(context.Context) (journey.Key, error) {
-	return journey.Key{Hash: k.hash}, k.err
+func (k *keyIs) PrivateKey(context.Context) (credential.Key, error) {
+	return credential.Key{Hash: k.hash}, k.err
 }
 
 // yard is a cluster with one MachineSet, whose Machines are all nodes that were entered with key a.

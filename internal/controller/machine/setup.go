@@ -9,7 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 	// Gate lets Machines be deleted one after the other. Its Sets are the View's.
 	Gate *rollout.Gate
 	// Keys reads the private key through the cache, LiveKeys past it.
-	Keys, LiveKeys journey.Keys
+	Keys, LiveKeys credential.Keys
 	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to
 	// do so.
 	UserData func(keyHash string) bool

@@ -25,7 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -35,7 +35,7 @@ import (
 type Options struct {
 	// Namespace of the operator.
 	Namespace string
-	Keys      journey.Keys
+	Keys      credential.Keys
 	Desired   Desired
 	// Missing is what the payload in use lacks; nil for nothing.
 	Missing func() []payload.Missing

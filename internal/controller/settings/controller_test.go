@@ -31,7 +31,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
 // rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
@@ -47,7 +47,7 @@ type rig struct {
 	broken    error
 }
 
-func (r *rig) PrivateKey(context.Context) (journey.Key, error) { return journey.Key{}, r.key }
+func (r *rig) PrivateKey(context.Context) (credential.Key, error) { return credential.Key{}, r.key }
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return blueprint.Desired{Version: "1-x"}, r.facts, r.current
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
 const (
@@ -27,13 +28,13 @@ const (
 type Access struct{ options *Options }
 
 // keyAccepted notes that the host accepted a key.
-func keyAccepted(instance *v1alpha1.WindowsInstance, key Key) {
+func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }
 
 // keyFailed notes that a host was not entered with a key. What another key went through is
 // forgotten: only the present one counts.
-func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err error) {
+func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
 	trial := instance.Status.KeyTrial
 	if trial == nil || trial.PublicKeyHash != key.Hash {
 		trial = &v1alpha1.KeyTrial{PublicKeyHash: key.Hash}
@@ -74,7 +75,7 @@ func (a *Access) HasKey(ctx context.Context) Outcome {
 
 // TryKey asks a host that has joined whether it accepts a key, over a connection that is closed at
 // once. What came of it is in the instance's status; it fails with the reason why not.
-func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key Key) Outcome {
+func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key credential.Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
 		if err == nil {
@@ -123,7 +124,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 }
 
 // target is an instance's host and how to get in.
-func target(instance *v1alpha1.WindowsInstance, key Key, shared string) host.Target {
+func target(instance *v1alpha1.WindowsInstance, key credential.Key, shared string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
 		PrivateKey: key.PEM, HostKey: cmp.Or(ExpectedHostKey(instance), shared),

@@ -15,6 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
@@ -30,8 +31,8 @@ type Options struct {
 	// Payload is what hosts are given.
 	Payload Payload
 	Desired Desired
-	Keys    Keys
-	Tokens  Tokens
+	Keys    credential.Keys
+	Tokens  credential.Tokens
 	// Origins tells what became of Machines; nil where there are none, which takes every Machine
 	// for gone.
 	Origins Origins
@@ -86,19 +87,6 @@ type Origin struct {
 	Drains bool
 }
 
-// Key is the SSH key with which the operator logs in.
-type Key struct {
-	PEM []byte
-	// Hash is the hex SHA-256 of the public key's authorized_keys line.
-	Hash string
-}
-
-// Keys gives the private key.
-type Keys interface {
-	// PrivateKey answers with a *contract.Problem while there is no usable one.
-	PrivateKey(ctx context.Context) (Key, error)
-}
-
 // FirstContact knows what was put on hosts before anybody reached them.
 type FirstContact interface {
 	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was
@@ -107,23 +95,6 @@ type FirstContact interface {
 	// keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It
 	// answers with a *contract.Problem while the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-}
-
-// Tokens makes first credentials for kubelets.
-type Tokens interface {
-	// BootstrapToken is short-lived and good for requesting the certificate of the node of one
-	// instance. A repeated call gives another one, and the earlier ones stay good.
-	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
-	// Revoke ends all tokens of an instance. A repeated call finds none.
-	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
-}
-
-// Token is kubelet's first credential.
-type Token struct {
-	// Text is the secret.
-	Text string
-	// ID is what the API server calls it; no secret.
-	ID string
 }
 
 // Parts are what all journeys share, made of the options.

@@ -3,13 +3,14 @@ package journey
 import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
 // Session is the work on one host under one connection. It lives in memory only; one worker at a time
 // has it.
 type Session struct {
 	Conn host.Conn
-	Key  Key
+	Key  credential.Key
 	// SharedKey is the host key that the host was made with and has in common with others, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer

@@ -1,0 +1,88 @@
+package credential
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Tokens makes first credentials for kubelets.
+type Tokens interface {
+	// BootstrapToken is short-lived and good for requesting the certificate of the node of one
+	// instance. A repeated call gives another one, and the earlier ones stay good.
+	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
+	// Revoke ends all tokens of an instance. A repeated call finds none.
+	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
+}
+
+// Token is kubelet's first credential.
+type Token struct {
+	// Text is the secret.
+	Text string
+	// ID is what the API server calls it; no secret.
+	ID string
+}
+
+// BootstrapToken mints tokens of the node bootstrapper. They end after an hour, or with the Secret
+// that stands for the join.
+type BootstrapToken struct {
+	Client kubernetes.Interface
+	// Namespace of the node bootstrapper, and of the Secrets.
+	Namespace string
+}
+
+var _ Tokens = BootstrapToken{}
+
+// bootstrapSeconds is how long a host may take from here to kubelet's request.
+const bootstrapSeconds = 3600
+
+// BootstrapToken asks the API server for a token.
+func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error) {
+	name := bootstrapSecret(instance)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: contract.BootstrapSecretType,
+		Immutable: ptr.To(true)}
+	_, err := b.Client.CoreV1().Secrets(b.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return Token{}, fmt.Errorf("making secret %s/%s: %w", b.Namespace, name, err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To(int64(bootstrapSeconds)),
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
+	}}
+	answer, err := b.Client.CoreV1().ServiceAccounts(b.Namespace).
+		CreateToken(ctx, contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return Token{}, fmt.Errorf("requesting a token of %s/%s: %w", b.Namespace,
+			contract.BootstrapServiceAccount, err)
+	}
+	id, err := policy.CredentialIDOf(answer.Status.Token)
+	if err != nil {
+		return Token{}, err
+	}
+	return Token{Text: answer.Status.Token, ID: id}, nil
+}
+
+// Revoke removes the Secret that the tokens are bound to.
+func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	name := bootstrapSecret(instance)
+	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing secret %s/%s: %w", b.Namespace, name, err)
+	}
+	return nil
+}
+
+// bootstrapSecret is the Secret that stands for the join of an instance.
+func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
+	return contract.BootstrapSecretPrefix + string(instance.UID)
+}
