@@ -121,6 +121,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // reconciliation is one reconcile of one instance: it gathers, picks the journey, and saves.
 type reconciliation struct {
 	*Reconciler
+	// parts and journeys are those of the Reconciler, until they prove what they do.
+	parts    *journey.Parts
+	journeys journeys
 	instance *v1alpha1.WindowsInstance
 	life     *life
 	// record is what is known and saved of the status; status writes reports into it.
@@ -132,7 +135,7 @@ type reconciliation struct {
 }
 
 func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *life) *reconciliation {
-	c := &reconciliation{Reconciler: r, instance: instance, life: life,
+	c := &reconciliation{Reconciler: r, parts: r.parts, journeys: r.journeys, instance: instance, life: life,
 		record: record{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()},
 		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
 	c.place = place{Reconciler: r, instance: instance, life: life, record: &c.record}
@@ -148,7 +151,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return c.leave(ctx)
 	}
 	if c.record.mayDisturb() {
-		ctx = journey.WithProof(ctx, c.record.prove)
+		c.proveFirst()
 	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		with := c.record.saved.DeepCopy()
@@ -162,6 +165,12 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		c.record.overlay()
 	}
 	return c.proceed(ctx)
+}
+
+// proveFirst has the instance proven before anything more is done to its node: see record.prove.
+func (c *reconciliation) proveFirst() {
+	c.parts = c.Reconciler.parts.Proving(c.record.prove)
+	c.journeys = newJourneys(c.parts)
 }
 
 // proceed decides what an instance that stays needs.

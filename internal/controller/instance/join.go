@@ -56,7 +56,7 @@ func (c *reconciliation) revisionNotHeld(ctx context.Context) string {
 
 // join goes through the phases until one waits or fails.
 func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
-	ctx = journey.WithProof(ctx, c.record.prove) // a phase that goes on without a save may be one that is over
+	c.proveFirst() // a phase that goes on without a save may be one that is over
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -34,7 +33,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
-				seen.evict(ctx, p.Pods, pod)
+				seen.evict(ctx, p, pod)
 			}
 			return nil
 		})
@@ -76,7 +75,7 @@ type podsLeft struct {
 }
 
 // evict has a pod moved away unless it goes already. One that took its name meanwhile, on whatever node, stays.
-func (l *podsLeft) evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) {
+func (l *podsLeft) evict(ctx context.Context, p *Parts, pod *corev1.Pod) {
 	l.count++
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
@@ -88,7 +87,7 @@ func (l *podsLeft) evict(ctx context.Context, api kubernetes.Interface, pod *cor
 		return
 	}
 	if l.away == nil {
-		l.away = proven(ctx)
+		l.away = p.Nodes.proven(ctx)
 	}
 	if l.untried = l.away != nil; l.untried {
 		return
@@ -96,7 +95,7 @@ func (l *podsLeft) evict(ctx context.Context, api kubernetes.Interface, pod *cor
 	l.last = name
 	call, cancel := context.WithTimeout(ctx, l.turn.limit())
 	defer cancel()
-	err := api.PolicyV1().Evictions(pod.Namespace).Evict(call, &policyv1.Eviction{
+	err := p.Pods.PolicyV1().Evictions(pod.Namespace).Evict(call, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
 	})

@@ -22,6 +22,19 @@ import (
 type Nodes struct {
 	options *Options
 	written *written
+	// prove is that of Parts.Proving; nil where nothing is to be proven.
+	prove func(ctx context.Context) error
+}
+
+// proven returns when what was decided may be done.
+func (n *Nodes) proven(ctx context.Context) error {
+	if n.prove == nil {
+		return nil
+	}
+	if err := n.prove(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errLags, err)
+	}
+	return nil
 }
 
 // Cordon cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
@@ -93,7 +106,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	if err := n.written.check(node, n.options.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errLags, err)
 	}
-	if err := proven(ctx); err != nil {
+	if err := n.proven(ctx); err != nil {
 		return err
 	}
 	if err := n.options.Client.Patch(ctx, wanted,

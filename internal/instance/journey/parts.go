@@ -127,6 +127,16 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
+// Proving are these parts for one reconcile of an instance. Before whatever they do to a Node or its
+// pods, prove is called, which answers a conflict where the API server has another instance than the
+// one by which it was decided: a place in the rollout budget that only a cache shows was given back,
+// and may be another's.
+func (p *Parts) Proving(prove func(ctx context.Context) error) *Parts {
+	proving, nodes := *p, *p.Nodes
+	nodes.prove, proving.Nodes = prove, &nodes
+	return &proving
+}
+
 // RevokeCredentials ends kubelet's first credentials: it has its own, or the host leaves.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
