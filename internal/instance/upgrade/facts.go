@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -44,12 +43,9 @@ func quiet(view *journey.View) time.Duration {
 func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	status, node := &view.Instance.Status, view.Node
 	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
-	if problem, _ := u.Daemons.Unresponsive(status, node); problem != nil && update.SwitchTime == nil &&
-		!journey.Begun(update.Step) { // it would not make the switch
-		update.OverSSH = true
-	}
 	f := policy.UpgradeFacts{
-		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains, OverSSH: update.OverSSH,
+		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains,
+		OverSSH:      update.OverSSH || u.isStuck(view),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
 		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
@@ -67,7 +63,8 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	switch update.Step {
 	case v1alpha1.StepProving:
 		lacks = u.lacks(view)
-		update.ReadySince, f.IsSettled = u.settled(view, lacks)
+		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
+		f.IsSettled = lacks == nil && left <= 0
 	case v1alpha1.StepRollingBack:
 		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), requested == update.From
 	}
@@ -75,6 +72,13 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		f.Lacks = lacks.Reason
 	}
 	return f
+}
+
+// isStuck says that the daemon does not respond, so it would not make the switch.
+func (u *Upgrade) isStuck(view *journey.View) bool {
+	status := &view.Instance.Status
+	problem, _ := u.Daemons.Unresponsive(status, view.Node)
+	return problem != nil && status.Update.SwitchTime == nil && !journey.Begun(status.Update.Step)
 }
 
 func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFacts {
@@ -151,15 +155,6 @@ func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since st
 			node.Name, update.From, since, message, update.Message)
 	}
 	return nil
-}
-
-// settled is since when a node is well without a break, and whether that is long enough.
-func (u *Upgrade) settled(view *journey.View, lacks *contract.Problem) (since *metav1.Time, enough bool) {
-	if lacks != nil {
-		return nil, false
-	}
-	since, left := u.Settles(view.Node, view.Instance.Status.Update.ReadySince, view.Bounds.Settle)
-	return since, left <= 0
 }
 
 // failure says what a step failed at.

@@ -55,10 +55,25 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 		}
 		facts := u.facts(view)
 		row := policy.NextUpgrade(status.Update.Step, facts, u.Now())
+		u.noteFacts(view, facts)
 		outcome, ends, err := u.act(ctx, view, row, facts)
 		if err != nil || ends {
 			return outcome, err
 		}
+	}
+}
+
+// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the switch,
+// and since when a node is well without a break.
+func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
+	update := view.Instance.Status.Update
+	update.OverSSH = facts.OverSSH
+	switch {
+	case update.Step != v1alpha1.StepProving:
+	case facts.Lacks == "":
+		update.ReadySince, _ = u.Settles(view.Node, update.ReadySince, view.Bounds.Settle)
+	default:
+		update.ReadySince = nil
 	}
 }
 
