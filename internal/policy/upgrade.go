@@ -215,6 +215,7 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
+		// By the clock alone, unlike isLate: it only reports, and says so once, whoever leads meanwhile.
 		{rollingBack, "proofTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
 			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.ProofTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},

@@ -223,8 +223,8 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 }
 
 // goesBack waits until a node is well at its previous revision. How long that takes has no end, as
-// there is nothing else to go to; but it is reported. Its place stays taken: it serves nobody, with or
-// without one.
+// there is nothing else to go to; but it is reported, by the clock alone, as the table has it. Its
+// place stays taken: it serves nobody, with or without one.
 func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
 	update, since := view.Instance.Status.Update, ""
 	_, left := u.Daemons.Unresponsive(&view.Instance.Status, view.Node)
