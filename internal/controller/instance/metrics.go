@@ -1,12 +1,20 @@
 package instance
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// meters are the metrics of this controller.
+// meters are the metrics of joins and disruptions.
 type meters struct {
 	phaseSeconds *prometheus.HistogramVec
 	failures     *prometheus.CounterVec
@@ -36,4 +44,103 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}
 	}
 	return m, nil
+}
+
+// scrapeTimeout bounds a scrape while the caches are not there yet. Reading them takes milliseconds.
+const scrapeTimeout = 5 * time.Second
+
+// instances gives metrics of each WindowsInstance at the time of a scrape, out of the caches: what
+// is gone has none, and nothing has to be deleted.
+type instances struct {
+	cached    client.Reader
+	namespace string
+
+	info, ready, updated, unresponsive, reboot, certificate *prometheus.Desc
+}
+
+func newInstances(cached client.Reader, namespace string) *instances {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"windows_instance", "node"}, labels...), nil)
+	}
+	return &instances{cached: cached, namespace: namespace,
+		info: describe("wmco_instance_info", "1, with the phase of an instance, and why it waits or fails.",
+			"phase", "reason", "code"),
+		ready: describe("wmco_instance_ready",
+			"1 when an instance is a node at its desired revision and Ready, else 0."),
+		updated: describe("wmco_instance_updated",
+			"1 when a host has the revision that it should have, else 0."),
+		unresponsive: describe("wmco_instance_daemon_unresponsive",
+			"1 while a daemon neither applies its desired revision nor reports why not, else 0."),
+		reboot: describe("wmco_instance_reboot_requested",
+			"1 while a reboot of the host is requested or pending, else 0."),
+		certificate: describe("wmco_instance_daemon_certificate_expiry_timestamp_seconds",
+			"When the daemon's client certificate expires, as it reports it."),
+	}
+}
+
+// Describe is that of prometheus.Collector.
+func (i *instances) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{i.info, i.ready, i.updated, i.unresponsive, i.reboot, i.certificate} {
+		out <- d
+	}
+}
+
+// Collect is that of prometheus.Collector.
+func (i *instances) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	list, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
+	err := i.cached.List(ctx, list, client.InNamespace(i.namespace), client.UnsafeDisableDeepCopy)
+	if err == nil {
+		err = i.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
+			client.UnsafeDisableDeepCopy)
+	}
+	// The caches are not there yet. An invalid metric would withhold all others.
+	if err != nil {
+		return
+	}
+	byName := map[string]*corev1.Node{}
+	for n := range nodes.Items {
+		byName[nodes.Items[n].Name] = &nodes.Items[n]
+	}
+	for n := range list.Items {
+		instance := &list.Items[n]
+		node := byName[instance.Status.NodeName]
+		if node == nil {
+			node = &corev1.Node{}
+		}
+		i.collect(out, instance, node)
+	}
+}
+
+// collect gives the metrics of one instance. The Node is empty where there is none.
+func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
+	status := &instance.Status
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value,
+			append([]string{instance.Name, status.NodeName}, labels...)...)
+	}
+	truth := func(d *prometheus.Desc, holds bool) {
+		value := 0.0
+		if holds {
+			value = 1
+		}
+		gauge(d, value)
+	}
+	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
+	truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
+	// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
+	truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
+	truth(i.unresponsive, status.UnresponsiveSince != nil)
+	requested := false
+	for _, key := range []string{contract.RebootRequestedAnnotation, contract.RebootRequiredAnnotation,
+		contract.RebootPendingAnnotation} {
+		_, set := node.Annotations[key]
+		requested = requested || set
+	}
+	truth(i.reboot, requested || status.RebootTime != nil)
+	// The node's daemon wrote it: what is no time is not there.
+	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
+		gauge(i.certificate, float64(end.Unix()))
+	}
 }

@@ -46,6 +46,9 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	if err != nil {
 		return err
 	}
+	if err = metrics.Registry.Register(newInstances(mgr.GetClient(), options.Namespace)); err != nil {
+		return fmt.Errorf("registering the metrics of instances: %w", err)
+	}
 	r := &Reconciler{
 		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
 			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,

@@ -87,9 +87,6 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	if err != nil {
 		return err
 	}
-	if err = metrics.Registry.Register(newInstances(mgr.GetClient(), options.Namespace)); err != nil {
-		return fmt.Errorf("registering the metrics of instances: %w", err)
-	}
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}

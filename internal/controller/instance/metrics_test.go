@@ -1,4 +1,4 @@
-package settings
+package instance
 
 import (
 	"context"
@@ -118,12 +118,6 @@ func scrape(t *testing.T, cached client.Reader) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(newInstances(cached, "ns"))
-	return exposed(t, registry)
-}
-
-// exposed is what Prometheus reads.
-func exposed(t *testing.T, registry prometheus.Gatherer) string {
-	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
