@@ -234,11 +234,11 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 }
 
 // reserved tells which addresses and names no host has. While some are not known, it tells none.
-func reserved(desired *publish.Source) func(ctx context.Context) ([]netip.Prefix, []string, error) {
+func reserved(desired journey.Desired) func(ctx context.Context) ([]netip.Prefix, []string, error) {
 	return func(ctx context.Context) ([]netip.Prefix, []string, error) {
 		_, facts, err := desired.Current(ctx)
 		if err == nil {
-			err = facts.MayJoin()
+			err = facts.Unknown()
 		}
 		return facts.Reserved(), facts.ReservedNames(), err
 	}

@@ -130,6 +130,13 @@ func (f Facts) MayJoin() error {
 	return errors.Join(all...)
 }
 
+// Unknown joins those of Lacks without which nobody can tell what is reserved; nil when all is known.
+func (f Facts) Unknown() error {
+	return Facts{Lacks: slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
+		return p.Reason != contract.ReasonClusterFactsIncomplete
+	})}.MayJoin()
+}
+
 // Bundle is a bundle of certificate authorities as somebody wrote it.
 type Bundle struct {
 	// Source names where it is from, for messages.

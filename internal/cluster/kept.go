@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 
@@ -57,22 +56,30 @@ func (r *common) publishedServerCA(ctx context.Context) (ca string, published bo
 	return ca, err == nil
 }
 
-// servicePrefixes are those of the ServiceCIDRs as they were read last, for when they may not be read any more.
-// Nodes are not told them, so that a restart of the operator forgets them.
-type servicePrefixes struct {
-	mu       sync.Mutex
-	known    bool
-	prefixes []netip.Prefix
+// kept is what was read last, for when it may not be read any more. Nodes are not told it as it is, so that a restart
+// of the operator forgets it.
+type kept[T any] struct {
+	mu    sync.Mutex
+	known bool
+	value T
 }
 
-func (s *servicePrefixes) set(prefixes []netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known, s.prefixes = true, prefixes
+func (k *kept[T]) set(value T) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known, k.value = true, value
 }
 
-func (s *servicePrefixes) last() (prefixes []netip.Prefix, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.prefixes, s.known
+// recall is what was read last, while a problem keeps it from being read. Where nothing was read yet, hosts wait,
+// and nodes don't.
+func (k *kept[T]) recall(facts *blueprint.Facts, problem *contract.Problem) T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known {
+		facts.Troubles = append(facts.Troubles, contract.NewProblem(problem.Reason,
+			"%s; until then what was read last counts", problem.Detail))
+	} else {
+		facts.Lacks = append(facts.Lacks, problem)
+	}
+	return k.value
 }

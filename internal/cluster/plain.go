@@ -15,7 +15,11 @@ import (
 
 // Plain reads the facts of a cluster without OpenShift, such as one that kubeadm made. What no object
 // of such a cluster says, the WindowsMachineConfig does.
-type Plain struct{ common }
+type Plain struct {
+	common
+	// own are the prefixes of the ServiceCIDR that the API server makes.
+	own *kept[[]string]
+}
 
 var _ Kind = (*Plain)(nil)
 
@@ -25,7 +29,7 @@ func NewPlain(o Options) (*Plain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plain{common: c}, nil
+	return &Plain{common: c, own: &kept[[]string]{}}, nil
 }
 
 // Facts implements Source.
@@ -57,8 +61,13 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
-	return p.granted(ctx)
+// bootstrapper keeps hosts from joining in vain. Nodes that have joined don't need it.
+func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	err := p.granted(ctx)
+	if problem, ok := contract.AsProblem(err); ok {
+		facts.Lacks, err = append(facts.Lacks, problem), nil
+	}
+	return err
 }
 
 func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -195,9 +196,9 @@ func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all, _, _ := plainObjects(t)
-			_, err := plainReader(t, all, test.change, test.refused).Facts(t.Context(), test.spec)
-			problems := cluster.Problems(err)
-			if len(problems) != 1 || !cluster.OnlyProblems(err) {
+			facts, err := plainReader(t, all, test.change, test.refused).Facts(t.Context(), test.spec)
+			problems := append(cluster.Problems(err), facts.Lacks...)
+			if len(problems) != 1 || err != nil && !cluster.OnlyProblems(err) {
 				t.Fatalf("problems %v of %v", problems, err)
 			}
 			reason := contract.ReasonClusterFactsIncomplete
@@ -350,6 +351,72 @@ func (o offered) GroupsAndMaybeResources() (*metav1.APIGroupList,
 		list.Groups = append(list.Groups, metav1.APIGroup{Name: name})
 	}
 	return list, nil, nil, nil
+}
+
+// Nodes that have joined are told what changes all the same.
+func TestA60_ARightThatOnlyHostsNeedKeepsOnlyHostsWaiting(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	facts, err := plainReader(t, all, nil, true).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || len(facts.Lacks) != 1 || facts.Lacks[0].Reason != contract.ReasonBootstrapNotGranted {
+		t.Errorf("hosts wait for %v, nodes for %v", facts.Lacks, err)
+	}
+}
+
+// Whoever upgrades by hand may forget the rights, and the upgrade is a restart.
+func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
+	t.Parallel()
+	isForbidden := false
+	forbids := func(o any) error {
+		switch o.(type) {
+		case *networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList:
+			if isForbidden {
+				return apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), "", errors.New("no"))
+			}
+		}
+		return nil
+	}
+	newReader := func(without string) *cluster.Plain {
+		all, _, _ := plainObjects(t)
+		all = slices.DeleteFunc(all, func(o client.Object) bool { return o.GetName() == without })
+		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				options ...client.GetOption) error {
+				return cmp.Or(forbids(o), c.Get(ctx, key, o, options...))
+			},
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				return cmp.Or(forbids(list), c.List(ctx, list, options...))
+			}}).Build()
+		r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+			Access: access(t, everything)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	says := func(problems []*contract.Problem) bool {
+		return len(problems) > 0 && strings.Contains(problems[0].Detail, "the ServiceCIDR kubernetes may not be read")
+	}
+	r := newReader("")
+	before, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	isForbidden = true
+	facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || facts.ServiceNetwork != before.ServiceNetwork || len(facts.Lacks) > 0 || !says(facts.Troubles) ||
+		!slices.Equal(facts.ServiceNetworks, before.ServiceNetworks) {
+		t.Errorf("services %v, hosts wait for %v, troubles %v, %v", facts.ServiceNetworks, facts.Lacks, facts.Troubles, err)
+	}
+	// what kubeadm configured the API server with is what that made its ServiceCIDR of
+	facts, err = newReader("").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || facts.ServiceNetwork.String() != "10.97.0.0/16" || !says(facts.Lacks) {
+		t.Errorf("services %v, hosts wait for %v, %v", facts.ServiceNetwork, facts.Lacks, err)
+	}
+	_, err = newReader("kubeadm-config").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if !cluster.OnlyProblems(err) || !says(cluster.Problems(err)) {
+		t.Errorf("without any prefix: %v", err)
+	}
 }
 
 // Services can be given more addresses at any time, by a ServiceCIDR beside the first.

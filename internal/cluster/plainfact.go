@@ -19,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Objects of plain clusters, and how messages name them.
@@ -119,17 +120,17 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	if err != nil {
 		return err
 	}
-	var object networkingv1.ServiceCIDR
-	found, err := optional(ctx, p.live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
+	own, err := p.ownServices(ctx, facts)
 	if err != nil {
 		return err
 	}
-	where, prefixes := nameServiceCIDR, object.Spec.CIDRs
-	if !found {
+	where, prefixes := nameServiceCIDR, own
+	if len(own) == 0 {
 		where, prefixes = nameKubeadm, split(kubeadm.Networking.ServiceSubnet)
 	}
 	if len(prefixes) == 0 {
-		return incomplete("the prefix of services is not known: neither %s nor %s has it", nameServiceCIDR, nameKubeadm)
+		return errors.Join(facts.MayJoin(),
+			incomplete("the prefix of services is not known: neither %s nor %s has it", nameServiceCIDR, nameKubeadm))
 	}
 	prefix, ok := serviceNetwork(prefixes)
 	if !ok {
@@ -150,6 +151,19 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 		facts.PodNetworks = append(facts.PodNetworks, network.Masked())
 	}
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
+}
+
+// ownServices are the prefixes of services that the API server was configured with. An older one tells none.
+func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
+	var object networkingv1.ServiceCIDR
+	_, err := optional(ctx, p.live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
+	if problem, ok := contract.AsProblem(err); ok {
+		return p.own.recall(facts, problem), nil
+	}
+	if err == nil {
+		p.own.set(object.Spec.CIDRs)
+	}
+	return object.Spec.CIDRs, err
 }
 
 // kubeadm reads kubeadm's configuration; a cluster that something else made has none.

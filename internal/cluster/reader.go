@@ -60,7 +60,7 @@ type common struct {
 	namespace    string
 	access       authorizationv1client.SubjectAccessReviewInterface
 	proxy        blueprint.Proxy
-	cidrs        *servicePrefixes
+	cidrs        *kept[[]netip.Prefix]
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -83,7 +83,7 @@ func newCommon(o Options) (common, error) {
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
 	return common{cached: o.Cached, live: o.Live, version: o.Version, at: o.At, namespace: o.Namespace,
-		access: o.Access, proxy: o.Proxy, cidrs: &servicePrefixes{}}, nil
+		access: o.Access, proxy: o.Proxy, cidrs: &kept[[]netip.Prefix]{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -174,14 +174,8 @@ func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		const missing = "ServiceCIDRs may not be read: give the operator the rights of its manifests again"
-		last, known := r.cidrs.last()
-		if !known {
-			facts.Lacks = append(facts.Lacks, incomplete(missing))
-			return nil
-		}
-		facts.Troubles = append(facts.Troubles, incomplete(missing+"; until then those that were read last count"))
-		addServices(facts, last)
+		addServices(facts, r.cidrs.recall(facts,
+			incomplete("ServiceCIDRs may not be read: give the operator the rights of its manifests again")))
 		return nil
 	case err != nil:
 		return fmt.Errorf("listing ServiceCIDRs: %w", err)

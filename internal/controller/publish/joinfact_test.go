@@ -183,3 +183,16 @@ func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 		t.Error("nobody is told that hosts can join again")
 	}
 }
+
+func TestARightThatOnlyHostsNeedIsLookedForAgainSoon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	problem := contract.NewProblem(contract.ReasonBootstrapNotGranted, "no")
+	w.facts.facts.Lacks = []*contract.Problem{problem}
+	if again := w.publish(t).RequeueAfter; again != recheck {
+		t.Errorf("it comes back after %s", again)
+	}
+	if problems := w.publisher.source.Problems(); w.current(t).Version == "" || len(problems) != 1 {
+		t.Errorf("hosts wait for %v", problems)
+	}
+}

@@ -79,9 +79,9 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: sooner(again, late)}, nil
 }
 
-// isUnread reports whether something could not be read that nodes can do without for now.
+// isUnread reports whether hosts wait for something, or something could not be read that nodes can do without.
 func isUnread(facts blueprint.Facts) bool {
-	return slices.ContainsFunc(slices.Concat(facts.Lacks, facts.Troubles), func(p *contract.Problem) bool {
+	return len(facts.Lacks) > 0 || slices.ContainsFunc(facts.Troubles, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonClusterFactsIncomplete
 	})
 }
