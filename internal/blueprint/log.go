@@ -127,12 +127,6 @@ func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error)
 	return logging, errors.Join(all...)
 }
 
-// DaemonMaxSizeMB is the size limit of the daemon's own log in megabytes, rounded up; 0 means the
-// daemon's default.
-func (l Logging) DaemonMaxSizeMB() int {
-	return int(l.FileSize.ScaledValue(resource.Mega))
-}
-
 // Runner is the log of a service whose program does not write its own file, and the start of its
 // command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the
 // file, which Windows refuses while somebody reads it, and writes nothing from then on.

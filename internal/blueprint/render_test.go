@@ -374,9 +374,6 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 		if err != nil || got.FileSize.String() != "100Mi" || got.FileAge.Hours() != 168 || got.FlushInterval != 0 {
 			t.Errorf("got %+v, %v", got, err)
 		}
-		if mb := got.DaemonMaxSizeMB(); mb != 105 {
-			t.Errorf("daemon: %d MB", mb)
-		}
 	})
 	t.Run("values are read", func(t *testing.T) {
 		t.Parallel()
@@ -384,7 +381,7 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 			"SERVICES_LOG_FILE_SIZE": "10M", "SERVICES_LOG_FILE_AGE": "48h", "SERVICES_LOG_FLUSH_INTERVAL": "5s",
 		}))
 		if err != nil || got.FileSize.String() != "10M" || got.FileAge.Hours() != 48 ||
-			got.FlushInterval.Seconds() != 5 || got.DaemonMaxSizeMB() != 10 {
+			got.FlushInterval.Seconds() != 5 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})

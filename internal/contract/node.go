@@ -20,9 +20,6 @@ const (
 	MachineOSLabel = "machine.openshift.io/os-id"
 	// BuildLabel is set by kubelet to the Windows build.
 	BuildLabel = "node.kubernetes.io/windows-build"
-	// InstanceLabel ties objects that the operator makes for one host (certificate requests) to its
-	// WindowsInstance.
-	InstanceLabel = Prefix + "instance"
 )
 
 // Node annotations.

@@ -31,15 +31,6 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 		next.UTC().Format(time.RFC3339)
 }
 
-// NextOpening is when the next window opens; zero when one is open, or none will.
-func NextOpening(spec v1alpha1.RolloutSpec, now time.Time) time.Time {
-	_, next, err := WindowsOpen(windowsOf(spec), now)
-	if err != nil {
-		return time.Time{}
-	}
-	return next
-}
-
 func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 	windows := make([]Window, len(spec.MaintenanceWindows))
 	for i, w := range spec.MaintenanceWindows {

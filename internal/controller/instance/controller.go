@@ -35,8 +35,6 @@ const (
 	budgetRetry = time.Minute
 	// pausedRetry is a safety net: unpausing is an event.
 	pausedRetry = time.Hour
-	// staleRetry is for a write that met a newer object: the cache has it within milliseconds.
-	staleRetry = 200 * time.Millisecond
 )
 
 // Reconciler takes one instance at a time a step further; many instances go in parallel.
@@ -104,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.trials.Release(instance.UID)
 	}
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
+		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache has the newer object soon
 	}
 	if errors.Is(err, errGone) {
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",

@@ -66,7 +66,7 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 		c.report(ctx, outcome)
 		return c.await(ctx, view.Node, outcome, outcome.Quiet)
 	}
-	return ctrl.Result{RequeueAfter: apiRetry}, nil
+	return ctrl.Result{RequeueAfter: journey.CallRetry}, nil
 }
 
 // maxSteps bounds one reconcile; a journey has a dozen steps.
@@ -112,7 +112,8 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 		func() { to.Granted(&c.instance.Status) })
 	switch {
 	case err != nil:
-		answer = journey.Wait(apiRetry, contract.ReasonAPICallFailed, "taking a place in the rollout budget: %v", err)
+		answer = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
+			"taking a place in the rollout budget: %v", err)
 	case verdict.Allowed:
 		log.Info("node has its turn", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
 		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
@@ -131,9 +132,6 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 	answer.Then, answer.Quiet = journey.AskForPlace, asks.Quiet
 	return answer
 }
-
-// apiRetry is for an API server that does not answer.
-const apiRetry = 3 * time.Second
 
 // rebootToo goes on with a reboot in the place that a node has taken for its upgrade. Both are in one
 // write, so the place is never free meanwhile.

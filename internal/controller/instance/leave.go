@@ -136,7 +136,7 @@ func (c *reconciliation) release(ctx context.Context) (ctrl.Result, error) {
 	err := c.client.Patch(ctx, without, client.MergeFromWithOptions(c.record.saved,
 		client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: staleRetry}, nil
+		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("removing the finalizer: %w", err)

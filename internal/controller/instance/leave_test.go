@@ -16,6 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // held counts what an instance holds in memory.
@@ -171,7 +172,7 @@ func TestAFinalizerThatCouldNotBeRemovedDoesNotCleanTheHostAgain(t *testing.T) {
 	}
 	r.broken["finalizer"] = apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1",
 		errors.New("newer"))
-	if result := r.reconcile(t, 1); result.RequeueAfter != staleRetry {
+	if result := r.reconcile(t, 1); result.RequeueAfter != journey.ConflictRetry {
 		t.Errorf("again after %s", result.RequeueAfter)
 	}
 	delete(r.broken, "finalizer")

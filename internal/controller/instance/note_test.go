@@ -83,7 +83,7 @@ func TestANodeThatIsOlderThanWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 	r.follows(t, 1)
 	r.staleNode = before
 	patches := r.nodePatches
-	if result := r.reconcile(t, 1); result.RequeueAfter != staleRetry || r.nodePatches != patches {
+	if result := r.reconcile(t, 1); result.RequeueAfter != journey.ConflictRetry || r.nodePatches != patches {
 		t.Errorf("%d writes, and again after %v", r.nodePatches-patches, result.RequeueAfter)
 	}
 	// A cache that shows it for a minute shows the truth: the API server's world was set back.

@@ -104,8 +104,8 @@ const (
 	// ConflictRetry is for a write that met another's: the cache has the newer object within
 	// milliseconds.
 	ConflictRetry = 200 * time.Millisecond
-	// callRetry is for an API server that does not answer.
-	callRetry = 3 * time.Second
+	// CallRetry is for an API server that does not answer.
+	CallRetry = 3 * time.Second
 )
 
 // Retry waits after a call of the API server that did not succeed: no host is to blame, and what
@@ -114,7 +114,7 @@ func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
 	}
-	return Wait(callRetry, contract.ReasonAPICallFailed, "%v", err)
+	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
 // IsDone says that the phase's end state holds.
