@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/lab/cluster"
@@ -34,20 +33,20 @@ type provider struct {
 	version string
 }
 
-func providers() map[blueprint.Platform]provider {
+func providers() map[contract.Platform]provider {
 	v1beta1, v1 := machinev1beta1.GroupVersion.String(), machinev1.GroupVersion.String()
-	return map[blueprint.Platform]provider{
-		blueprint.PlatformAWS:   {&machinev1beta1.AWSMachineProviderConfig{}, "AWSMachineProviderConfig", v1beta1},
-		blueprint.PlatformAzure: {&machinev1beta1.AzureMachineProviderSpec{}, "AzureMachineProviderSpec", v1beta1},
-		blueprint.PlatformGCP:   {&machinev1beta1.GCPMachineProviderSpec{}, "GCPMachineProviderSpec", v1beta1},
-		blueprint.PlatformVSphere: {&machinev1beta1.VSphereMachineProviderSpec{}, "VSphereMachineProviderSpec",
+	return map[contract.Platform]provider{
+		contract.PlatformAWS:   {&machinev1beta1.AWSMachineProviderConfig{}, "AWSMachineProviderConfig", v1beta1},
+		contract.PlatformAzure: {&machinev1beta1.AzureMachineProviderSpec{}, "AzureMachineProviderSpec", v1beta1},
+		contract.PlatformGCP:   {&machinev1beta1.GCPMachineProviderSpec{}, "GCPMachineProviderSpec", v1beta1},
+		contract.PlatformVSphere: {&machinev1beta1.VSphereMachineProviderSpec{}, "VSphereMachineProviderSpec",
 			v1beta1},
-		blueprint.PlatformNutanix: {&machinev1.NutanixMachineProviderConfig{}, "NutanixMachineProviderConfig", v1},
+		contract.PlatformNutanix: {&machinev1.NutanixMachineProviderConfig{}, "NutanixMachineProviderConfig", v1},
 	}
 }
 
 // example reads the MachineSet of a platform.
-func example(t *testing.T, platform blueprint.Platform) *machinev1beta1.MachineSet {
+func example(t *testing.T, platform contract.Platform) *machinev1beta1.MachineSet {
 	t.Helper()
 	for _, m := range manifests(t) {
 		if set, ok := m.object.(*machinev1beta1.MachineSet); ok && m.file == machineSets+string(platform)+".yaml" {
@@ -108,11 +107,11 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			reading := inventory.ReadMachine(inventory.Machine{
 				Name: set.Name + suffix, Namespace: set.Namespace, Phase: inventory.MachineProvisioned,
 				Addresses: []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.7"}},
-			}, string(platform), nil)
+			}, platform, nil)
 			if reading.Entry == nil {
 				t.Errorf("a Machine of it becomes no instance: %+v", reading)
 			}
-			if platform == blueprint.PlatformAzure && len(set.Name+suffix) > 15 {
+			if platform == contract.PlatformAzure && len(set.Name+suffix) > 15 {
 				t.Error("Azure does not take so long a name for a Windows machine")
 			}
 		})

@@ -25,7 +25,7 @@ func summarize(w io.Writer, dir string, m payload.Manifest) error {
 		line(f.Name, f.Version, mebibytes(f.Size), f.Digest[:shownDigits], f.Source)
 	}
 	for _, missing := range m.Missing {
-		line(missing.Name, "missing", "", "", missing.Reason+"; off without it: "+missing.Feature)
+		line(missing.Name, "missing", "", "", missing.Reason+"; off without it: "+string(missing.Feature))
 	}
 	_ = table.Flush()
 	end := fmt.Sprintf("\nPayload %s in %s: %d files, %s.\n", m.Version, dir, len(m.Files), mebibytes(total))

@@ -266,9 +266,9 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return key.Hash, err
 	})
 	keys := credential.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
-	platform := func(ctx context.Context) (string, error) {
+	platform := func(ctx context.Context) (contract.Platform, error) {
 		_, facts, err := desired.Current(ctx)
-		return string(facts.Platform), err
+		return facts.Platform, err
 	}
 	machines := machine.NewView(mgr.GetAPIReader())
 	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),

@@ -101,11 +101,11 @@ func buildRows() (rows [][]string) {
 }
 
 func platformRows() (rows [][]string) {
-	for _, platform := range []blueprint.Platform{blueprint.PlatformAWS, blueprint.PlatformAzure,
-		blueprint.PlatformGCP, blueprint.PlatformNutanix, blueprint.PlatformVSphere, blueprint.PlatformNone} {
+	for _, platform := range []contract.Platform{contract.PlatformAWS, contract.PlatformAzure,
+		contract.PlatformGCP, contract.PlatformNutanix, contract.PlatformVSphere, contract.PlatformNone} {
 		var own []string
 		for _, p := range payload.Parts() {
-			if strings.EqualFold(p.Platform, string(platform)) {
+			if p.Platform == platform {
 				own = append(own, code(p.Name))
 			}
 		}

@@ -101,7 +101,7 @@ func TestEveryPartOfAPayloadIsExplained(t *testing.T) {
 	t.Parallel()
 	text := read(t, "payload.md")
 	for _, part := range payload.Parts() {
-		if !strings.Contains(text, part.Name) || !strings.Contains(text, part.Feature) {
+		if !strings.Contains(text, part.Name) || !strings.Contains(text, string(part.Feature)) {
 			t.Errorf("docs/payload.md does not explain %s, which is for %s", part.Name, part.Feature)
 		}
 	}

@@ -83,7 +83,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 }
 
 // without is the part of a program whose binaries are not all there: nothing, and a word about it.
-func (b binaries) without(feature Feature, paths ...string) (part, bool) {
+func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {
 		return part{}, false
@@ -94,7 +94,7 @@ func (b binaries) without(feature Feature, paths ...string) (part, bool) {
 // files are the binaries as managed files, but for those for other platforms. Each names the
 // services that must be started anew when it changes; CNI plugins, the shim and the credential
 // provider are started for every use, and the daemon replaces itself, so they name none.
-func (b binaries) files(platform Platform, services []contract.Service) []contract.File {
+func (b binaries) files(platform contract.Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {
 		if !onPlatform(f.Path, platform) {
@@ -118,12 +118,8 @@ func users(path string, services []contract.Service) (names []string) {
 	return names
 }
 
-func onPlatform(path string, platform Platform) bool {
-	switch {
-	case strings.EqualFold(path, contract.PathECRProvider):
-		return platform == PlatformAWS
-	case strings.EqualFold(path, contract.PathAzureNodeManager):
-		return platform == PlatformAzure
-	}
-	return true
+func onPlatform(path string, platform contract.Platform) bool {
+	return !slices.ContainsFunc(payload.Parts(), func(p payload.Part) bool {
+		return strings.EqualFold(p.Path, path) && p.Platform != "" && p.Platform != platform
+	})
 }

@@ -32,7 +32,7 @@ func certificate(name string) string {
 func input() blueprint.Input {
 	return blueprint.Input{
 		Facts: blueprint.Facts{
-			Platform:          blueprint.PlatformNone,
+			Platform:          contract.PlatformNone,
 			APIServer:         "https://api-int.cluster.example.com:6443",
 			KubernetesVersion: "v1.36.3",
 			Network: blueprint.Network{NetworkType: blueprint.NetworkOVNKubernetes,

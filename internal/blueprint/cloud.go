@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // pathCredentialProviderConfig tells kubelet how to get image pull credentials from the cloud.
@@ -17,10 +18,10 @@ const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 // cloudNode initialises the Node on Azure, where OpenShift's cloud controller leaves that to a
 // program on the node. It has an identity of its own: the daemon's may do none of it.
 func cloudNode(in Input, bin binaries) (part, error) {
-	if in.Facts.Platform != PlatformAzure {
+	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil
 	}
-	if off, ok := bin.without(FeatureCloudNode, contract.PathAzureNodeManager); ok {
+	if off, ok := bin.without(payload.FeatureCloudNode, contract.PathAzureNodeManager); ok {
 		return off, nil
 	}
 	return part{services: []contract.Service{{
@@ -37,20 +38,21 @@ func cloudNode(in Input, bin binaries) (part, error) {
 // usesCredentialProvider says whether kubelet gets credentials from the cloud: on AWS, when Linux
 // workers do and the payload has the program.
 func usesCredentialProvider(in Input, bin binaries) bool {
-	return in.Facts.Platform == PlatformAWS && in.Facts.CredentialProviders != nil && bin.has(contract.PathECRProvider)
+	return in.Facts.Platform == contract.PlatformAWS && in.Facts.CredentialProviders != nil &&
+		bin.has(contract.PathECRProvider)
 }
 
 // credentialProvider is the Linux workers' configuration with the programs' names as they are on
 // Windows.
 func credentialProvider(in Input, bin binaries) (part, error) {
-	if in.Facts.Platform != PlatformAWS {
+	if in.Facts.Platform != contract.PlatformAWS {
 		return part{}, nil
 	}
-	if off, ok := bin.without(FeatureImageCredential, contract.PathECRProvider); ok {
+	if off, ok := bin.without(payload.FeatureImageCredential, contract.PathECRProvider); ok {
 		return off, nil
 	}
 	if in.Facts.CredentialProviders == nil {
-		return part{off: []Off{{Feature: FeatureImageCredential,
+		return part{off: []Off{{Feature: payload.FeatureImageCredential,
 			Reason: "the rendered MachineConfig of workers configures no credential provider"}}}, nil
 	}
 	config := in.Facts.CredentialProviders.DeepCopy()

@@ -1,6 +1,9 @@
 package blueprint
 
-import "github.com/windows-nodes/wmco/internal/contract"
+import (
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
 
 // cniNetwork is a network configuration of the CNI plugin win-overlay, with policies of the host
 // compute network, version 2.
@@ -67,7 +70,7 @@ func cni(in Input, bin binaries) (part, error) {
 	if len(bin.missing(overlayOf(in.Facts.NetworkType).programs...)) > 0 {
 		return part{}, nil
 	}
-	if off, ok := bin.without(FeaturePodNetwork, pathWinOverlay, pathHostLocal); ok {
+	if off, ok := bin.without(payload.FeaturePodNetwork, pathWinOverlay, pathHostLocal); ok {
 		return off, nil
 	}
 	services := in.Facts.ServiceNetwork.Masked().String()

@@ -1,10 +1,13 @@
 package blueprint
 
-import "github.com/windows-nodes/wmco/internal/contract"
+import (
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
 
 // csiProxy does what storage drivers in containers may not do on Windows.
 func csiProxy(in Input, bin binaries) (part, error) {
-	if off, ok := bin.without(FeatureStorage, contract.PathCSIProxy); ok {
+	if off, ok := bin.without(payload.FeatureStorage, contract.PathCSIProxy); ok {
 		return off, nil
 	}
 	file := contract.LogFile(contract.ServiceCSIProxy)

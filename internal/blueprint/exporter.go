@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // webConfig is the exporter toolkit's file about TLS.
@@ -30,7 +31,7 @@ func collectors() []string {
 // connection, but does not start without it, and kubelet has one only once the Node has its
 // addresses and the request is approved.
 func exporter(in Input, bin binaries) (part, error) {
-	if off, ok := bin.without(FeatureMetrics, contract.PathWindowsExporter); ok {
+	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil
 	}
 	content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: contract.PathKubeletServingPair,

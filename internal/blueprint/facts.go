@@ -17,19 +17,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Platform is where a cluster runs, in lower case. Any other value is rendered like PlatformNone.
-type Platform string
-
-// Platforms that nodes are rendered differently for, or that are documented to work.
-const (
-	PlatformNone    Platform = "none"
-	PlatformVSphere Platform = "vsphere"
-	PlatformNutanix Platform = "nutanix"
-	PlatformAWS     Platform = "aws"
-	PlatformAzure   Platform = "azure"
-	PlatformGCP     Platform = "gcp"
-)
-
 // Networks that can carry Windows nodes.
 const (
 	// NetworkOVNKubernetes has a hybrid overlay, which the operator connects nodes to.
@@ -84,7 +71,7 @@ func (n Network) podNetwork() string {
 // Facts are what nodes need to know about their cluster. A package that reads clusters fills them
 // in; whatever it read is checked again here before it becomes part of a command or a file.
 type Facts struct {
-	Platform Platform
+	Platform contract.Platform
 	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
 	APIServer string
 	// KubernetesVersion is what the API server says of itself, such as v1.36.3.

@@ -101,7 +101,7 @@ func TestWithoutAKubeProxyThatFitsServicesAreOff(t *testing.T) {
 	in := input()
 	in.Payload = withVersion(contract.PathKubeProxy, "v1.99.0")
 	off := render(t, in).Off
-	if len(off) != 1 || off[0].Feature != blueprint.FeatureServiceNetwork || !strings.Contains(off[0].Reason, "v1.99.0") {
+	if len(off) != 1 || off[0].Feature != payload.FeatureServiceNetwork || !strings.Contains(off[0].Reason, "v1.99.0") {
 		t.Errorf("off are %v", off)
 	}
 }

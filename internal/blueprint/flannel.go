@@ -2,6 +2,7 @@ package blueprint
 
 import (
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // Variables of flanneld's command. NODE_NAME is the name of a variable of its environment, too.
@@ -27,7 +28,7 @@ type flannelBackend struct {
 // when it starts, so it starts when the Node has one, and anew when that is another. It is no Windows
 // service and gets its Node's name in its environment alone, so the service wrapper runs it.
 func flannel(in Input, bin binaries) (part, error) {
-	if off, ok := bin.without(FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
+	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
 		return off, nil
 	}
 	const port = 4789

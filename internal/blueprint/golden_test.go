@@ -67,10 +67,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 	t.Parallel()
-	on := func(platform blueprint.Platform, change func(*blueprint.Input)) blueprint.Input {
+	on := func(platform contract.Platform, change func(*blueprint.Input)) blueprint.Input {
 		in := input()
 		in.Facts.Platform = platform
-		if platform != blueprint.PlatformNone {
+		if platform != contract.PlatformNone {
 			in.Facts.CloudProvider = blueprint.CloudProviderExternal
 		}
 		if change != nil {
@@ -79,20 +79,20 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		return in
 	}
 	for name, in := range map[string]blueprint.Input{
-		"none":    on(blueprint.PlatformNone, nil),
-		"vsphere": on(blueprint.PlatformVSphere, nil),
-		"nutanix": on(blueprint.PlatformNutanix, nil),
-		"aws": on(blueprint.PlatformAWS,
+		"none":    on(contract.PlatformNone, nil),
+		"vsphere": on(contract.PlatformVSphere, nil),
+		"nutanix": on(contract.PlatformNutanix, nil),
+		"aws": on(contract.PlatformAWS,
 			func(in *blueprint.Input) { in.Facts.CredentialProviders = credentialProviders() }),
-		"azure": on(blueprint.PlatformAzure, nil),
-		"gcp":   on(blueprint.PlatformGCP, nil),
-		"external-network": on(blueprint.PlatformNone, func(in *blueprint.Input) {
+		"azure": on(contract.PlatformAzure, nil),
+		"gcp":   on(contract.PlatformGCP, nil),
+		"external-network": on(contract.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.NetworkType, in.Facts.HybridOverlay = blueprint.NetworkExternal, false
 			in.Facts.DNS = netip.MustParseAddr("10.96.0.10")
 			in.Facts.ServiceNetwork = netip.MustParsePrefix("10.96.0.0/12")
 		}),
-		"flannel": on(blueprint.PlatformNone, func(in *blueprint.Input) { onFlannel(&in.Facts) }),
-		"everything-set": on(blueprint.PlatformNone, func(in *blueprint.Input) {
+		"flannel": on(contract.PlatformNone, func(in *blueprint.Input) { onFlannel(&in.Facts) }),
+		"everything-set": on(contract.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.VXLANPort = 9898
 			in.Spec.Logging.Debug = true
 			in.Spec.Logging.FlushInterval = &metav1.Duration{Duration: 5 * time.Second}
@@ -101,7 +101,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 				`{"maxPods": 60, "evictionHard": {"nodefs.available": "5%"}, "systemReserved": {"memory": "3Gi"}}`)
 			dayTwo(t, in)
 		}),
-		"everything-refused": on(blueprint.PlatformNone, func(in *blueprint.Input) {
+		"everything-refused": on(contract.PlatformNone, func(in *blueprint.Input) {
 			before := *in
 			dayTwo(t, &before)
 			before.Spec.Kubelet.Config = fragment(`{"maxPods": 60}`)
@@ -109,7 +109,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 			in.AcceptedKubelet = in.Previous.KubeletFragment
 			refused(t, in)
 		}),
-		"bare-payload-from-the-module-proxy": on(blueprint.PlatformAzure, func(in *blueprint.Input) {
+		"bare-payload-from-the-module-proxy": on(contract.PlatformAzure, func(in *blueprint.Input) {
 			in.Payload = lacking("hybrid-overlay-node.exe", "csi-proxy.exe", "azure-cloud-node-manager.exe")
 		}),
 	} {

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // hybridOverlay joins the host to the hybrid overlay network. Once it runs, the network and with it
 // the host facts about it appear.
 func hybridOverlay(in Input, bin binaries) (part, error) {
-	if off, ok := bin.without(FeaturePodNetwork, contract.PathHybridOverlay); ok {
+	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathHybridOverlay); ok {
 		return off, nil
 	}
 	server, err := CanonicalAPIServer(in.Facts.APIServer)

@@ -66,22 +66,10 @@ func kubelet(in Input, bin binaries) (part, error) {
 	}, nil
 }
 
-// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS
-// and Google's cloud find a machine by the name that the cloud knows it by.
-func (p Platform) NodeName() contract.Fact {
-	switch p {
-	case PlatformAWS:
-		return contract.FactAWSHostname
-	case PlatformGCP:
-		return contract.FactGCPHostname
-	}
-	return contract.FactHostname
-}
-
 // overridesName says whether the name of a Node may differ from what kubelet would choose, so that
 // it must be told the name that the operator and the daemon agreed on.
-func overridesName(platform Platform) bool {
-	return platform == PlatformAWS || platform == PlatformGCP || platform == PlatformVSphere
+func overridesName(platform contract.Platform) bool {
+	return platform == contract.PlatformAWS || platform == contract.PlatformGCP || platform == contract.PlatformVSphere
 }
 
 func kubeletConfig(in Input, bin binaries) (string, error) {

@@ -7,13 +7,14 @@ import (
 	kubeproxyconfigv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's
 // subnet and the address of an endpoint on the overlay network, and the service waits for it.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	overlay := overlayOf(in.Facts.NetworkType)
-	if off, ok := bin.without(FeatureServiceNetwork, append(overlay.programs, contract.PathKubeProxy)...); ok {
+	if off, ok := bin.without(payload.FeatureServiceNetwork, append(overlay.programs, contract.PathKubeProxy)...); ok {
 		return off, nil
 	}
 	config, err := kubeProxyConfig(in, bin)

@@ -18,7 +18,7 @@ const seeds = 100
 // there or not.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
-	platforms := []blueprint.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
+	platforms := []contract.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
 	in.Facts.Platform = platforms[r.IntN(len(platforms))]
 	in.Facts.VXLANPort = uint16(r.IntN(2) * 9898)
 	in.Spec.Logging.Debug = r.IntN(2) == 0

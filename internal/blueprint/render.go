@@ -64,22 +64,9 @@ func (d Desired) SecretName() string { return contract.ServicesSecretPrefix + d.
 
 // Off is a feature that nodes lack, and why.
 type Off struct {
-	Feature Feature
+	Feature payload.Feature
 	Reason  string
 }
-
-// Feature is something that users notice when it is missing.
-type Feature string
-
-// Features that can be off.
-const (
-	FeaturePodNetwork      Feature = "pod network"
-	FeatureServiceNetwork  Feature = "service network"
-	FeatureMetrics         Feature = "node metrics"
-	FeatureStorage         Feature = "CSI storage"
-	FeatureCloudNode       Feature = "cloud node manager on Azure"
-	FeatureImageCredential Feature = "image pulls from Amazon ECR"
-)
 
 // part is what one program adds to a manifest.
 type part struct {

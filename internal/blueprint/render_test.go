@@ -95,45 +95,45 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change   func(*blueprint.Input)
-		features []blueprint.Feature
+		features []payload.Feature
 		without  []string
 	}{
 		"nothing, with a complete payload": {func(*blueprint.Input) {}, nil, []string{contract.ServiceCloudNode}},
 		"the networks, without hybrid-overlay": {
 			func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") },
-			[]blueprint.Feature{blueprint.FeaturePodNetwork, blueprint.FeatureServiceNetwork},
+			[]payload.Feature{payload.FeaturePodNetwork, payload.FeatureServiceNetwork},
 			[]string{contract.ServiceHybridOverlay, contract.ServiceKubeProxy},
 		},
 		"the pod network, without its CNI plugin": {
 			func(in *blueprint.Input) { in.Payload = lacking("win-overlay.exe") },
-			[]blueprint.Feature{blueprint.FeaturePodNetwork}, nil,
+			[]payload.Feature{payload.FeaturePodNetwork}, nil,
 		},
 		"services, without kube-proxy": {
 			func(in *blueprint.Input) { in.Payload = lacking("kube-proxy.exe") },
-			[]blueprint.Feature{blueprint.FeatureServiceNetwork}, []string{contract.ServiceKubeProxy},
+			[]payload.Feature{payload.FeatureServiceNetwork}, []string{contract.ServiceKubeProxy},
 		},
 		"metrics, without their exporter": {
 			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") },
-			[]blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
+			[]payload.Feature{payload.FeatureMetrics}, []string{contract.ServiceExporter},
 		},
 		"storage, without csi-proxy": {
 			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") },
-			[]blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
+			[]payload.Feature{payload.FeatureStorage}, []string{contract.ServiceCSIProxy},
 		},
 		"Azure's node manager, on Azure": {
 			func(in *blueprint.Input) {
-				in.Facts.Platform, in.Payload = blueprint.PlatformAzure, lacking("azure-cloud-node-manager.exe")
-			}, []blueprint.Feature{blueprint.FeatureCloudNode}, []string{contract.ServiceCloudNode},
+				in.Facts.Platform, in.Payload = contract.PlatformAzure, lacking("azure-cloud-node-manager.exe")
+			}, []payload.Feature{payload.FeatureCloudNode}, []string{contract.ServiceCloudNode},
 		},
 		"image credentials, on AWS without the program": {
 			func(in *blueprint.Input) {
-				in.Facts.Platform, in.Payload = blueprint.PlatformAWS, lacking("ecr-credential-provider.exe")
+				in.Facts.Platform, in.Payload = contract.PlatformAWS, lacking("ecr-credential-provider.exe")
 				in.Facts.CredentialProviders = credentialProviders()
-			}, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
+			}, []payload.Feature{payload.FeatureImageCredential}, nil,
 		},
 		"image credentials, on AWS without their configuration": {
-			func(in *blueprint.Input) { in.Facts.Platform = blueprint.PlatformAWS },
-			[]blueprint.Feature{blueprint.FeatureImageCredential}, nil,
+			func(in *blueprint.Input) { in.Facts.Platform = contract.PlatformAWS },
+			[]payload.Feature{payload.FeatureImageCredential}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 			in := input()
 			test.change(&in)
 			desired := render(t, in)
-			var features []blueprint.Feature
+			var features []payload.Feature
 			for _, off := range desired.Off {
 				features = append(features, off.Feature)
 				if off.Reason == "" || strings.Contains(off.Reason, "secret") {

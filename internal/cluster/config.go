@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // singleton is the name of OpenShift's configuration objects.
@@ -43,7 +44,7 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 }
 
 // Platform implements Kind.
-func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {
+func (r *Reader) Platform(ctx context.Context) (contract.Platform, error) {
 	var facts blueprint.Facts
 	if err := r.infrastructure(ctx, &facts); facts.Platform == "" {
 		return "", err
@@ -51,12 +52,12 @@ func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {
 	return facts.Platform, nil
 }
 
-func platform(object *configv1.Infrastructure) blueprint.Platform {
+func platform(object *configv1.Infrastructure) contract.Platform {
 	name := object.Status.Platform //nolint:staticcheck // the field that older clusters have
 	if object.Status.PlatformStatus != nil && object.Status.PlatformStatus.Type != "" {
 		name = object.Status.PlatformStatus.Type
 	}
-	return blueprint.Platform(strings.ToLower(string(name)))
+	return contract.Platform(strings.ToLower(string(name)))
 }
 
 func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {

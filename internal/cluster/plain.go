@@ -34,7 +34,7 @@ func NewPlain(o Options) (*Plain, error) {
 
 // Facts implements Source.
 func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error) {
-	facts := blueprint.Facts{Platform: blueprint.PlatformNone,
+	facts := blueprint.Facts{Platform: contract.PlatformNone,
 		Network: blueprint.Network{NetworkType: blueprint.NetworkExternal}}
 	var all []error
 	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
@@ -53,8 +53,8 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 }
 
 // Platform implements Kind: where there is no OpenShift, nothing says it.
-func (p *Plain) Platform(context.Context) (blueprint.Platform, error) {
-	return blueprint.PlatformNone, nil
+func (p *Plain) Platform(context.Context) (contract.Platform, error) {
+	return contract.PlatformNone, nil
 }
 
 func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {

@@ -97,7 +97,7 @@ func TestA60_FactsOfAKubeadmClusterComeFromItsOwnObjects(t *testing.T) {
 	if facts.APIServer != "https://api.example.com:6443" || facts.BootstrapCA != serverCA || facts.KubeletCA != clientCA ||
 		facts.ServiceNetwork != netip.MustParsePrefix("10.96.0.0/12") || facts.ClusterDNS().String() != "10.96.0.53" ||
 		facts.KubernetesVersion != "v1.36.3" || facts.NetworkType != blueprint.NetworkExternal ||
-		facts.Platform != blueprint.PlatformNone || len(facts.PodNetworks) != 2 || len(facts.Rejected) > 0 {
+		facts.Platform != contract.PlatformNone || len(facts.PodNetworks) != 2 || len(facts.Rejected) > 0 {
 		t.Errorf("facts are %+v", facts)
 	}
 }

@@ -111,7 +111,7 @@ func TestFactsOfAGoodClusterRenderOnEveryPlatform(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if facts.Platform != blueprint.Platform(strings.ToLower(string(platform))) ||
+			if facts.Platform != contract.Platform(strings.ToLower(string(platform))) ||
 				facts.APIServer != "https://api-int.lab.example.com:6443" ||
 				facts.ServiceNetwork.String() != "172.30.0.0/16" || facts.ClusterDNS().String() != "172.30.0.10" ||
 				!facts.HybridOverlay ||

@@ -25,7 +25,7 @@ type Kind interface {
 	Source
 	// Platform is where the cluster runs. It is known before the rest of the facts are; until it
 	// is, the error joins problems.
-	Platform(ctx context.Context) (blueprint.Platform, error)
+	Platform(ctx context.Context) (contract.Platform, error)
 }
 
 // Input is one object that facts are read from, or all of a kind.

@@ -53,7 +53,7 @@ type world struct {
 	clock    time.Time
 	desired  blueprint.Desired
 	server   string // the API server's URL, if it is not the usual one
-	platform blueprint.Platform
+	platform contract.Platform
 	proxy    blueprint.Proxy
 	lacks    error // what Current and the others answer instead
 	noKey    error

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -157,21 +156,21 @@ func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 	const own, others = "ip-10-0-1-2.eu-west-1.compute.internal", "ip-10-0-1-3.eu-west-1.compute.internal"
 	machine := &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-1"}
 	for name, test := range map[string]struct {
-		platform blueprint.Platform
+		platform contract.Platform
 		source   *v1alpha1.Source
 		known    []string
 		says     string
 		refused  bool
 	}{
-		"its own":                        {blueprint.PlatformAWS, machine, []string{"10.0.1.2", own}, own, false},
-		"its own, in capitals":           {blueprint.PlatformAWS, machine, []string{strings.ToUpper(own)}, own, false},
-		"its own without the domain":     {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1-2", false},
-		"another's":                      {blueprint.PlatformAWS, machine, []string{"10.0.1.2", own}, others, true},
-		"another's, on Google Cloud":     {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1-3", true},
-		"the beginning of its own":       {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1", true},
-		"a Machine that lists no name":   {blueprint.PlatformAWS, machine, []string{"10.0.1.2"}, own, false},
-		"a host without Machine":         {blueprint.PlatformAWS, nil, nil, own, false},
-		"where the host has its own one": {blueprint.PlatformAzure, machine, []string{own}, "win-a", false},
+		"its own":                        {contract.PlatformAWS, machine, []string{"10.0.1.2", own}, own, false},
+		"its own, in capitals":           {contract.PlatformAWS, machine, []string{strings.ToUpper(own)}, own, false},
+		"its own without the domain":     {contract.PlatformGCP, machine, []string{own}, "ip-10-0-1-2", false},
+		"another's":                      {contract.PlatformAWS, machine, []string{"10.0.1.2", own}, others, true},
+		"another's, on Google Cloud":     {contract.PlatformGCP, machine, []string{own}, "ip-10-0-1-3", true},
+		"the beginning of its own":       {contract.PlatformGCP, machine, []string{own}, "ip-10-0-1", true},
+		"a Machine that lists no name":   {contract.PlatformAWS, machine, []string{"10.0.1.2"}, own, false},
+		"a host without Machine":         {contract.PlatformAWS, nil, nil, own, false},
+		"where the host has its own one": {contract.PlatformAzure, machine, []string{own}, "win-a", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

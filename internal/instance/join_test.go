@@ -133,7 +133,7 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "API" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
 		"the cloud calls the host what clients call the API server": {nil, func(w *world) {
-			w.server, w.platform = "https://api-int.lab.example.com:6443", blueprint.PlatformAWS
+			w.server, w.platform = "https://api-int.lab.example.com:6443", contract.PlatformAWS
 			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = "api.lab.example.com" })
 		}, "fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
 		"the host has the API server's address": {nil, func(w *world) {

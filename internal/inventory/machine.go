@@ -94,10 +94,6 @@ const (
 	// userAzure is the account that Azure's images have for whom they are provisioned.
 	userAzure = "capi"
 
-	platformAzure   = "azure"
-	platformVSphere = "vsphere"
-	platformNutanix = "nutanix"
-
 	// maxNetBIOS is how long a Windows computer's name may be so that its two forms, DNS and
 	// NetBIOS, are one.
 	maxNetBIOS = 15
@@ -106,10 +102,10 @@ const (
 // onlyDigits is a name that Windows takes for no computer.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
-// ReadMachine says what a Machine comes to on a platform (in lower case, as Infrastructure names
-// it). resolves tells which of the names in NamesToResolve have an IPv4 address. Whether the
-// Machine leaves or is ignored is the caller's to ask first.
-func ReadMachine(m Machine, platform string, resolves map[string]bool) Reading {
+// ReadMachine says what a Machine comes to on a platform. resolves tells which of the names in
+// NamesToResolve have an IPv4 address. Whether the Machine leaves or is ignored is the caller's to ask
+// first.
+func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{
 			Wait: fmt.Sprintf("its phase is %q, and there is a host to reach in Provisioned and Running only", m.Phase)}
@@ -131,7 +127,7 @@ func ReadMachine(m Machine, platform string, resolves map[string]bool) Reading {
 		return Reading{Problem: problem}
 	}
 	user := userAdministrator
-	if platform == platformAzure {
+	if platform == contract.PlatformAzure {
 		user = userAzure
 	}
 	return Reading{Entry: &Entry{
@@ -219,8 +215,8 @@ func portOf(m Machine) (int32, *contract.Problem) {
 
 // hostnameOf is the name that the host must be given: on platforms whose hosts are copies of one
 // template, all of the same name, that of the Machine. The others give each host a name of its own.
-func hostnameOf(m Machine, platform string) (string, *contract.Problem) {
-	if platform != platformVSphere && platform != platformNutanix {
+func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
+	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil
 	}
 	if len(m.Name) > maxNetBIOS || !label.MatchString(m.Name) || onlyDigits.MatchString(m.Name) {

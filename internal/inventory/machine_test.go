@@ -60,7 +60,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change   func(*inventory.Machine)
-		platform string
+		platform contract.Platform
 		resolves map[string]bool
 		// address of the entry, else a part of what it waits for, else the reason.
 		address, wait string
@@ -145,7 +145,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 
 func TestPlatformsDecideUserAndHostname(t *testing.T) {
 	t.Parallel()
-	for platform, want := range map[string][2]string{
+	for platform, want := range map[contract.Platform][2]string{
 		"aws": {"Administrator", ""}, "azure": {"capi", ""}, "gcp": {"Administrator", ""},
 		"none":    {"Administrator", ""},
 		"vsphere": {"Administrator", "win-abc12"}, "nutanix": {"Administrator", "win-abc12"},
@@ -185,7 +185,7 @@ func FuzzReadMachine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, kind, value, port, platform string) {
 		m := inventory.Machine{Name: name, Phase: inventory.MachineRunning, Port: port,
 			Addresses: []inventory.Address{{Type: inventory.AddressType(kind), Value: value}}}
-		reading := inventory.ReadMachine(m, platform, map[string]bool{value: true})
+		reading := inventory.ReadMachine(m, contract.Platform(platform), map[string]bool{value: true})
 		if entry := reading.Entry; entry != nil &&
 			(entry.Address != value || strings.ContainsAny(entry.Address, " \n;\"'$") || entry.Port < 1) {
 			t.Errorf("entry %+v of %q", entry, value)

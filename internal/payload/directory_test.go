@@ -227,8 +227,8 @@ func TestBuilderSaysWhatIsLacking(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Missing{
-		{Name: NameKubelet, Feature: featureNode, Reason: "not in the payload"},
-		{Name: NameCSIProxy, Feature: featureStorage, Reason: "not supplied"},
+		{Name: NameKubelet, Feature: FeatureNode, Reason: "not in the payload"},
+		{Name: NameCSIProxy, Feature: FeatureStorage, Reason: "not supplied"},
 	}
 	if diff := cmp.Diff(want, m.Missing); diff != "" {
 		t.Errorf("missing differs:\n%s", diff)

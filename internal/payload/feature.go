@@ -10,33 +10,30 @@ type Part struct {
 	Name string
 	// Path is where it lies on a node.
 	Path string
-	// Feature says in words what needs it, and so what is off without it.
-	Feature string
+	// Feature needs it, and so is off without it.
+	Feature Feature
 	// Required parts are those without which no host becomes a node.
 	Required bool
 	// Platform is the only infrastructure platform that uses it; empty means all of them.
-	Platform string
+	Platform contract.Platform
 	// Skewed parts must fit the API server's version, so a payload may hold several versions of them.
 	Skewed bool
 }
 
-// Platforms that have parts of their own, as the cluster's Infrastructure object names them.
-const (
-	platformAWS   = "AWS"
-	platformAzure = "Azure"
-)
+// Feature is something that users notice when it is missing, as a summary or a condition names it.
+type Feature string
 
-// Features, as a summary or a condition names them.
+// Features of nodes.
 const (
-	featureNode       = "joining as a node"
-	featureRuntime    = "running containers"
-	featurePodNetwork = "pod network"
-	featureFlannel    = "pod network with flannel"
-	featureServices   = "service network"
-	featureMetrics    = "node metrics"
-	featureStorage    = "CSI storage"
-	featureAzure      = "cloud node manager on Azure"
-	featureECR        = "image pulls from Amazon ECR"
+	FeatureNode            Feature = "joining as a node"
+	FeatureRuntime         Feature = "running containers"
+	FeaturePodNetwork      Feature = "pod network"
+	FeatureFlannel         Feature = "pod network with flannel"
+	FeatureServiceNetwork  Feature = "service network"
+	FeatureMetrics         Feature = "node metrics"
+	FeatureStorage         Feature = "CSI storage"
+	FeatureCloudNode       Feature = "cloud node manager on Azure"
+	FeatureImageCredential Feature = "image pulls from Amazon ECR"
 )
 
 // Names of the parts.
@@ -63,23 +60,24 @@ const (
 // the contract.
 func Parts() []Part {
 	return []Part{
-		{Name: NameDaemon, Path: contract.PathDaemon, Feature: featureNode, Required: true},
-		{Name: NameKubelet, Path: contract.PathKubelet, Feature: featureNode, Required: true, Skewed: true},
-		{Name: NameKubeLogRunner, Path: contract.PathKubeLogRunner, Feature: featureNode, Required: true},
-		{Name: NameContainerd, Path: contract.PathContainerd, Feature: featureRuntime, Required: true},
-		{Name: NameContainerdShim, Path: contract.PathContainerdShim, Feature: featureRuntime, Required: true},
-		{Name: NameKubeProxy, Path: contract.PathKubeProxy, Feature: featureServices, Skewed: true},
-		{Name: NameHybridOverlay, Path: contract.PathHybridOverlay, Feature: featurePodNetwork},
-		{Name: NameFlannel, Path: contract.PathFlannel, Feature: featureFlannel},
-		{Name: NameServiceWrapper, Path: contract.PathServiceWrapper, Feature: featureFlannel},
-		{Name: NameHostLocal, Path: contract.DirCNI + `\` + NameHostLocal, Feature: featurePodNetwork},
-		{Name: NameWinBridge, Path: contract.DirCNI + `\` + NameWinBridge, Feature: featurePodNetwork},
-		{Name: NameWinOverlay, Path: contract.DirCNI + `\` + NameWinOverlay, Feature: featurePodNetwork},
-		{Name: NameWindowsExporter, Path: contract.PathWindowsExporter, Feature: featureMetrics},
-		{Name: NameCSIProxy, Path: contract.PathCSIProxy, Feature: featureStorage},
-		{Name: NameAzureNodeManager, Path: contract.PathAzureNodeManager, Feature: featureAzure,
-			Platform: platformAzure},
-		{Name: NameECRProvider, Path: contract.PathECRProvider, Feature: featureECR, Platform: platformAWS},
+		{Name: NameDaemon, Path: contract.PathDaemon, Feature: FeatureNode, Required: true},
+		{Name: NameKubelet, Path: contract.PathKubelet, Feature: FeatureNode, Required: true, Skewed: true},
+		{Name: NameKubeLogRunner, Path: contract.PathKubeLogRunner, Feature: FeatureNode, Required: true},
+		{Name: NameContainerd, Path: contract.PathContainerd, Feature: FeatureRuntime, Required: true},
+		{Name: NameContainerdShim, Path: contract.PathContainerdShim, Feature: FeatureRuntime, Required: true},
+		{Name: NameKubeProxy, Path: contract.PathKubeProxy, Feature: FeatureServiceNetwork, Skewed: true},
+		{Name: NameHybridOverlay, Path: contract.PathHybridOverlay, Feature: FeaturePodNetwork},
+		{Name: NameFlannel, Path: contract.PathFlannel, Feature: FeatureFlannel},
+		{Name: NameServiceWrapper, Path: contract.PathServiceWrapper, Feature: FeatureFlannel},
+		{Name: NameHostLocal, Path: contract.DirCNI + `\` + NameHostLocal, Feature: FeaturePodNetwork},
+		{Name: NameWinBridge, Path: contract.DirCNI + `\` + NameWinBridge, Feature: FeaturePodNetwork},
+		{Name: NameWinOverlay, Path: contract.DirCNI + `\` + NameWinOverlay, Feature: FeaturePodNetwork},
+		{Name: NameWindowsExporter, Path: contract.PathWindowsExporter, Feature: FeatureMetrics},
+		{Name: NameCSIProxy, Path: contract.PathCSIProxy, Feature: FeatureStorage},
+		{Name: NameAzureNodeManager, Path: contract.PathAzureNodeManager, Feature: FeatureCloudNode,
+			Platform: contract.PlatformAzure},
+		{Name: NameECRProvider, Path: contract.PathECRProvider, Feature: FeatureImageCredential,
+			Platform: contract.PlatformAWS},
 	}
 }
 

@@ -35,9 +35,9 @@ type File struct {
 
 // Missing is a binary that this payload lacks.
 type Missing struct {
-	Name    string `json:"name"`
-	Feature string `json:"feature"`
-	Reason  string `json:"reason"`
+	Name    string  `json:"name"`
+	Feature Feature `json:"feature"`
+	Reason  string  `json:"reason"`
 }
 
 // Blob is the file as a blob.

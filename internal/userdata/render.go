@@ -7,14 +7,14 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Input is what the script depends on.
 type Input struct {
 	// Platform says how the cloud takes the script. One that is not known is rendered like
-	// blueprint.PlatformNone.
-	Platform blueprint.Platform
+	// contract.PlatformNone.
+	Platform contract.Platform
 	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
 	PublicKey string
 	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It
@@ -27,9 +27,9 @@ const MaxSize = 16 << 10
 
 // CarriesHostKey says whether the machines of a platform run the script for certain, so that they
 // show the host key that it brings. On vSphere and Nutanix that depends on the image.
-func CarriesHostKey(platform blueprint.Platform) bool {
+func CarriesHostKey(platform contract.Platform) bool {
 	switch platform {
-	case blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP:
+	case contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP:
 		return true
 	default:
 		return false
@@ -64,7 +64,7 @@ func Render(in Input) (string, error) {
 		PublicKey, HostKey, HostKeyLine string
 		AWS                             bool
 		EC2Launch                       ec2Launch
-	}{PublicKey: publicKey, AWS: in.Platform == blueprint.PlatformAWS, EC2Launch: pinned()}
+	}{PublicKey: publicKey, AWS: in.Platform == contract.PlatformAWS, EC2Launch: pinned()}
 	if len(in.HostKey) > 0 && CarriesHostKey(in.Platform) {
 		if values.HostKeyLine, err = HostKeyLine(in.HostKey); err != nil {
 			return "", err
@@ -89,11 +89,11 @@ func Render(in Input) (string, error) {
 // wrap puts the script into what a platform's agent looks for. On Azure the Machine API copies the
 // user data into a file of PowerShell and runs it, so the tags must be comments there. Google's
 // agent takes scripts as they are.
-func wrap(platform blueprint.Platform, text string) string {
+func wrap(platform contract.Platform, text string) string {
 	switch platform {
-	case blueprint.PlatformGCP:
+	case contract.PlatformGCP:
 		return text
-	case blueprint.PlatformAzure:
+	case contract.PlatformAzure:
 		return "# <powershell>\n" + text + "# </powershell>\n# <persist>true</persist>\n"
 	default:
 		return "<powershell>\n" + text + "</powershell>\n<persist>true</persist>\n"

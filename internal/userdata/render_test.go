@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q"
 
 // platforms are all that are documented to work.
-var platforms = []blueprint.Platform{
-	blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP, blueprint.PlatformVSphere,
-	blueprint.PlatformNutanix, blueprint.PlatformNone,
+var platforms = []contract.Platform{
+	contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP, contract.PlatformVSphere,
+	contract.PlatformNutanix, contract.PlatformNone,
 }
 
 // hostKey is a shared host key, the same key every time; its PEM is not, because OpenSSH's format
@@ -80,7 +80,7 @@ func TestAnUnknownPlatformIsGivenWhatNoneIs(t *testing.T) {
 	t.Parallel()
 	in := userdata.Input{Platform: "openstack", PublicKey: publicKey, HostKey: hostKey(t)}
 	got := render(t, in)
-	in.Platform = blueprint.PlatformNone
+	in.Platform = contract.PlatformNone
 	if got != render(t, in) {
 		t.Error("the user data differs")
 	}
@@ -125,7 +125,7 @@ func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	for name, in := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in.Platform = blueprint.PlatformAWS
+			in.Platform = contract.PlatformAWS
 			if text, err := userdata.Render(in); err == nil {
 				t.Errorf("it was rendered:\n%s", text)
 			}
@@ -177,7 +177,7 @@ func FuzzRender(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		text, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: line})
+		text, err := userdata.Render(userdata.Input{Platform: contract.PlatformAWS, PublicKey: line})
 		if err != nil {
 			return
 		}

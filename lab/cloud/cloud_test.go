@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 	"github.com/windows-nodes/wmco/lab/cloud"
@@ -92,7 +91,7 @@ func (s *site) publish(t *testing.T) {
 	t.Helper()
 	private, public := keyPair(t)
 	hostPrivate, hostPublic := keyPair(t)
-	text, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: authorizedLine(public),
+	text, err := userdata.Render(userdata.Input{Platform: contract.PlatformAWS, PublicKey: authorizedLine(public),
 		HostKey: hostPrivate})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
@@ -37,12 +37,12 @@ func authorizedLine(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-func platforms() map[configv1.PlatformType]blueprint.Platform {
-	return map[configv1.PlatformType]blueprint.Platform{
-		configv1.AWSPlatformType: blueprint.PlatformAWS, configv1.AzurePlatformType: blueprint.PlatformAzure,
-		configv1.GCPPlatformType:     blueprint.PlatformGCP,
-		configv1.VSpherePlatformType: blueprint.PlatformVSphere,
-		configv1.NutanixPlatformType: blueprint.PlatformNutanix,
+func platforms() map[configv1.PlatformType]contract.Platform {
+	return map[configv1.PlatformType]contract.Platform{
+		configv1.AWSPlatformType: contract.PlatformAWS, configv1.AzurePlatformType: contract.PlatformAzure,
+		configv1.GCPPlatformType:     contract.PlatformGCP,
+		configv1.VSpherePlatformType: contract.PlatformVSphere,
+		configv1.NutanixPlatformType: contract.PlatformNutanix,
 	}
 }
 
@@ -109,7 +109,7 @@ func TestUserDataKeepsKeysThatOthersAuthorized(t *testing.T) {
 func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	_, public := keyPair(t)
-	whole, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: authorizedLine(public)})
+	whole, err := userdata.Render(userdata.Input{Platform: contract.PlatformAWS, PublicKey: authorizedLine(public)})
 	if err != nil {
 		t.Fatal(err)
 	}

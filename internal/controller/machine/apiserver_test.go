@@ -135,7 +135,7 @@ func (s *stage) start() {
 	parse := func(pem []byte) (string, error) { return "hash of " + string(pem), nil }
 	options, err := Options{
 		Namespace: namespace, Changed: s.changed,
-		Platform: func(context.Context) (string, error) { return "azure", nil }, View: s.view, Gate: gate,
+		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Gate: gate,
 		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
 	}.withDefaults()

@@ -41,7 +41,7 @@ type view struct {
 	machines  []inventory.Machine
 	instances []v1alpha1.WindowsInstance
 	// platform is empty while nobody knows it.
-	platform string
+	platform contract.Platform
 	resolves map[string]bool
 }
 

@@ -9,6 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -22,8 +23,8 @@ const DefaultRefusalTimeout = 5 * time.Minute
 type Options struct {
 	// Namespace of the operator, where the instances are.
 	Namespace string
-	// Platform tells where the cluster runs, in lower case, or an error while nobody knows.
-	Platform func(ctx context.Context) (string, error)
+	// Platform tells where the cluster runs, or an error while nobody knows.
+	Platform func(ctx context.Context) (contract.Platform, error)
 	// Changed delivers whenever Platform may answer otherwise than before.
 	Changed <-chan event.GenericEvent
 	// View is filled in by the controllers; others may have it before they run.

@@ -62,7 +62,7 @@ func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: q.api, events: q, resolver: newResolver(), told: &told{},
 		waiting: &waiting{},
 		options: Options{Namespace: namespace, Now: func() time.Time { return q.clock },
-			Platform: func(context.Context) (string, error) { return "aws", nil }}}
+			Platform: func(context.Context) (contract.Platform, error) { return "aws", nil }}}
 }
 
 // gone lets go of an instance that leaves.

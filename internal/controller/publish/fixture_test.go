@@ -54,7 +54,7 @@ func (s *factsStub) answer(change func(*factsStub)) {
 
 func goodFacts() blueprint.Facts {
 	return blueprint.Facts{
-		Platform: blueprint.PlatformNone, APIServer: "https://api-int.example.com:6443", KubernetesVersion: "v1.36.3",
+		Platform: contract.PlatformNone, APIServer: "https://api-int.example.com:6443", KubernetesVersion: "v1.36.3",
 		Network: blueprint.Network{NetworkType: blueprint.NetworkOVNKubernetes,
 			ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true},
 		KubeletCA: pem, BootstrapCA: pem,

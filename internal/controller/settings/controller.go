@@ -194,7 +194,7 @@ func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, fa
 // networkWarning is what of the cluster's network often keeps pods apart, though nobody can say that it
 // does: vSphere's own overlay takes the default VXLAN port.
 func networkWarning(cluster blueprint.Facts) *contract.Problem {
-	if cluster.Platform != blueprint.PlatformVSphere || cluster.VXLANPort != 0 {
+	if cluster.Platform != contract.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil
 	}
 	return contract.NewProblem(contract.ReasonVXLANPortDefault,

@@ -331,10 +331,10 @@ func TestA43_TheDefaultPortOnVSphereIsWarnedOfOnce(t *testing.T) {
 		facts blueprint.Facts
 		want  int
 	}{
-		"vSphere": {blueprint.Facts{Platform: blueprint.PlatformVSphere}, 1},
-		"vSphere with a port": {blueprint.Facts{Platform: blueprint.PlatformVSphere,
+		"vSphere": {blueprint.Facts{Platform: contract.PlatformVSphere}, 1},
+		"vSphere with a port": {blueprint.Facts{Platform: contract.PlatformVSphere,
 			Network: blueprint.Network{VXLANPort: 9898}}, 0},
-		"another platform": {blueprint.Facts{Platform: blueprint.PlatformAWS}, 0},
+		"another platform": {blueprint.Facts{Platform: contract.PlatformAWS}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 	"github.com/windows-nodes/wmco/lab/cluster"
@@ -311,9 +310,9 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	gone := instance(fresh)
 	gone.Spec.Source.Name = "gone"
 	s.expects("a Machine that is gone", gone, "")
-	for platform, want := range map[blueprint.Platform]string{
-		blueprint.PlatformVSphere: "", blueprint.PlatformNutanix: "", blueprint.PlatformNone: "",
-		blueprint.PlatformGCP: line, blueprint.PlatformAzure: line,
+	for platform, want := range map[contract.Platform]string{
+		contract.PlatformVSphere: "", contract.PlatformNutanix: "", contract.PlatformNone: "",
+		contract.PlatformGCP: line, contract.PlatformAzure: line,
 	} {
 		s.set(func() { s.platform = platform })
 		s.expects("a Machine on "+string(platform), instance(fresh), want)
@@ -324,7 +323,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	}
 
 	// Another key: machines from before have the old one, which nobody knows any more.
-	s.set(func() { s.platform, s.now = blueprint.PlatformAWS, time.Now() })
+	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
 	again := s.eventually(namespace, contract.HostKeySecret, "another key", func(secret *corev1.Secret) bool {
 		return secret.Annotations[contract.HostKeyPublishedAnnotation] != ""

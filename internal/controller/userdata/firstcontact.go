@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
@@ -32,7 +31,7 @@ type FirstContact struct {
 	// Namespace of the operator.
 	Namespace string
 	// Platform tells where the cluster runs, or a *contract.Problem.
-	Platform func(ctx context.Context) (blueprint.Platform, error)
+	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
 // SharedHostKey answers the host key, "<type> <base64>", that the user data gave the host of an

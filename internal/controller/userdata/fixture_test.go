@@ -28,7 +28,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -45,7 +44,7 @@ type stage struct {
 	first FirstContact
 
 	mu       sync.Mutex
-	platform blueprint.Platform
+	platform contract.Platform
 	now      time.Time
 }
 
@@ -69,7 +68,7 @@ func newStage(t *testing.T) *stage {
 			t.Error(stopErr)
 		}
 	})
-	s := &stage{t: t, lab: lab, platform: blueprint.PlatformAWS, now: time.Now()}
+	s := &stage{t: t, lab: lab, platform: contract.PlatformAWS, now: time.Now()}
 	if s.admin, err = client.New(lab.Admin(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +160,7 @@ func publicKey(ctx context.Context, reader client.Reader) (PublicKey, error) {
 	return PublicKey{Line: line, Hash: "hash-of-" + line[len(line)-8:]}, err
 }
 
-func (s *stage) where(context.Context) (blueprint.Platform, error) {
+func (s *stage) where(context.Context) (contract.Platform, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.platform == "" {

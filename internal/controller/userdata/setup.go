@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -40,7 +39,7 @@ type Options struct {
 	// PublicKey answers with a *contract.Problem while there is no usable key.
 	PublicKey func(ctx context.Context) (PublicKey, error)
 	// Platform answers with a *contract.Problem while nobody knows where the cluster runs.
-	Platform func(ctx context.Context) (blueprint.Platform, error)
+	Platform func(ctx context.Context) (contract.Platform, error)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 

@@ -100,7 +100,7 @@ func (w *world) render(t *testing.T) {
 	}
 	w.desired, err = blueprint.Render(blueprint.Input{
 		Facts: blueprint.Facts{
-			Platform: blueprint.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3",
+			Platform: contract.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3",
 			Network: blueprint.Network{NetworkType: blueprint.NetworkOVNKubernetes,
 				ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true},
 			KubeletCA: string(w.CAPEM), BootstrapCA: string(w.CAPEM),

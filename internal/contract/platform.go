@@ -1,0 +1,26 @@
+package contract
+
+// Platform is where a cluster runs, in lower case. Any other value is treated like PlatformNone.
+type Platform string
+
+// Platforms that differ for nodes or Machines, or that are documented to work.
+const (
+	PlatformNone    Platform = "none"
+	PlatformVSphere Platform = "vsphere"
+	PlatformNutanix Platform = "nutanix"
+	PlatformAWS     Platform = "aws"
+	PlatformAzure   Platform = "azure"
+	PlatformGCP     Platform = "gcp"
+)
+
+// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS
+// and Google's cloud find a machine by the name that the cloud knows it by.
+func (p Platform) NodeName() Fact {
+	switch p {
+	case PlatformAWS:
+		return FactAWSHostname
+	case PlatformGCP:
+		return FactGCPHostname
+	}
+	return FactHostname
+}
