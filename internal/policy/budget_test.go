@@ -178,7 +178,7 @@ func TestMayDisrupt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			verdict := policy.MayDisrupt("a", policy.NewFleet(test.nodes, test.instances, test.sets), test.budget)
+			verdict := policy.MayDisrupt("a", policy.NewFleet(test.nodes, test.instances, test.sets, nil), test.budget)
 			if verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
@@ -202,7 +202,7 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 				notReady(n)
 				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-test.since))
 			}
-			fleet := policy.NewFleet([]corev1.Node{readyNode("a", since), readyNode("b", notReady)}, nil, nil)
+			fleet := policy.NewFleet([]corev1.Node{readyNode("a", since), readyNode("b", notReady)}, nil, nil, nil)
 			fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
 			if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
@@ -215,13 +215,52 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 	}
 }
 
+func TestSinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		status      corev1.ConditionStatus
+		says, seen  time.Duration
+		made, want  time.Duration
+		unseen, not bool
+	}{
+		"kubelet reports, and was seen later":   {status: corev1.ConditionFalse, says: time.Hour, seen: time.Minute, want: time.Minute},
+		"kubelet's clock is ahead":              {status: corev1.ConditionFalse, says: -time.Hour, seen: time.Minute, want: time.Minute},
+		"kubelet reports, and nobody saw it":    {status: corev1.ConditionFalse, says: time.Hour, unseen: true, want: time.Hour},
+		"the cluster misses it":                 {status: corev1.ConditionUnknown, says: time.Hour, seen: time.Minute, want: time.Hour},
+		"the cluster's clock is ahead":          {status: corev1.ConditionUnknown, says: -time.Hour, seen: time.Minute, want: time.Minute},
+		"the cluster misses it, and nobody saw": {status: corev1.ConditionUnknown, says: time.Hour, unseen: true, want: time.Hour},
+		"it never said how it is":               {made: time.Hour, seen: time.Minute, want: time.Hour},
+		"it is Ready":                           {status: corev1.ConditionTrue, says: time.Hour, seen: time.Minute, not: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, seen, want := readyNode("a", silent), now.Add(-test.seen), now.Add(-test.want)
+			n.CreationTimestamp = metav1.NewTime(now.Add(-test.made))
+			if test.status != "" {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.status,
+					LastTransitionTime: metav1.NewTime(now.Add(-test.says))}}
+			}
+			if test.unseen {
+				seen = time.Time{}
+			}
+			if test.not {
+				want = time.Time{}
+			}
+			if since := policy.NotReadySince(&n, seen); !since.Equal(want) {
+				t.Errorf("since %s, want %s", since, want)
+			}
+		})
+	}
+}
+
 func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 	t.Parallel()
 	nodes := []corev1.Node{readyNode("a")}
 	for n := range 20 {
 		nodes = append(nodes, readyNode(fmt.Sprintf("down-%02d", n), notReady))
 	}
-	verdict := policy.MayDisrupt("a", policy.NewFleet(nodes, nil, []policy.Set{set("s", 2)}), nil)
+	verdict := policy.MayDisrupt("a", policy.NewFleet(nodes, nil, []policy.Set{set("s", 2)}, nil), nil)
 	if !strings.Contains(verdict.Why, "22 of 23") ||
 		!strings.Contains(verdict.Why, "MachineSet s: 2 of 2 have no node") || len(verdict.Why) > 300 {
 		t.Error(verdict.Why)

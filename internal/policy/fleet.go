@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -38,20 +39,21 @@ type Member struct {
 	Granted, Begun bool
 	// Leaving says that its host is to be removed, Removing that this has begun.
 	Leaving, Removing bool
-	// Ready is what kubelet reports, NotReadySince since when it does not.
+	// Ready is what kubelet reports; see NotReadySince.
 	Ready         bool
 	NotReadySince time.Time
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
 }
 
-// With is the fleet with the node of one instance as it is by now, by name; node is nil where it is gone.
-func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance) Fleet {
+// With is the fleet with the node of one instance as it is by now, by name; node is nil where it is
+// gone. seen is when the operator first saw it not Ready.
+func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance, seen time.Time) Fleet {
 	var nodes []corev1.Node
 	if node != nil && node.Labels[contract.OSIDLabel] == contract.OSIDWindows {
 		nodes = []corev1.Node{*node}
 	}
-	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets).Members
+	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets, map[string]time.Time{name: seen}).Members
 	for _, m := range f.Members {
 		if m.Node != name {
 			members = append(members, m)
@@ -104,10 +106,11 @@ type SetHost struct {
 	Leaving bool
 }
 
-// NewFleet puts together what is known: all Windows nodes, all instances, and the sets that make
-// hosts anew. A Node that was taken out of service because no instance has it is missed by nobody, and would
-// hold back all others for as long as it is there.
-func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set) Fleet {
+// NewFleet puts together what is known: all Windows nodes, all instances, the sets that make hosts
+// anew, and, by name, when the operator first saw each node that is not Ready. A Node that was
+// taken out of service because no instance has it is missed by nobody, and would hold back all others
+// for as long as it is there.
+func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]time.Time) Fleet {
 	hosts, setOf := map[string]SetHost{}, map[string]types.UID{}
 	for _, set := range sets {
 		for _, host := range set.Hosts {
@@ -127,7 +130,9 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 			continue
 		}
 		there[nodes[i].Name] = true
-		fleet.Members = append(fleet.Members, memberOf(&nodes[i], byNode[nodes[i].Name], hosts, setOf))
+		member := memberOf(&nodes[i], byNode[nodes[i].Name], hosts, setOf)
+		member.NotReadySince = NotReadySince(&nodes[i], seen[nodes[i].Name])
+		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
@@ -190,7 +195,7 @@ func (f Fleet) Leave(host string) {
 // memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost,
 	setOf map[string]types.UID) Member {
-	member := Member{Node: node.Name, Ready: nodeIsReady(node), NotReadySince: NotReadySince(node),
+	member := Member{Node: node.Name, Ready: nodeIsReady(node),
 		// the cordon itself may have been lifted by somebody else
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
@@ -235,16 +240,27 @@ func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 }
 
 // NotReadySince is since when a Node is not Ready; zero for one that is. One that never said how it
-// is never was.
-func NotReadySince(node *corev1.Node) time.Time {
+// is never was. seen is when the operator first saw it so: any later time is of a clock that is ahead.
+//
+// kubelet dates its reports by its host's clock, which may be wrong: they count from when they were
+// seen, so after a restart of the operator anew. Unknown is written by the cluster's node lifecycle
+// controller where kubelet is silent, and counts from the time that it names. Where nobody saw it, the
+// Node is believed.
+func NotReadySince(node *corev1.Node, seen time.Time) time.Time {
+	since := node.CreationTimestamp.Time
 	for _, c := range node.Status.Conditions {
 		switch {
 		case c.Type != corev1.NodeReady:
 		case c.Status == corev1.ConditionTrue:
 			return time.Time{}
+		case c.Status == corev1.ConditionUnknown:
+			since = c.LastTransitionTime.Time
 		default:
-			return c.LastTransitionTime.Time
+			since = cmp.Or(seen, c.LastTransitionTime.Time)
 		}
 	}
-	return node.CreationTimestamp.Time
+	if !seen.IsZero() && since.After(seen) {
+		return seen
+	}
+	return since
 }

@@ -195,7 +195,7 @@ func TestDecideReplace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := policy.DecideReplace(test.candidate, policy.NewFleet(test.nodes, instances(test.nodes), test.sets),
+			got := policy.DecideReplace(test.candidate, policy.NewFleet(test.nodes, instances(test.nodes), test.sets, nil),
 				test.budget, "")
 			if got.Action != test.action || got.Reason != test.reason {
 				t.Errorf("got %s %s: %s; want %s %s", got.Action, got.Reason, got.Message, test.action, test.reason)

@@ -6,9 +6,9 @@
 // in one list, in one object that nobody else writes: of two operators that decide at the same time
 // one has its decision refused by the API server. A place may be used by a write under one version of
 // its instance only, so it is void once the instance has changed. In memory is only who waits, so
-// that the first of them is called when a place is free: an operator that takes over reads the same
-// list and decides the same. This package never changes a Node, a Machine, or of an instance more than
-// an annotation.
+// that the first of them is called when a place is free, and since when Nodes are seen not Ready: an
+// operator that takes over reads the same list and decides the same, or later. This package never
+// changes a Node, a Machine, or of an instance more than an annotation.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
@@ -67,7 +67,8 @@ type Options struct {
 // Gate lets one decision through after the other. It may be used from several goroutines.
 type Gate struct {
 	Options
-	turn chan struct{}
+	turn    chan struct{}
+	outages outages
 
 	mu sync.Mutex
 	// queue are requests that no round has taken yet; waiters, by name, those who have to wait.
@@ -86,7 +87,8 @@ func New(options Options) (*Gate, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{}}, nil
+	return &Gate{Options: options, turn: make(chan struct{}, 1), outages: outages{nodes: map[string]outage{}},
+		waiters: map[string]*waiter{}}, nil
 }
 
 // Snapshot is what a decision sees.
@@ -260,9 +262,14 @@ func (g *Gate) look(ctx context.Context, live bool) (Snapshot, error) {
 		!apierrors.IsNotFound(err) {
 		return Snapshot{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
+	seen := map[string]time.Time{}
+	for i := range nodes.Items {
+		seen[nodes.Items[i].Name] = g.SeenNotReady(&nodes.Items[i])
+	}
 	look := Snapshot{
-		Fleet: policy.NewFleet(nodes.Items, instances.Items, sets), MaxUnavailable: config.Spec.Rollout.MaxUnavailable,
-		Closed: policy.Closed(config.Spec.Rollout, g.Now()), Config: config,
+		Fleet:          policy.NewFleet(nodes.Items, instances.Items, sets, seen),
+		MaxUnavailable: config.Spec.Rollout.MaxUnavailable,
+		Closed:         policy.Closed(config.Spec.Rollout, g.Now()), Config: config,
 		Instances: make(map[string]*v1alpha1.WindowsInstance, len(instances.Items)),
 	}
 	look.Fleet.Now, look.Fleet.UnavailableAfter = g.Now(), v1alpha1.DefaultUnavailableAfter

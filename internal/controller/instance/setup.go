@@ -59,6 +59,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	options.Slots = journey.NewSlots(defaultJoins, r.wake)
 	options.Claims = journey.NewClaims()
 	options.Live, options.Bounds, options.LeaderSince = mgr.GetAPIReader(), r.bounds, r.leads
+	options.SeenNotReady = gate.SeenNotReady
 	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}

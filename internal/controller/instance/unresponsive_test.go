@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -374,5 +375,34 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	r.advance(t, 1, 10*time.Second)
 	if r.machine(1).Dials() != dials+1 {
 		t.Errorf("%d connections", r.machine(1).Dials()-dials)
+	}
+}
+
+// kubelet dates its own report. A host whose clock is behind has not been away for as long.
+func TestAHostWhoseClockIsWrongIsJoinedAgainWhenOthersAre(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]time.Duration{"behind": -time.Hour, "right": 0, "ahead": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, listed(1)...)
+			r.join(t, 1)
+			dials := r.machine(1).Dials()
+			r.changes(t, 1, func(n *corev1.Node) {
+				n.Status.Conditions[0].Status = corev1.ConditionFalse
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(r.clock.Add(wrong))
+			})
+			for _, left := range []time.Duration{10 * time.Minute, time.Second} {
+				if result := r.reconcile(t, 1); r.machine(1).Dials() != dials || result.RequeueAfter > left {
+					t.Fatalf("%d connections, looked at again after %s, with %s left", r.machine(1).Dials()-dials,
+						result.RequeueAfter, left)
+				}
+				r.clock = r.clock.Add(left - time.Second)
+			}
+			r.clock = r.clock.Add(time.Second)
+			r.reconcile(t, 1)
+			if r.machine(1).Dials() != dials+1 {
+				t.Errorf("nobody looks at its host after ten minutes: %+v", r.get(t, 1).Status)
+			}
+		})
 	}
 }

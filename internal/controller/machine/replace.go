@@ -354,7 +354,7 @@ func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Snaps
 	if err != nil {
 		return look, wrap("reading Node "+instance.Status.NodeName, err)
 	}
-	look.Fleet = look.Fleet.With(instance.Status.NodeName, node, instance)
+	look.Fleet = look.Fleet.With(instance.Status.NodeName, node, instance, r.gate.SeenNotReady(node))
 	return look, nil
 }
 

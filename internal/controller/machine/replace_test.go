@@ -518,7 +518,7 @@ func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
 	y.want("m0", "m1")
 }
 
-// nodeIs has kubelet report whether it is Ready, for an hour already.
+// nodeIs has kubelet report whether it is Ready, for an hour already, as the operator saw.
 func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 	y.t.Helper()
 	node := &corev1.Node{}
@@ -530,6 +530,9 @@ func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 	if err := y.api.Status().Update(y.t.Context(), node); err != nil {
 		y.t.Fatal(err)
 	}
+	y.clock = y.clock.Add(-time.Hour)
+	y.gate.SeenNotReady(node)
+	y.clock = y.clock.Add(time.Hour)
 }
 
 // Its instance does not show that the node serves again, so its place is not void.

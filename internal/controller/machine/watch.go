@@ -58,7 +58,7 @@ func memberNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, okOld := e.ObjectOld.(*corev1.Node)
 		node, okNew := e.ObjectNew.(*corev1.Node)
-		return okOld && okNew && !reflect.DeepEqual(policy.NewFleet([]corev1.Node{*old}, nil, nil),
-			policy.NewFleet([]corev1.Node{*node}, nil, nil))
+		return okOld && okNew && !reflect.DeepEqual(policy.NewFleet([]corev1.Node{*old}, nil, nil, nil),
+			policy.NewFleet([]corev1.Node{*node}, nil, nil, nil))
 	}}
 }

@@ -145,7 +145,7 @@ func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T
 			if !n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "true" {
 				t.Errorf("not cordoned: %v", n.Annotations)
 			}
-			if fleet := policy.NewFleet([]corev1.Node{*n}, nil, nil); len(fleet.Members) > 0 {
+			if fleet := policy.NewFleet([]corev1.Node{*n}, nil, nil, nil); len(fleet.Members) > 0 {
 				t.Errorf("it holds a place in the rollout budget: %+v", fleet.Members)
 			}
 			if _, released := n.Annotations[contract.ReleasedAnnotation]; released {

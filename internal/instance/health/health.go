@@ -185,14 +185,12 @@ const rescueAfter = 10 * time.Minute
 // overdue says whether a node has not been Ready for too long, and otherwise how much time is left
 // to it; none for a node that is Ready.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
-	for _, c := range node.Status.Conditions {
-		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
-			continue
-		}
-		left = rescueAfter - h.Now().Sub(c.LastTransitionTime.Time)
-		return left <= 0, max(0, left)
+	since := h.NotReadySince(node)
+	if since.IsZero() {
+		return false, 0
 	}
-	return false, 0
+	left = rescueAfter - h.Now().Sub(since)
+	return left <= 0, max(0, left)
 }
 
 // Serving gives the host's Node while it is Ready at the revision that was last requested,

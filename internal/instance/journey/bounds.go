@@ -71,5 +71,14 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // IsOut says that nobody is disturbed at a node any more: it has not been Ready for long.
 func (p *Parts) IsOut(node *corev1.Node, bounds Bounds) bool {
 	ready, _ := NodeReady(node)
-	return !ready && policy.IsOut(policy.NotReadySince(node), p.Now(), bounds.Unavailable)
+	return !ready && policy.IsOut(p.NotReadySince(node), p.Now(), bounds.Unavailable)
+}
+
+// NotReadySince is since when a Node is not Ready; zero for one that is.
+func (p *Parts) NotReadySince(node *corev1.Node) time.Time {
+	var seen time.Time
+	if p.SeenNotReady != nil {
+		seen = p.SeenNotReady(node)
+	}
+	return policy.NotReadySince(node, seen)
 }

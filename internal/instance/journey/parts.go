@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,6 +55,9 @@ type Options struct {
 	// LeaderSince tells since when this operator leads; nil means since ever.
 	DaemonTimeout time.Duration
 	LeaderSince   func() time.Time
+	// SeenNotReady tells when this operator first saw a Node not Ready that is so still; nil believes
+	// what Nodes say.
+	SeenNotReady func(node *corev1.Node) time.Time
 	// Now is the clock.
 	Now func() time.Time
 	// Namespace of the operator, where the services manifests are.

@@ -164,7 +164,7 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 		if node == nil {
 			return true
 		}
-		since := policy.NotReadySince(node)
+		since := r.NotReadySince(node)
 		return !since.IsZero() && policy.IsOut(since, r.Now(), replacedAfter)
 	}
 	if !isDown(node) {

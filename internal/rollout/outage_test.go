@@ -1,0 +1,117 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/rollout"
+)
+
+// reports has the node of a host say since when it is not Ready.
+func reports(node *corev1.Node, status corev1.ConditionStatus, since time.Time) {
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
+		LastTransitionTime: metav1.NewTime(since)}}
+}
+
+// A node that is out of service does not wait until others are back; kubelet's clock does not make it one.
+func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		status corev1.ConditionStatus
+		wrong  time.Duration
+		// lost says after which time it is out of service.
+		lost time.Duration
+	}{
+		"kubelet's clock is behind":            {corev1.ConditionFalse, -10 * time.Minute, 5 * time.Minute},
+		"kubelet's clock is right":             {corev1.ConditionFalse, 0, 5 * time.Minute},
+		"kubelet's clock is ahead":             {corev1.ConditionFalse, time.Hour, 5 * time.Minute},
+		"the cluster has long missed it":       {corev1.ConditionUnknown, -10 * time.Minute, 0},
+		"the cluster has missed it for a bit":  {corev1.ConditionUnknown, -4 * time.Minute, time.Minute},
+		"the cluster's clock is ahead of ours": {corev1.ConditionUnknown, time.Hour, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			away, other := serving("away"), serving("other")
+			away[0].(*corev1.Node).UID, other[0].(*corev1.Node).UID = "1", "2"
+			reports(away[0].(*corev1.Node), test.status, now.Add(test.wrong))
+			reports(other[0].(*corev1.Node), corev1.ConditionFalse, now)
+			p, clock := newPlane(t, append(away, other...)...), now
+			gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+				Now: func() time.Time { return clock }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lost bool
+			ask := func() bool {
+				q := disturb("away")
+				q.Decide = func(look rollout.Snapshot) bool { lost = look.Fleet.IsLost("away"); return false }
+				if _, err := gate.Acquire(t.Context(), q); err != nil {
+					t.Fatal(err)
+				}
+				return lost
+			}
+			if got := ask(); got != (test.lost == 0) {
+				t.Fatalf("at first sight it is out of service: %v", got)
+			}
+			clock = now.Add(max(0, test.lost-time.Second))
+			if test.lost > 0 && ask() {
+				t.Error("it is out of service before its time")
+			}
+			clock = now.Add(test.lost)
+			if !ask() {
+				t.Error("it is never out of service")
+			}
+			// it was Ready meanwhile, which nobody saw
+			node := &corev1.Node{}
+			if err := p.Get(t.Context(), client.ObjectKey{Name: "away"}, node); err != nil {
+				t.Fatal(err)
+			}
+			reports(node, corev1.ConditionFalse, clock.Add(test.wrong-time.Second))
+			if err := p.Status().Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			if ask() {
+				t.Error("it is out of service as it was before")
+			}
+		})
+	}
+}
+
+// Of Nodes that are gone nobody ever says so.
+func TestAnOutageThatNobodyAsksAboutIsForgotten(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	p, clock := newPlane(t), began
+	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+		Now: func() time.Time { return clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := map[string]*corev1.Node{}
+	seen := func(name string, after time.Duration) time.Duration {
+		clock = began.Add(after)
+		if nodes[name] == nil {
+			nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+			reports(nodes[name], corev1.ConditionFalse, clock)
+		}
+		return gate.SeenNotReady(nodes[name]).Sub(began)
+	}
+	seen("gone", 0)
+	seen("awaited", 0)
+	seen("awaited", 10*time.Minute)
+	seen("another", 61*time.Minute)
+	if gone, awaited := seen("gone", 61*time.Minute), seen("awaited", 61*time.Minute); gone != 61*time.Minute || awaited != 0 {
+		t.Errorf("seen after %s and %s", gone, awaited)
+	}
+	anew := *nodes["awaited"]
+	anew.UID = "anew"
+	if since := gate.SeenNotReady(&anew).Sub(began); since != 61*time.Minute {
+		t.Errorf("another Node of that name was seen after %s", since)
+	}
+}
