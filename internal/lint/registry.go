@@ -20,29 +20,27 @@ const (
 	askTimeout = 30 * time.Second
 	// maxAnswer bounds what one answer of a registry may hold; manifests are some kilobytes.
 	maxAnswer = 8 << 20
+	// maxHeader bounds the headers of one.
+	maxHeader = 64 << 10
 )
 
 // Registries asks the registries that images are named after, with the credentials of docker login
 // or podman login.
-type Registries struct {
-	// Transport is http.DefaultTransport when nil.
-	Transport http.RoundTripper
-}
+type Registries struct{}
 
 var _ Images = Registries{}
 
 // Offer reads the image's manifest, and its configuration where the manifest is not a list.
-func (r Registries) Offer(ctx context.Context, image string) (Offer, error) {
+func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	reference, err := name.ParseReference(image)
 	if err != nil {
 		return Offer{}, err
 	}
-	transport := r.Transport
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
+	transport.MaxResponseHeaderBytes = maxHeader
+	defer transport.CloseIdleConnections()
 	described, err := remote.Get(reference, remote.WithContext(ctx),
 		remote.WithTransport(response.Transport(transport, maxAnswer)),
 		remote.WithAuthFromKeychain(authn.DefaultKeychain))

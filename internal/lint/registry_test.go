@@ -105,3 +105,17 @@ func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
 		t.Errorf("it answers %v", err)
 	}
 }
+
+func TestHeadersOfARegistryWithoutEndAreRefused(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 100_000))
+		w.Header().Set("Content-Type", string(types.OCIImageIndex))
+		_, _ = io.WriteString(w, `{"schemaVersion":2,"manifests":[]}`)
+	}))
+	t.Cleanup(server.Close)
+	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
+	if err == nil || !strings.Contains(err.Error(), "response headers exceeded") {
+		t.Errorf("it answers %v", err)
+	}
+}

@@ -19,8 +19,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// maxAnswer bounds every answer of a registry but blobs; manifests are some kilobytes.
-const maxAnswer = 4 << 20
+// Bounds of every answer of a registry: of its body, unless it is a blob, since manifests are some
+// kilobytes, and of its headers.
+const (
+	maxAnswer = 4 << 20
+	maxHeader = 64 << 10
+)
 
 // Access is how registries are reached.
 type Access struct {
@@ -45,6 +49,7 @@ func (a Access) options(from mirror.Pull) ([]remote.Option, []name.Option) {
 	base := remote.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
 		InsecureSkipVerify: insecure} //nolint:gosec // only where the administrator calls the registry insecure
+	base.MaxResponseHeaderBytes = maxHeader
 	base.Proxy = nil
 	if a.Proxy != nil {
 		base.Proxy = func(r *http.Request) (*url.URL, error) { return a.Proxy(r.URL) }

@@ -457,6 +457,18 @@ func TestA61_ARegistryThatNeverEndsIsLeft(t *testing.T) {
 	}
 }
 
+func TestA61_ARegistryWhoseHeadersNeverEndIsLeft(t *testing.T) {
+	t.Parallel()
+	s := newSetting(t)
+	long := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 100_000))
+	}))
+	t.Cleanup(long.Close)
+	s.access.CA = pemOf(long)
+	wanted := strings.TrimPrefix(long.URL, "https://") + "/a/b@sha256:" + strings.Repeat("a", 64)
+	s.until(t, s.store, wanted, fails(contract.ReasonPayloadImageNotPulled, "none", "response headers exceeded"))
+}
+
 func TestADamagedDiskIsPulledAgain(t *testing.T) {
 	t.Parallel()
 	s := newSetting(t)

@@ -38,7 +38,9 @@ func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, er
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: answerTimeout,
-		Proxy:                 func(*http.Request) (*url.URL, error) { return nil, nil },
+		// The default is 10 MiB.
+		MaxResponseHeaderBytes: 64 << 10,
+		Proxy:                  func(*http.Request) (*url.URL, error) { return nil, nil },
 		// A source is made anew for each attempt.
 		IdleConnTimeout: dialTimeout,
 	}}, nil

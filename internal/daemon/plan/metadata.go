@@ -43,7 +43,8 @@ func NewMetadata(network winos.Network) *Metadata {
 				error) {
 				return network.Dial(ctx, port)
 			},
-			DisableKeepAlives: true,
+			DisableKeepAlives:      true,
+			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

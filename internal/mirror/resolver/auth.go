@@ -79,8 +79,13 @@ const (
 	tokenMargin   = 10 * time.Second
 )
 
-// grants bounds the tokens that are kept: one for each repository at each host.
-const grants = 1024
+// Bounds of what is kept: tokens, one for each repository at each host, and parts of answers. A
+// longer token, which many servers would refuse as a header, is requested again for each use.
+const (
+	grants       = 1024
+	maxToken     = 8 << 10
+	maxParameter = 2 << 10
+)
 
 func newKeyring(way *road, never func(host string) bool, o Options) *keyring {
 	return &keyring{road: way, never: never, limit: o.FirstByte, share: o.Connect, now: o.Now,
@@ -128,7 +133,7 @@ func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripp
 	if !strings.HasPrefix(refused.header, "Bearer ") {
 		key.repository = at.Repository
 		if late, ok := parseChallenge(ctx, response); ok {
-			k.challenges.put(key, late, challengeLife)
+			k.challenges.put(key, kept(late), challengeLife)
 			return true
 		}
 	}
@@ -159,6 +164,21 @@ func parseChallenge(ctx context.Context, response *http.Response) (transport.Cha
 		return transport.Challenge{}, false
 	}
 	return *found, true
+}
+
+// kept is what is needed of a challenge. Each of its texts is a part of the header that it was read
+// from, and would hold on to all of that.
+func kept(c transport.Challenge) transport.Challenge {
+	short := transport.Challenge{Insecure: c.Insecure, Parameters: map[string]string{}}
+	if strings.EqualFold(c.Scheme, "bearer") {
+		short.Scheme = "bearer"
+	}
+	for _, name := range []string{"realm", "service"} {
+		if value := c.Parameters[name]; value != "" && len(value) <= maxParameter {
+			short.Parameters[name] = strings.Clone(value)
+		}
+	}
+	return short
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -195,8 +215,9 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 			if err != nil {
 				return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
 			}
-			k.challenges.put(asked, *challenge, challengeLife)
-			return *challenge, nil
+			short := kept(*challenge)
+			k.challenges.put(asked, short, challengeLife)
+			return short, nil
 		})
 	return found, true, err
 }
@@ -221,7 +242,9 @@ func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripp
 		}
 		text := cmp.Or(token.AccessToken, token.Token)
 		life := max(time.Duration(token.ExpiresIn)*time.Second, tokenLife) - tokenMargin
-		k.tokens.put(wanted, text, min(life, time.Hour))
+		if len(text) <= maxToken {
+			k.tokens.put(wanted, text, min(life, time.Hour))
+		}
 		return text, nil
 	})
 	return found, true, err

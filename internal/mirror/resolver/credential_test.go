@@ -624,3 +624,17 @@ func TestATokenServerThatMovesIsFound(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnswerWithHeadersWithoutEndIsRefused(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	u := newUpstream(t, m)
+	u.auth = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("X-Long", strings.Repeat("x", 100_000))
+		return true
+	}
+	g := newRig(t, calm(), config(t, source+" tag "+u.host+"/m never"))
+	if a := g.ask(t, http.MethodGet, source, "a/manifests/latest"); a.status != http.StatusBadGateway {
+		t.Errorf("a pull came to %v", a)
+	}
+}

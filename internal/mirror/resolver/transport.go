@@ -56,6 +56,9 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 		IdleConnTimeout:       30 * time.Second,
 		DisableCompression:    true,     // digests are of what is stored
 		ReadBufferSize:        64 << 10, // four TLS records
+		// Registries need less than 8 KiB. A pod's image may name any host, so the default of 10 MiB
+		// is too much.
+		MaxResponseHeaderBytes: 64 << 10,
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
 			if response.StatusCode != http.StatusOK {
 				return faultf(ReasonUnreachable, "the proxy says status %d", response.StatusCode)
