@@ -63,6 +63,10 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 				t.Helper()
 				writeExe(t, m, path)
 			},
+			DisableService: func(t *testing.T, name string) {
+				t.Helper()
+				noError(t, m.DisableService(name))
+			},
 			Listen: func(*testing.T) int {
 				m.SetForeignPort(4711, "other.exe")
 				return 4711

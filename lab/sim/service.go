@@ -104,7 +104,7 @@ func (s *manager) get(name string) (winos.Service, error) {
 	if err != nil {
 		return winos.Service{}, err
 	}
-	answer := winos.Service{ServiceConfig: cloneConfig(v.config), State: v.state}
+	answer := winos.Service{ServiceConfig: cloneConfig(v.config), State: v.state, NoAutoStart: v.disabled}
 	if v.process != nil {
 		if _, alive := v.alive[v.process]; alive {
 			answer.PID = v.process.pid

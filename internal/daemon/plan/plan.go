@@ -278,13 +278,16 @@ func (p *planner) services() {
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
 		set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+		same := exists && Equal(current.ServiceConfig, s.ServiceConfig)
 		switch {
 		case !exists:
 			set.Why = "is missing"
-		case !Equal(current.ServiceConfig, s.ServiceConfig):
+		case !same:
 			set.Why = "has another configuration"
+		case current.NoAutoStart:
+			set.Why = "does not start at boot"
 		}
-		if set.Why != "" && !p.step(set) {
+		if set.Why != "" && !p.step(set) && !same {
 			continue // it would run with somebody else's configuration
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {

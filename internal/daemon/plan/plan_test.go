@@ -93,6 +93,23 @@ func TestSteps(t *testing.T) {
 			func(w *world) { change(w, "kubelet", func(s *winos.Service) { s.Description = "mine now" }) },
 			[]string{"SetService kubelet"},
 		},
+		"a service that does not start at boot is put right without a restart": {
+			func(w *world) { change(w, "kubelet", func(s *winos.Service) { s.NoAutoStart = true }) },
+			[]string{"SetService kubelet"},
+		},
+		"a disabled service that is down is put right before it is started": {
+			func(w *world) {
+				change(w, "proxy", func(s *winos.Service) { s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true })
+			},
+			[]string{"SetService proxy", "StartService proxy"},
+		},
+		"a service whose start type somebody undoes every time is started all the same": {
+			func(w *world) {
+				change(w, "proxy", func(s *winos.Service) { s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true })
+				w.have.Held = held(plan.SetService, "proxy")
+			},
+			[]string{"StartService proxy"},
+		},
 		"a deleted service is made anew": {
 			func(w *world) { delete(w.have.Services, "proxy") },
 			[]string{"SetService proxy", "StartService proxy"},

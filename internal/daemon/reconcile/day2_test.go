@@ -440,6 +440,13 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 				return err == nil && s.Command == contract.PathKubelet
 			},
 		},
+		"over a service's start type": {
+			func(_ *testing.T, r *rig) error { return r.DisableService("kubelet") },
+			func(t *testing.T, r *rig) bool {
+				s, err := r.Host().Services.Get(t.Context(), "kubelet")
+				return err == nil && !s.NoAutoStart
+			},
+		},
 		"over rights": {
 			func(_ *testing.T, r *rig) error { return r.SetAccess(contract.DirK, winos.AccessInherit) },
 			func(t *testing.T, r *rig) bool {

@@ -96,6 +96,11 @@ func installed(ctx context.Context, host winos.Host, self, exchange string, conf
 	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
 		return install(ctx, host, self, exchange, config, exe)
 	}
+	if before.NoAutoStart {
+		if err = host.Services.Apply(ctx, config); err != nil {
+			return problem("configuring", err)
+		}
+	}
 	return nil
 }
 

@@ -115,6 +115,54 @@ func TestASecondJoinLeavesWhatRunsAlone(t *testing.T) {
 	}
 }
 
+// A hardening script disables services; all runs on until the host reboots.
+func TestAJoinPutsDisabledServicesRight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	if err := r.Host().Services.Stop(t.Context(), contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"containerd", "kubelet", contract.ServiceDaemon}
+	for _, name := range names {
+		if err := r.DisableService(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.CrashService("kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	before := service(t, r, "containerd").PID
+	join(t, r)
+	for _, name := range names {
+		if now := service(t, r, name); now.State != winos.ServiceRunning || now.NoAutoStart {
+			t.Errorf("%s is %+v", name, now)
+		}
+	}
+	if now := service(t, r, "containerd").PID; now != before {
+		t.Error("containerd was restarted")
+	}
+}
+
+// A daemon that runs well is not disturbed because of its start type alone.
+func TestAHandoverPutsTheStartTypeOfARunningDaemonRight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	request := r.handoverRequest(t, made.DaemonCSR)
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, request))
+	before := service(t, r, contract.ServiceDaemon)
+	if err := r.DisableService(contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, request))
+	if now := service(t, r, contract.ServiceDaemon); now.NoAutoStart || now.PID != before.PID {
+		t.Errorf("it is %+v, and was process %d", now, before.PID)
+	}
+}
+
 func TestKubeletStartsAnewWhenItsNodeIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -73,8 +73,9 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 			Dependencies: config.dependencies,
 			Environment:  decodeEnvironment(lines),
 		},
-		State: serviceState(uint32(status.State)),
-		PID:   status.ProcessId,
+		State:       serviceState(uint32(status.State)),
+		PID:         status.ProcessId,
+		NoAutoStart: config.start != windows.SERVICE_AUTO_START,
 	}
 	service.Recovery, service.RecoveryReset = decodeRecovery(failure)
 	return service, nil

@@ -82,6 +82,9 @@ type Service struct {
 	State ServiceState
 	// PID of the process, 0 when there is none. A stopped service may still have one for a moment.
 	PID uint32
+	// NoAutoStart says that its start type is not Automatic, so it does not start at boot; one that
+	// is disabled does not start at all.
+	NoAutoStart bool
 }
 
 // Services is the service manager. All our services start automatically at boot. Errors of Start and
@@ -91,8 +94,8 @@ type Services interface {
 	List(ctx context.Context) ([]string, error)
 	// Get answers ErrNotFound for a service that does not exist.
 	Get(ctx context.Context, name string) (Service, error)
-	// Apply creates a service or changes its configuration, and never starts or stops it. Repeating
-	// it changes nothing.
+	// Apply creates a service or changes its configuration, start type included, and never starts or
+	// stops it. Repeating it changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
 	// Start returns when the service runs; one that runs already is left alone. Its dependencies
 	// are started by the service manager.

@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
 		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService,
-			Listen: listen, AppendAs: appendAs}
+			DisableService: disableService, Listen: listen, AppendAs: appendAs}
 		if onWine() {
 			fixture.Cannot = wineCannot()
 			fixture.CreateNetwork = createNetwork
@@ -210,6 +210,23 @@ func installService(t *testing.T, path string) {
 	defer func() { _ = exe.Close() }()
 	var content io.Reader = exe
 	if err := winos.WriteFile(winos.New().Files, path, content, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disableService changes the start type, and nothing else.
+func disableService(t *testing.T, name string) {
+	t.Helper()
+	scm, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := windows.OpenService(scm, windows.StringToUTF16Ptr(name), windows.SERVICE_CHANGE_CONFIG)
+	if err == nil {
+		err = errors.Join(windows.ChangeServiceConfig(service, windows.SERVICE_NO_CHANGE, windows.SERVICE_DISABLED,
+			windows.SERVICE_NO_CHANGE, nil, nil, nil, nil, nil, nil, nil), windows.CloseServiceHandle(service))
+	}
+	if err = errors.Join(err, windows.CloseServiceHandle(scm)); err != nil {
 		t.Fatal(err)
 	}
 }

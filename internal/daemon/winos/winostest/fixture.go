@@ -20,6 +20,8 @@ type Fixture struct {
 	// InstallService puts the test service's exe at a path whose directory exists. See package
 	// order for how it behaves.
 	InstallService func(t *testing.T, path string)
+	// DisableService gives a service the start type Disabled.
+	DisableService func(t *testing.T, name string)
 	// Listen makes some program listen on a TCP port of its choice until the test ends. nil when
 	// the machine can't.
 	Listen func(t *testing.T) (port int)

@@ -20,6 +20,7 @@ func serviceCases() []testCase {
 		{name: "a service that does not exist is not found", run: serviceMissing},
 		{name: "a service is created stopped and as it was asked for", run: serviceCreated},
 		{name: "a change reaches everything but the running process", run: serviceChanged},
+		{name: "a disabled service does not start until it is configured again", run: serviceDisabled},
 		{name: "service names that Windows refuses are refused", run: serviceNames},
 		{name: "start and stop can be repeated", run: serviceRepeated},
 		{name: "dependencies start first and dependants stop first", run: serviceOrder},
@@ -119,8 +120,8 @@ func serviceCreated(m machine) {
 	for range 2 {
 		service := m.get(t, config.Name)
 		sameConfig(t, config, service.ServiceConfig)
-		if service.State != winos.ServiceStopped || service.PID != 0 {
-			t.Errorf("a new service is %s with process %d", service.State, service.PID)
+		if service.State != winos.ServiceStopped || service.PID != 0 || service.NoAutoStart {
+			t.Errorf("a new service is %+v", service)
 		}
 		noError(t, m.Host.Services.Apply(t.Context(), config))
 	}
@@ -135,6 +136,23 @@ func serviceCreated(m machine) {
 	if upper.Command != config.Command {
 		t.Error("in upper case, the name is another service")
 	}
+}
+
+func serviceDisabled(m machine) {
+	t := m.t
+	config := m.service(t, "Disabled", order.Orders{}, nil)
+	running := m.start(t, config.Name)
+	m.DisableService(t, config.Name)
+	if service := m.get(t, config.Name); !service.NoAutoStart || service.PID != running.PID {
+		t.Errorf("disabled while it ran, the service is %+v", service)
+	}
+	m.stop(t, config.Name)
+	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
+	noError(t, m.Host.Services.Apply(t.Context(), config))
+	if service := m.get(t, config.Name); service.NoAutoStart {
+		t.Error("configured again, it does not start at boot")
+	}
+	m.start(t, config.Name)
 }
 
 func serviceChanged(m machine) {
