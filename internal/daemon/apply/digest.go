@@ -61,7 +61,7 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 // otherwise.
 func (d *digests) glance(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
-	if !ok || d.now().Sub(s.at) > digestLife {
+	if !ok || winos.Age(d.now(), s.at) > digestLife {
 		return changed, 0
 	}
 	info, err := d.files.Stat(path)

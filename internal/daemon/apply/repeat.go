@@ -10,6 +10,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // A step that is taken maxRepeats times within repeatsWindow, each time to the same end, is undone
@@ -49,6 +50,12 @@ type fight struct {
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
+// quiet is how long ago the last step was.
+func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
+
+// over says that the next step was not needed for long enough.
+func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
+
 // took notes a step. Starts and stops are left out: lives knows more about those. So are networks of pods:
 // a service of ours made each that is removed, for a revision that did not hold.
 func (r *repeats) took(step plan.Step) {
@@ -61,7 +68,7 @@ func (r *repeats) took(step plan.Step) {
 		return strings.EqualFold(other.name, step.Name) && slices.Contains(undoes(step.Kind), other.kind)
 	})
 	f := r.of[about]
-	if f == nil || f.want != step.Want {
+	if f == nil || f.want != step.Want || f.over(r.now()) {
 		f = &fight{want: step.Want}
 		r.of[about] = f
 	}
@@ -97,23 +104,23 @@ func undoes(kind plan.Kind) []plan.Kind {
 // held says whether a step is to be left for now.
 func (r *repeats) held(step plan.Step) bool {
 	f := r.of[subject{step.Kind, step.Name}]
-	return f != nil && f.want == step.Want && f.on() && within(r.now().Sub(f.times[len(f.times)-1]), f.pause)
+	return f != nil && f.want == step.Want && f.on() && f.quiet(r.now()) < f.pause
 }
 
 // problems names what somebody else keeps changing.
 func (r *repeats) problems() (all []*contract.Problem) {
 	for about, f := range r.of {
-		// While a fight is on, it is over only when the next step was not needed for long enough.
-		quiet := r.now().Sub(f.times[len(f.times)-1])
-		if quiet > max(repeatsWindow, 2*f.pause) {
+		if f.over(r.now()) {
 			delete(r.of, about)
 			continue
 		}
 		if !f.on() {
-			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool { return r.now().Sub(at) > repeatsWindow })
+			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool {
+				return winos.Age(r.now(), at) > repeatsWindow
+			})
 			continue
 		}
-		if quiet > 2*f.pause {
+		if f.quiet(r.now()) > 2*f.pause {
 			continue
 		}
 		all = append(all, contract.NewProblem(contract.ReasonForeignInterference,

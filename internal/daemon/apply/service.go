@@ -85,12 +85,8 @@ func (l *lives) stopped(name string) {
 // it is worth a try at once.
 func (l *lives) held(name, with string) bool {
 	known := l.of[name]
-	return known != nil && known.with == with && within(l.now().Sub(known.started), known.rest)
+	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest
 }
-
-// within says whether time that has passed lies within a pause. A clock that was set back ends
-// every pause.
-func within(passed, pause time.Duration) bool { return passed >= 0 && passed < pause }
 
 func (l *lives) is(name string, up bool, pid uint32) {
 	if l.of[name] == nil {
@@ -109,7 +105,9 @@ func Restless(name string) state.Fault {
 // restless are the services that do not stay up.
 func (l *lives) restless() (all []state.Fault) {
 	for name, known := range l.of {
-		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool { return l.now().Sub(at) > endsWindow })
+		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {
+			return winos.Age(l.now(), at) > endsWindow
+		})
 		known.restless = len(known.ends) >= maxEnds || known.restless && len(known.ends) > 0
 		if known.restless {
 			all = append(all, Restless(name))

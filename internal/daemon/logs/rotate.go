@@ -88,7 +88,7 @@ func (r *Rotator) Run(ctx context.Context) {
 func (r *Rotator) Turn(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	r.mu.Lock()
-	logs, old := r.logs, r.Now().Sub(r.pruned) >= agePause
+	logs, old := r.logs, winos.Age(r.Now(), r.pruned) >= agePause
 	if old {
 		r.pruned = r.Now()
 	}

@@ -131,6 +131,25 @@ func TestA16_OlderLogsAreLimitedByNumberAndAge(t *testing.T) {
 	})
 }
 
+func TestOlderLogsAreRemovedThoughTheClockWasSetBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		follow(r, contract.Log{MaxSize: 10, MaxAgeSeconds: 3600})
+		r.SetClockOffset(48 * time.Hour)
+		r.rotator.Turn(t.Context())
+		r.SetClockOffset(0)
+		r.line(t, "more than ten")
+		r.rotator.Turn(t.Context())
+		if names := r.names(t); len(names) != 2 {
+			t.Fatalf("the files are %v", names)
+		}
+		time.Sleep(2 * time.Hour)
+		r.rotator.Turn(t.Context())
+		if names := r.names(t); !slices.Equal(names, []string{"containerd.log"}) {
+			t.Errorf("after two hours: %v", names)
+		}
+	})
+}
+
 func TestALogThatItsProgramRotatesIsOnlyPruned(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		files := r.Host().Files

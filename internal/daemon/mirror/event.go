@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
@@ -97,7 +98,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	for _, s := range group(source.Reports()) {
 		now := h.Clock.Now()
 		before, known := h.told[s.key]
-		if known && (!s.latest.Last.After(before.last) || now.Sub(before.at) < again) {
+		if known && (!s.latest.Last.After(before.last) || winos.Age(now, before.at) < again) {
 			continue
 		}
 		if !h.budget.take(now) {

@@ -88,6 +88,9 @@ const (
 
 // take says whether there is one more.
 func (b *budget) take(now time.Time) bool {
+	if now.Before(b.since) { // the clock was set back
+		b.left, b.since = burst, now
+	}
 	if more := int(now.Sub(b.since) / refill); more > 0 {
 		b.left = min(b.left+more, burst)
 		b.since = b.since.Add(time.Duration(more) * refill)

@@ -92,7 +92,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 		}
 		s := &stage{pulls: &pulls{}, machine: m,
 			Reporter: mirror.NewReporter(mirror.ReporterOptions{
-				NodeName: "win-a", Files: m.Host().Files, Clock: clock.RealClock{}})}
+				NodeName: "win-a", Files: m.Host().Files, Clock: hostClock{system: m.Host().System}})}
 		s.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{{Version: "v1", Resource: "events"}: "EventList"})
 		s.api.PrependReactor("create", "events", func(action clientgotesting.Action) (bool, runtime.Object, error) {
@@ -122,6 +122,14 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 		test(t, s)
 	})
 }
+
+// hostClock is the machine's clock, which may be wrong.
+type hostClock struct {
+	clock.RealClock
+	system winos.System
+}
+
+func (c hostClock) Now() time.Time { return c.system.Now() }
 
 // said are the events until now, after a while.
 func (s *stage) said(after time.Duration) []corev1.Event {
@@ -220,6 +228,35 @@ func TestThousandsOfFailuresAreFewEvents(t *testing.T) {
 			t.Errorf("%d events within 50 minutes", len(all))
 		}
 	})
+}
+
+func TestAClockThatWasSetBackKeepsNoEventBack(t *testing.T) {
+	t.Parallel()
+	fails := func(s *stage, registries int) {
+		for n := range registries {
+			s.happen(fmt.Sprintf("%d.io/a", n), "", "", down(fmt.Sprintf("%d.io", n)))
+		}
+		s.Wake()
+	}
+	for name, registries := range map[string]int{"about the same again": 1, "after many": 30} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, s *stage) {
+				s.machine.SetClockOffset(48 * time.Hour)
+				fails(s, registries)
+				before := len(s.said(time.Minute))
+				if before == 0 {
+					t.Fatal("there is no event")
+				}
+				s.machine.SetClockOffset(0)
+				s.said(time.Hour)
+				fails(s, registries)
+				if all := s.said(time.Minute); len(all) < min(2*registries, before+20) {
+					t.Errorf("%d events, %d of them before the clock was set back", len(all), before)
+				}
+			})
+		})
+	}
 }
 
 func TestWhatCanNotBeToldIsToldLater(t *testing.T) {

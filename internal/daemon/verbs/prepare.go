@@ -108,14 +108,14 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	if last == nil {
 		last = &state.Reboots{}
 	}
-	since := now.Sub(last.Time)
+	since := winos.Age(now, last.Time)
 	switch {
 	case last.Count > 0 && last.BootID == boot:
 		return nil
 	case last.Count > 0 && contract.SameBoot(last.BootID, boot):
 		last.BootID = boot // which may tell it from the next one where the name before does not
 		return stateFile.Save()
-	case since < 0 || since >= forgetReboot:
+	case since >= forgetReboot:
 		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
 	case last.Count >= maxReboots && since < rebootPause:
 		return contract.NewProblem(contract.ReasonRebootIneffective,
