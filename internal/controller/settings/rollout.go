@@ -112,7 +112,8 @@ func progress(i *v1alpha1.WindowsInstance, version string) way {
 }
 
 // failures joins what is known of before with what instances say, the newest of each node, and the
-// newest of all.
+// newest of all. What an instance that has joined
+// does not say any more is over.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
@@ -121,10 +122,13 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 		}
 	}
 	for i := range f.Instances {
-		if failed := f.Instances[i].Status.UpdateFailure; failed != nil && failed.Revision == f.DesiredRevision {
-			node := f.Instances[i].Status.NodeName
+		node, failed := f.Instances[i].Status.NodeName, f.Instances[i].Status.UpdateFailure
+		switch {
+		case failed != nil && failed.Revision == f.DesiredRevision:
 			byNode[node] = v1alpha1.RolloutFailure{Node: node, Revision: failed.Revision, Code: failed.Code,
 				Message: failed.Message, Time: failed.Time}
+		case f.Instances[i].Status.JoinedTime != nil:
+			delete(byNode, node)
 		}
 	}
 	var all []v1alpha1.RolloutFailure

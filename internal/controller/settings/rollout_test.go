@@ -37,6 +37,8 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706",
 				Message: "kubelet is not well",
 				Time:    now}
+		case "new":
+			i.Status.JoinedTime = nil
 		case "leaving":
 			i.DeletionTimestamp = &now
 		case "down":
@@ -100,6 +102,13 @@ func TestHowFarARolloutIs(t *testing.T) {
 				c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: "gone", Revision: "2"},
 					{Node: "gone", Revision: "1"}}
 			}), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1, says: "(gone)"},
+		"a node failed, and is at the revision now": {hosts: []v1alpha1.WindowsInstance{joined("a"),
+			joined("b", "waiting")},
+			config: failedBefore("a"), phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 2, 0}},
+		"a node failed, and its host has yet to join anew": {hosts: []v1alpha1.WindowsInstance{
+			joined("a", "new"), joined("b", "waiting")},
+			config: failedBefore("a"), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1,
+			says: "(a)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,6 +126,13 @@ func TestHowFarARolloutIs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failedBefore is a config whose status remembers a node that failed at the desired revision.
+func failedBefore(node string) v1alpha1.WindowsMachineConfig {
+	return config(func(c *v1alpha1.WindowsMachineConfig) {
+		c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: node, Revision: "2"}}
+	})
 }
 
 func config(edit func(*v1alpha1.WindowsMachineConfig)) v1alpha1.WindowsMachineConfig {
