@@ -17,25 +17,26 @@ import (
 // mayJoin decides whether a host may be joined. One that is a node needs a place in the
 // rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
 // place from others. One whose node has not been Ready for long loses nothing, and comes back
-// at the revision that it held. No host is brought to a revision at which the rollout halted.
+// at the revision that it held. No such host is brought to a revision at which the rollout halted.
 func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if c.instance.Status.Disruption != nil || c.instance.Status.JoinedTime == nil || c.life.session.HasReplacedKey() {
+	status := &c.instance.Status
+	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err != nil {
+	if err != nil || !serves && status.JoinedTime == nil {
 		return free, err
 	}
 	if serves {
-		revision := upgrade.RevisionToTry(&c.instance.Status, node)
+		revision := upgrade.RevisionToTry(status, node)
 		if revision == "" {
 			revision = c.revisionNotHeld(ctx)
 		}
 		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
-			func() { c.journeys.upgrade.Granted(&c.instance.Status) })
+			func() { c.journeys.upgrade.Granted(status) })
 	}
-	c.journeys.join.ComeBack(&c.instance.Status)
+	c.journeys.join.ComeBack(status)
 	halted, err := c.halted(ctx, c.revisionNotHeld(ctx))
 	if halted != "" {
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
@@ -65,14 +66,8 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			return c.check(ctx)
 		}
 	}
-	verdict, err := c.mayJoin(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if !verdict.Allowed {
-		c.suspendJoin()
-		c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
-		return c.result(ctx, budgetRetry)
+	if held, result, err := c.isHeldBack(ctx, ""); held {
+		return result, err
 	}
 	phases := c.journeys.join.Phases()
 	work, ended := c.interruptible(ctx, c.life)
@@ -101,6 +96,9 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			continue
 		}
 		c.status.passed(phases[i].Name)
+		if held, result, err := c.isHeldBack(ctx, phases[i].Name); held {
+			return result, err
+		}
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
 	c.place.release()
@@ -108,6 +106,23 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 	c.report(ctx, outcome)
 	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
 	return c.result(ctx, outcome.After)
+}
+
+// isHeldBack has a join wait that may not go on: before its first phase, and where only preflight,
+// which it has passed then, has found out which Node the host has.
+func (c *reconciliation) isHeldBack(ctx context.Context, passed v1alpha1.Phase) (is bool, result ctrl.Result,
+	err error) {
+	if passed != "" && (passed != v1alpha1.PhasePreflight || c.instance.Status.JoinedTime != nil) {
+		return false, ctrl.Result{}, nil
+	}
+	verdict, err := c.mayJoin(ctx)
+	if err != nil || verdict.Allowed {
+		return err != nil, ctrl.Result{}, err
+	}
+	c.suspendJoin()
+	c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
+	result, err = c.result(ctx, budgetRetry)
+	return true, result, err
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is

@@ -82,7 +82,7 @@ func (c *reconciliation) takeLeave(ctx context.Context) (ctrl.Result, error) {
 func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || status.JoinedTime == nil {
+	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status) {
 		return free, nil
 	}
 	node, err := c.parts.Nodes.Ours(ctx, c.instance)

@@ -29,9 +29,13 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
 }
 
-// Suspend has a host in service whose node serves while its join waits for a place.
+// Suspend has a host in service whose node serves while its join waits for a place. One whose status
+// says nothing of an earlier join is left alone meanwhile.
 func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseReady
+	if status.JoinedTime == nil {
+		status.Phase = v1alpha1.PhasePending
+	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
 	j.ComeBack(status)
 }

@@ -61,7 +61,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	if !instance.Status.DaemonStopped {
 		instance.Status.DaemonStopped = true
-		if instance.Status.JoinedTime != nil { // a host that joins for the first time has no daemon to lose
+		if !journey.IsFirstJoin(&instance.Status) { // a host that joins for the first time has no daemon to lose
 			session.IsStopNoted = true
 			return journey.Outcome{Then: journey.Save}
 		}
@@ -109,7 +109,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 			return nil, journey.Fail(problem)
 		}
 	}
-	if instance.Status.JoinedTime != nil && !session.Drained {
+	if !journey.IsFirstJoin(&instance.Status) && !session.Drained {
 		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
 			return nil, outcome
 		}

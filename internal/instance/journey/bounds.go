@@ -50,7 +50,7 @@ func (o *Options) Left(began time.Time, limit time.Duration) time.Duration {
 // InService reads an instance's Node, nil when there is none, and says whether anybody is disturbed there by
 // work on its host, which then needs a place in the rollout budget. That nobody is, is believed of the API
 // server only, which costs one read at that moment. A cache that lags behind is a conflict: it shows more
-// soon.
+// soon. It is not asked about a host that has yet to join: it may show a Node of before, which is gone.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
@@ -58,6 +58,10 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 		return nil, false, err
 	}
 	serves := func(node *corev1.Node) bool { return node != nil && !p.IsOut(node, bounds) }
+	if instance.Status.JoinedTime == nil {
+		node, err = p.Nodes.OursLive(ctx, instance)
+		return node, serves(node), err
+	}
 	if node, err = p.Nodes.Ours(ctx, instance); err != nil || serves(node) {
 		return node, serves(node), err
 	}
@@ -66,6 +70,12 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 			errors.New("the cache has yet to see that it serves"))
 	}
 	return node, false, err
+}
+
+// IsFirstJoin says that a host has yet to join, and that its Node, if there is one, came of that: it
+// serves nobody yet. One that was there before may serve: the status of its host may have been lost.
+func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.JoinedTime == nil && status.NodeExpected
 }
 
 // IsOut says that nobody is disturbed at a node any more: it has not been Ready for long.

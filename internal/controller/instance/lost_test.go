@@ -1,0 +1,124 @@
+package instance
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// restored are two hosts that have joined. Of the first one somebody has restored the instance without its status,
+// and the second one is not Ready.
+func restored(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.join(t, 1)
+	r.join(t, 2)
+	blocked := false
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	i := r.get(t, 1)
+	i.Status = v1alpha1.WindowsInstanceStatus{}
+	if err := r.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.isAway(t, 2, true)
+	r.restart(t)
+	return r
+}
+
+// isAway has the cluster miss a node, or not.
+func (r *rig) isAway(t *testing.T, n int, away bool) {
+	t.Helper()
+	r.changes(t, n, func(n *corev1.Node) {
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+		if away {
+			n.Status.Conditions[0].Status = corev1.ConditionUnknown
+		}
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(r.clock)
+	})
+}
+
+// isUntouched says that nothing was done to a host's node, nor to its pods.
+func (r *rig) isUntouched(t *testing.T, n int) bool {
+	t.Helper()
+	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !r.node(t, n).Spec.Unschedulable && len(pods.Items) == 1 && r.calls(n, contract.VerbBootstrap) == 1 &&
+		r.cleanups(n) == 0
+}
+
+// A join that is the first one by the status only is one of a node that serves.
+func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
+	t.Parallel()
+	r := restored(t)
+	for range 3 {
+		r.reconcile(t, 1)
+		r.clock = r.clock.Add(time.Minute)
+	}
+	i := r.expect(t, 1, v1alpha1.PhasePending, "", contract.ReasonRevisionPending)
+	if !r.isUntouched(t, 1) || i.Status.Disruption != nil || i.Status.Failures != 0 || r.parts.Slots.Held() != 0 {
+		t.Fatalf("it is disrupted while another node is away: %+v", i.Status)
+	}
+	r.isAway(t, 2, false)
+	r.reconcile(t, 1)
+	if i = r.get(t, 1); i.Status.Disruption == nil {
+		t.Fatalf("it goes on without a place: %+v", i.Status)
+	}
+	for range 4 {
+		r.reconcile(t, 1)
+		r.sign(t)
+	}
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.JoinedTime == nil || i.Status.Disruption != nil ||
+		r.calls(1, contract.VerbBootstrap) != 2 || r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("it does not join: %+v", i.Status)
+	}
+}
+
+func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := restored(t)
+	r.reconcile(t, 1) // which finds out which Node it has
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); !r.isUntouched(t, 1) || i.Status.Reason != string(contract.ReasonRemovalPending) {
+		t.Fatalf("it is removed while another node is away: %+v", i.Status)
+	}
+	r.isAway(t, 2, false)
+	for range 3 {
+		r.clock = r.clock.Add(time.Second)
+		if r.exists(t, 1) {
+			r.reconcile(t, 1)
+		}
+	}
+	if r.exists(t, 1) || r.cleanups(1) != 1 {
+		t.Errorf("it does not leave; cleaned %d times", r.cleanups(1))
+	}
+}
+
+// What the first join itself makes serves nobody before it has ended.
+func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.join(t, 2)
+	r.isAway(t, 2, true)
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	r.reconcile(t, 1)
+	r.restart(t)
+	for range 3 {
+		r.reconcile(t, 1)
+		r.sign(t)
+	}
+	r.register(t, 1, first)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.JoinedTime == nil {
+		t.Errorf("it waits: %+v", i.Status)
+	}
+}
