@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -23,6 +24,8 @@ const (
 	shortestPause = time.Second
 	firstPause    = 5 * time.Second
 	lastPause     = 2 * time.Minute
+	// stayed is after how long it is no longer the fetch that a blob's end has to do with.
+	stayed = time.Hour
 )
 
 // StagerOptions of a Stager. All are required.
@@ -50,6 +53,8 @@ type Stager struct {
 
 	mu   sync.Mutex
 	need *need
+	// met is the last need that was met.
+	met *need
 	// blobs are the payload of the version in manifest: the last that was to be staged.
 	manifest string
 	blobs    []contract.Blob
@@ -65,6 +70,9 @@ type need struct {
 	// over says that it was tried; problem why in vain.
 	over    bool
 	problem *contract.Problem
+	// came is when all of it had come. What has gone again is fetched at due, after a pause.
+	came, due time.Time
+	pause     time.Duration
 }
 
 // NewStager makes a Stager.
@@ -80,23 +88,38 @@ func NewStager(options StagerOptions) *Stager {
 func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.need
-	if n == nil || n.version != version || !slices.Equal(n.blobs, blobs) || n.over && n.problem == nil {
-		s.need = &need{version: version, blobs: slices.Clone(blobs)}
+	n := cmp.Or(s.need, s.met)
+	switch {
+	case n == nil || n.version != version || !slices.Equal(n.blobs, blobs) ||
+		n.met() && s.Clock.Since(n.came) > stayed:
+		n = &need{version: version, blobs: slices.Clone(blobs)}
 		s.signal()
-		return false, nil
+	case n.met():
+		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of version %s was fetched and did "+
+			"not stay in %s; does a virus scanner remove it?", version, contract.DirStore)
+		n.pause = next(n.pause, n.problem)
+		n.due = s.Clock.Now().Add(jitter(n.pause))
+		s.signal()
 	}
+	s.need = n
 	return n.over, n.problem
 }
+
+// met says that all of it came.
+func (n *need) met() bool { return n.over && n.problem == nil }
 
 // Content says that nothing is needed (any more).
 func (s *Stager) Content() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.need != nil {
-		s.need = nil
-		s.signal()
+	if s.need == nil {
+		return
 	}
+	if s.need.met() {
+		s.met = s.need
+	}
+	s.need = nil
+	s.signal()
 }
 
 // Keeps says which blobs must stay in the store, by digest; known is false while that can't be
@@ -160,7 +183,7 @@ func (s *Stager) Run(ctx context.Context) {
 	var pause time.Duration
 	var again time.Time
 	for ctx.Err() == nil {
-		want, open := s.wanted(tried)
+		want, open, due := s.wanted(tried)
 		if under != nil && under.task != want {
 			// What is wanted by now comes first; what has arrived stays.
 			under.end()
@@ -169,9 +192,12 @@ func (s *Stager) Run(ctx context.Context) {
 		if want != tried {
 			pause, again = 0, time.Time{}
 		}
+		if due.After(again) {
+			again = due
+		}
 		wait := time.Duration(-1)
 		if under == nil && open {
-			if wait = again.Sub(s.Clock.Now()); again.IsZero() || wait <= 0 {
+			if wait = again.Sub(s.Clock.Now()); wait <= 0 {
 				under, tried, wait = s.begin(ctx, want), want, -1
 			}
 		}
@@ -228,18 +254,21 @@ func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over
 	return false, nil
 }
 
-// wanted is what is to be fetched now; open says whether any of it is still to be done or said.
-func (s *Stager) wanted(tried task) (want task, open bool) {
+// wanted is what is to be fetched, and not before when; open says whether any of it is still to be
+// done or said.
+func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want.need = s.need
-	open = s.need != nil && (!s.need.over || s.need.problem != nil)
+	if s.need != nil {
+		open, due = !s.need.met(), s.need.due
+	}
 	if node == nil {
-		return want, open
+		return want, open, due
 	}
 	want.stage = node.GetAnnotations()[contract.StageAnnotation]
-	return want, open || want.stage != tried.stage || unsaid(node, want.stage)
+	return want, open || want.stage != tried.stage || unsaid(node, want.stage), due
 }
 
 // unsaid says whether the Node does not say (yet) what it is to say about a version once that is
@@ -259,7 +288,7 @@ func (s *Stager) do(ctx context.Context, t task) error {
 			return ctx.Err()
 		}
 		s.mu.Lock()
-		n.over, n.problem = true, problem(err)
+		n.over, n.problem, n.came = true, problem(err), s.Clock.Now()
 		s.mu.Unlock()
 		s.Fetched()
 		failed = err

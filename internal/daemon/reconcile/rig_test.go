@@ -68,8 +68,10 @@ type rig struct {
 	mortal *mortal
 	// mortalDaemon has that be the old daemon where the service manager runs it, and not its guard.
 	mortalDaemon bool
-	stop         context.CancelFunc
-	done         chan struct{}
+	// scanner, if set, takes a program away.
+	scanner *scanner
+	stop    context.CancelFunc
+	done    chan struct{}
 	// pace of the daemon.
 	pace reconcile.Intervals
 	// payload server, if set, has payload. exchanged counts how often the daemon gave way to
@@ -233,6 +235,10 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	if m := r.mortal; m != nil {
 		m.kill, m.open = cancel, map[*mortalWriter]bool{}
 		host = m.host(host)
+	}
+	if r.scanner != nil {
+		r.scanner.Files = host.Files
+		host.Files = r.scanner
 	}
 	stateFile, err := state.Read(host.Files)
 	if err != nil {

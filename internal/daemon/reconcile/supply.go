@@ -49,23 +49,24 @@ func (s *supply) missing(blobs []contract.Blob) int {
 	return len(missing)
 }
 
-// fetch has what a pass lacked be fetched.
-func (s *supply) fetch(present state.State, c *candidate, report apply.Report) {
+// fetch has what a pass lacked be fetched, and says why it was tried in vain.
+func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (vain *contract.Problem) {
 	if s.stager == nil {
-		return
+		return nil
 	}
 	version, blobs := present.Version, present.Manifest.Blobs()
 	if c != nil && c.Version != present.Version {
 		version, blobs = c.Version, c.Manifest.Blobs()
 	} else if !slices.ContainsFunc(report.Failed, ofPayload) {
 		s.stager.Content()
-		return
+		return nil
 	}
 	if s.missing(blobs) == 0 {
 		s.stager.Content()
-		return
+		return nil
 	}
-	_, _ = s.stager.Need(version, blobs) // what comes of it is asked when it is over
+	_, vain = s.stager.Need(version, blobs)
+	return vain
 }
 
 func ofPayload(p *contract.Problem) bool {

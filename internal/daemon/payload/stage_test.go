@@ -1,0 +1,77 @@
+package payload_test
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+)
+
+// trusted is a certificate that a payload server may show.
+func trusted(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
+func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.T) {
+	t.Parallel()
+	ca := trusted(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "blob")
+		client := fake.NewSimpleDynamicClient(runtime.NewScheme(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": "wmco"},
+			"data":     map[string]any{contract.PayloadSourceURLs: "https://10.0.0.1", contract.PayloadSourceCA: ca},
+		}})
+		s := payload.NewStager(payload.StagerOptions{Host: r.machine.Host(), Client: client, Namespace: "wmco",
+			Node: apiclient.NewWatch(nil, "", clock.RealClock{}), Clock: clock.RealClock{}, Fetched: func() {},
+			Source: func([]string, []byte) (payload.Source, error) { return r.source, nil }})
+		go s.Run(t.Context())
+		// need takes the blob away, asks for it, and says how long it takes to come.
+		need := func() (took time.Duration, problem *contract.Problem) {
+			if err := payload.NewStore(r.machine.Host().Files).Drop(r.want[0].Digest); err != nil {
+				t.Fatal(err)
+			}
+			before := len(r.source.asked)
+			_, problem = s.Need("v", r.want)
+			for began := time.Now(); len(r.source.asked) == before; took = time.Since(began) {
+				time.Sleep(time.Second / 10)
+				synctest.Wait()
+			}
+			s.Content()
+			time.Sleep(10 * time.Second)
+			return took, problem
+		}
+		if took, problem := need(); took > time.Second || problem != nil {
+			t.Errorf("at first it took %s, %v", took, problem)
+		}
+		for _, seconds := range []float64{5, 10, 20, 40, 80, 120, 120} {
+			took, problem := need()
+			if took.Seconds() < seconds*3/4 || took.Seconds() > seconds*5/4 {
+				t.Errorf("it took %s, and not about %v s", took, seconds)
+			}
+			if problem == nil || problem.Reason != contract.ReasonPayloadIncomplete ||
+				!strings.Contains(problem.Detail, "virus scanner") {
+				t.Errorf("it says %v", problem)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		if took, problem := need(); took > time.Second || problem != nil {
+			t.Errorf("after it stayed for hours it took %s, %v", took, problem)
+		}
+	})
+}

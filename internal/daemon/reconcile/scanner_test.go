@@ -1,0 +1,46 @@
+package reconcile_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// scanner takes a program out of the store as soon as it has come.
+type scanner struct {
+	winos.Files
+	blob string
+}
+
+func (s *scanner) Rename(from, to string) error {
+	err := s.Files.Rename(from, to)
+	if err == nil && to == s.blob {
+		return s.Remove(to)
+	}
+	return err
+}
+
+func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.supplied(t, newProxy, newKubelet)
+		r.payloadServer.slow = 2 * time.Second
+		r.scanner = &scanner{blob: contract.DirStore + `\` + digestOf(newProxy)}
+		holds(t, r)
+		version := r.publish(t, next())
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		pass(time.Hour)
+		if n := r.payloadServer.count(newProxy); n < 20 || n > 60 {
+			t.Errorf("it was fetched %d times within an hour", n)
+		}
+		r.expectStatus(t, one(), contract.ReasonPayloadIncomplete)
+		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "virus scanner") {
+			t.Errorf("the Node says %q", said)
+		}
+		r.scanner.blob = "allowed by now"
+		pass(30 * time.Minute)
+		r.expectStatus(t, version, "")
+	})
+}
