@@ -116,6 +116,24 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
+// unproven is installed, with a daemon in between that comes up, and whose version never holds.
+func unproven(t *testing.T, r *rig, exe string) (version string) {
+	t.Helper()
+	between := installed(t, r, newDaemon)
+	if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
+		t.Fatal(err)
+	}
+	r.annotate(t, contract.DesiredRevisionAnnotation, between)
+	r.write(t, contract.DirStore+`\`+digestOf(exe), exe)
+	pass(5 * time.Minute)
+	r.expectNoWatchdog(t)
+	got := r.read(t, contract.PathDaemon)
+	if got != newDaemon || r.annotations(t)[contract.RevisionAnnotation] == between {
+		t.Fatalf("the program is %q, and the version may hold", got)
+	}
+	return r.publish(t, withDaemon(another("three"), exe))
+}
+
 // expectOldDaemon checks that the old daemon holds the first version, and that no guard is left.
 func (r *rig) expectOldDaemon(t *testing.T) {
 	t.Helper()
@@ -211,6 +229,60 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The daemon that guards is the one of what held, not the one that gave way.
+func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *testing.T) {
+	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
+		t.Run(exe, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				version := unproven(t, r, exe)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
+				pass(10 * time.Second)
+				if got := r.read(t, contract.PathDaemon); got != exe {
+					t.Fatalf("the program is %q: nothing was exchanged", got)
+				}
+				said := ""
+				for n := 0; n < 600 && !strings.Contains(said, "version "+version+": the new daemon "); n++ {
+					pass(time.Second)
+					said = r.annotations(t)[contract.ApplyStatusAnnotation]
+				}
+				if !strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
+					t.Errorf("the Node says %q", said)
+				}
+				r.overlay(t)
+				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
+				pass(3 * time.Minute)
+				r.expectStatus(t, versionOf(first()), "")
+				r.expectOldDaemon(t)
+			})
+		})
+	}
+}
+
+func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		version := unproven(t, r, "MZ crashes")
+		const dir = contract.DirStore + `\`
+		if err := r.Host().Files.Remove(dir + digestOf(oldDaemon)); err != nil {
+			t.Fatal(err)
+		}
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		pass(30 * time.Second)
+		r.expectStatus(t, versionOf(first()), contract.ReasonFileFailed)
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Errorf("the program is %q", got)
+		}
+		if state := r.state(t, contract.ServiceDaemon); state != winos.ServiceRunning {
+			t.Errorf("the daemon is %s", state)
+		}
+		r.write(t, dir+digestOf(oldDaemon), oldDaemon)
+		r.overlay(t)
+		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
+		pass(3 * time.Minute)
+		r.expectStatus(t, versionOf(first()), "")
+		r.expectOldDaemon(t)
+	})
 }
 
 func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
@@ -387,37 +459,46 @@ func TestAGuardOutlivesReboots(t *testing.T) {
 
 func TestAGuardKilledAtAnyStepGoesOn(t *testing.T) {
 	t.Parallel()
-	var want sim.Snapshot
-	var changes int64
-	goBack := func(t *testing.T, r *rig, at int64) {
-		t.Helper()
-		version := installed(t, r, "MZ crashes")
-		r.mortal = &mortal{at: at}
-		r.annotate(t, contract.DesiredRevisionAnnotation, version)
-		pass(90 * time.Second)
-		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
-		pass(3 * time.Minute)
-		r.expectStatus(t, versionOf(first()), "")
-		r.expectOldDaemon(t)
-	}
-	t.Run("nobody dies", func(t *testing.T) {
-		bubble(t, func(t *testing.T, r *rig) {
-			goBack(t, r, 0)
-			want, changes = r.Snapshot(), r.mortal.calls
-		})
-	})
-	if changes < 8 {
-		t.Fatalf("only %d changes were counted", changes)
-	}
-	t.Logf("%d changes", changes)
-	for at := int64(1); at <= changes; at++ {
-		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				goBack(t, r, at)
-				for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
-					t.Error(line)
+	for name, offer := range map[string]func(*testing.T, *rig, string) string{"after a version that held": installed,
+		"after one that did not": unproven} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want sim.Snapshot
+			var changes int64
+			goBack := func(t *testing.T, r *rig, at int64) {
+				t.Helper()
+				version := offer(t, r, "MZ crashes")
+				r.mortal = &mortal{at: at}
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
+				pass(90 * time.Second)
+				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
+				if len(r.HNSNetworks()) == 0 {
+					r.overlay(t)
 				}
+				pass(3 * time.Minute)
+				r.expectStatus(t, versionOf(first()), "")
+				r.expectOldDaemon(t)
+			}
+			t.Run("nobody dies", func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					goBack(t, r, 0)
+					want, changes = r.Snapshot(), r.mortal.calls
+				})
 			})
+			if changes < 8 {
+				t.Fatalf("only %d changes were counted", changes)
+			}
+			t.Logf("%d changes", changes)
+			for at := int64(1); at <= changes; at++ {
+				t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, r *rig) {
+						goBack(t, r, at)
+						for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
+							t.Error(line)
+						}
+					})
+				})
+			}
 		})
 	}
 }

@@ -15,8 +15,9 @@ import (
 // Verb is the command that the watchdog's service runs.
 const Verb = "guard"
 
-// StartWatchdog has the daemon's program, whose digest is given, be the watchdog. A watchdog that
-// is there already is replaced.
+// StartWatchdog has the program of the daemon that held last be the watchdog: that is the one to
+// put back. It is the running one, whose digest is given, or another, if the revision that brought
+// the running one was never proven. A watchdog that is there already is replaced.
 func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, digest string) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
@@ -26,7 +27,13 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	if err := stateFile.Save(); err != nil {
 		return err
 	}
-	if err := copyTo(ctx, host.Files, contract.PathDaemon, digest); err != nil {
+	path := contract.PathDaemon
+	if held := stateFile.Before; held != nil {
+		if program, known := held.Manifest.DaemonProgram(); known && program.Digest != digest {
+			path, digest = contract.DirStore+`\`+program.Digest, program.Digest
+		}
+	}
+	if err := copyTo(ctx, host.Files, path, digest); err != nil {
 		return apply.FileProblem(err)
 	}
 	if err := winos.Replace(host.Files, spare, contract.PathGuard); err != nil {
