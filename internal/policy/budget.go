@@ -88,7 +88,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 }
 
 // count says how many hosts the fleet should have, and how many of them, the asking node aside, are
-// unavailable or missing; who names those that are there.
+// unavailable or missing; who names those that are there. A set that is being deleted makes no more.
 func count(node string, fleet Fleet) (total, down int, who []string) {
 	type tally struct{ members, down, serving int }
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
@@ -113,6 +113,9 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 	total, down = bySet[""].members, bySet[""].down
 	for _, set := range fleet.Sets {
 		t := bySet[set.UID]
+		if set.Leaving {
+			set.Replicas = 0
+		}
 		total += max(t.members, set.Replicas)
 		down += max(t.down, set.Replicas-t.serving)
 		if missing := set.Replicas - t.members; missing > 0 {

@@ -74,6 +74,8 @@ func set(uid string, replicas int, hosts ...string) policy.Set {
 	return s
 }
 
+func leavingSet(s policy.Set) policy.Set { s.Leaving = true; return s }
+
 func number(n int) *intstr.IntOrString     { v := intstr.FromInt(n); return &v }
 func percent(s string) *intstr.IntOrString { v := intstr.FromString(s); return &v }
 
@@ -171,6 +173,10 @@ func TestMayDisrupt(t *testing.T) {
 			nodes: nodes{a, readyNode("b", notReady)}, instances: instances{onNode("ma", "a"), onNode("mb", "b")},
 			sets: sets{set("s", 2, "ma", "mb")}, budget: number(2), allowed: true,
 		},
+		"a set that is being deleted lacks nothing": {nodes: nodes{a},
+			instances: instances{onNode("ma", "a")}, sets: sets{leavingSet(set("s", 3, "ma"))}, allowed: true},
+		"… but its hosts that are down are down": {nodes: nodes{a, readyNode("b", notReady)},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{leavingSet(set("s", 3, "ma", "mb"))}},
 		"another set is complete, this one is not": {
 			nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")},
 			sets: sets{set("s", 1, "ma"), set("z", 2, "mb")},

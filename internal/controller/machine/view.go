@@ -80,7 +80,9 @@ func origin(machine *machinev1beta1.Machine) journey.Origin {
 	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }
 
-// Sets implements rollout.Sets: the MachineSets whose Machines run Windows.
+// Sets implements rollout.Sets: the MachineSets whose Machines run Windows. Nobody misses a Machine that
+// the user keeps the operator away from: no node is made of it. One that is a node already counts as one
+// of no set.
 func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	cached := v.cached.Load()
 	switch {
@@ -101,17 +103,25 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 		client.MatchingLabels(windows())); err != nil {
 		return nil, fmt.Errorf("listing Machines: %w", err)
 	}
-	hosts := map[types.UID][]policy.SetHost{}
+	hosts, ignored := map[types.UID][]policy.SetHost{}, map[types.UID]int{}
 	for i := range machines.Items {
-		if m := fromOpenShift(&machines.Items[i]); m.Owner != nil && m.Owner.Kind == ownerKind {
+		m := fromOpenShift(&machines.Items[i])
+		switch {
+		case m.Owner == nil || m.Owner.Kind != ownerKind:
+		case m.Ignored && !m.Deleting:
+			ignored[m.Owner.UID]++
+		default:
 			hosts[m.Owner.UID] = append(hosts[m.Owner.UID], policy.SetHost{Name: m.Name, Leaving: m.Deleting})
 		}
 	}
 	var all []policy.Set
 	for i := range sets.Items {
-		set := &sets.Items[i]
-		if len(hosts[set.UID]) > 0 || set.Spec.Template.Labels[contract.MachineOSLabel] == contract.OSIDWindows {
-			all = append(all, setOf(set, hosts[set.UID]))
+		set, labels := &sets.Items[i], sets.Items[i].Spec.Template.Labels
+		if labels[contract.IgnoreLabel] != "true" &&
+			(len(hosts[set.UID]) > 0 || labels[contract.MachineOSLabel] == contract.OSIDWindows) {
+			one := setOf(set, hosts[set.UID])
+			one.Replicas = max(0, one.Replicas-ignored[set.UID])
+			all = append(all, one)
 		}
 	}
 	return all, nil
