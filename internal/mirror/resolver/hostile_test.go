@@ -36,7 +36,11 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 		if err != nil {
 			t.Fatal(err)
 		}
-		refusal, _ := way(request)
+		refusal, err := way(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = refusal.Body.Close()
 		if late := proofless(proof); !k.learn(t.Context(), at, way, late, refusal) {
 			t.Fatal("it asks for a token, and is not given one")
 		}
