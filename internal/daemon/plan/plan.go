@@ -277,23 +277,33 @@ func (p *planner) services() {
 	}
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
-		set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
-		same := exists && Equal(current.ServiceConfig, s.ServiceConfig)
-		switch {
-		case !exists:
-			set.Why = "is missing"
-		case !same:
-			set.Why = "has another configuration"
-		case current.NoAutoStart:
-			set.Why = "does not start at boot"
-		}
-		if set.Why != "" && !p.step(set) && !same {
+		if !p.configure(s) {
 			continue // it would run with somebody else's configuration
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
 			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
 		}
 	}
+}
+
+// configure plans that a service is known as it should be, and says whether it then is, apart from
+// its start type, of which its process has nothing.
+func (p *planner) configure(s Service) bool {
+	current, exists := p.have.Services[s.Name]
+	set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+	switch {
+	case !exists:
+		set.Why = "is missing"
+	case !Equal(current.ServiceConfig, s.ServiceConfig):
+		set.Why = "has another configuration"
+	case current.NoAutoStart:
+		set.Why = "does not start at boot"
+		p.step(set)
+		return true
+	default:
+		return true
+	}
+	return p.step(set)
 }
 
 // lacks says whether a service that waits for nothing can't be started all the same.

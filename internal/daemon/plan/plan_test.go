@@ -99,13 +99,17 @@ func TestSteps(t *testing.T) {
 		},
 		"a disabled service that is down is put right before it is started": {
 			func(w *world) {
-				change(w, "proxy", func(s *winos.Service) { s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true })
+				change(w, "proxy", func(s *winos.Service) {
+					s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true
+				})
 			},
 			[]string{"SetService proxy", "StartService proxy"},
 		},
 		"a service whose start type somebody undoes every time is started all the same": {
 			func(w *world) {
-				change(w, "proxy", func(s *winos.Service) { s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true })
+				change(w, "proxy", func(s *winos.Service) {
+					s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true
+				})
 				w.have.Held = held(plan.SetService, "proxy")
 			},
 			[]string{"StartService proxy"},
