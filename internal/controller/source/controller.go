@@ -25,9 +25,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
+// staleRetry is for a cache that lags behind what the API server says.
+const staleRetry = time.Second
+
 // Reconciler keeps the instances of the windows-instances ConfigMap.
 type Reconciler struct {
+	// client reads through the manager's cache and writes; live reads past it.
 	client    client.Client
+	live      client.Reader
 	events    events.EventRecorder
 	namespace string
 	told      *told
@@ -37,8 +42,9 @@ type Reconciler struct {
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		namespace: namespace, told: &told{}, absence: &absence{}, now: time.Now}
+	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
+		told: &told{}, absence: &absence{}, now: time.Now}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
@@ -87,18 +93,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if !list.DeletionTimestamp.IsZero() {
 		p.create = nil // a host that joined now would leave with the list
 	}
-	return ctrl.Result{}, r.carryOut(ctx, list, p)
+	return r.carryOut(ctx, list, p)
 }
 
 // carryOut does everything that it can, and joins the errors.
-func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) error {
+func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (ctrl.Result, error) {
 	var all []error
+	result := ctrl.Result{}
 	r.tellRejected(list, p.rejected)
 	for _, entry := range p.create {
 		all = append(all, r.create(ctx, entry))
 	}
 	for _, u := range p.update {
 		all = append(all, r.update(ctx, u))
+	}
+	if len(p.remove) > 0 {
+		if isNewest, err := r.isNewest(ctx, list); !isNewest {
+			all, p.remove, result.RequeueAfter = append(all, err), nil, staleRetry
+		}
 	}
 	for i := range p.remove {
 		instance := &p.remove[i]
@@ -109,7 +121,21 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 		}
 		logf.FromContext(ctx).Info("entry removed, instance leaves", "instance", instance.Name)
 	}
-	return errors.Join(all...)
+	if err := errors.Join(all...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
+}
+
+// isNewest asks the API server whether the list is still as it was read. The cache may lag behind that of
+// instances, as after the operator was suspended: then a host that was just added would leave.
+func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
+	now := &corev1.ConfigMap{}
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s before hosts leave: %w", contract.InstancesConfigMap, err)
+	}
+	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {

@@ -84,7 +84,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return c.Delete(ctx, o, options...)
 		},
 	}).Build()
-	r.Reconciler = &Reconciler{client: r.api, events: r, namespace: namespace, told: &told{},
+	r.Reconciler = &Reconciler{client: r.api, live: r.api, events: r, namespace: namespace, told: &told{},
 		absence: &absence{}, now: func() time.Time { return r.clock }}
 	return r
 }
@@ -256,6 +256,57 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	r.clock = r.clock.Add(absenceGrace)
 	r.reconcile(t)
 	r.want(t)
+}
+
+// past is a cache whose watch of the list is behind that of the instances.
+type past struct {
+	client.Client
+	list *corev1.ConfigMap
+}
+
+func (p past) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	list, is := o.(*corev1.ConfigMap)
+	switch {
+	case !is:
+		return p.Client.Get(ctx, key, o, options...)
+	case p.list == nil:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, key.Name)
+	}
+	p.list.DeepCopyInto(list)
+	return nil
+}
+
+// An operator that was suspended removes nobody whom another has added meanwhile.
+func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
+	t.Parallel()
+	for name, isThere := range map[string]bool{"it has fewer entries": true, "there is none": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
+			old := &corev1.ConfigMap{}
+			if err := r.api.Get(t.Context(), client.ObjectKeyFromObject(list(nil)), old); err != nil {
+				t.Fatal(err)
+			}
+			r.set(t, map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"})
+			r.reconcile(t)
+			if !isThere {
+				old = nil
+				r.absence.since = r.clock.Add(-absenceGrace)
+			}
+			r.client = past{r.api, old}
+			result, err := r.Reconcile(t.Context(), ctrl.Request{})
+			if err != nil || result.RequeueAfter == 0 {
+				t.Errorf("nobody looks again: %+v, %v", result, err)
+			}
+			r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+			r.broken["get"] = apierrors.NewServiceUnavailable("away")
+			if _, err = r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+				t.Error("nobody says that the API server is away")
+			}
+			r.broken = map[string]error{}
+			r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+		})
+	}
 }
 
 func TestAnEntryThatIsBackWaitsForItsOldInstance(t *testing.T) {
