@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -542,7 +543,7 @@ func TestA35_RightsThatSomebodyLoosenedAreRestored(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		paths := []string{contract.DirK, contract.DirDaemonCerts, contract.DirKubeletPKI, contract.DirRegistries,
-			contract.PathState, contract.PathKubeletConfig, contract.PathKubelet}
+			state.DirCNIState, contract.PathState, contract.PathKubeletConfig, contract.PathKubelet}
 		kubelet := r.pid(t, "kubelet")
 		for _, path := range paths {
 			if err := r.SetAccess(path, winos.AccessInherit); err != nil {

@@ -46,12 +46,14 @@ func Private(stateFile *File) []string {
 // DirCNIState is where CNI plugins remember which addresses they gave out.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys
-// and containerd its images, only Administrators and SYSTEM; elsewhere as the parent directory
-// says, because log collectors in pods read below C:\var\log. kubelet knows no file rights on
+// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys,
+// containerd its images, and CNI plugins, which containerd starts, the addresses that they gave out,
+// only Administrators and SYSTEM; elsewhere as the parent directory says, because log collectors in
+// pods read below C:\var\log. kubelet knows no file rights on
 // Windows, so its keys have those of their directory.
 func Access(path string) winos.Access {
-	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData} {
+	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData,
+		DirCNIState} {
 		if strings.EqualFold(path, private) || contract.Within(private, path) {
 			return winos.AccessAdministrators
 		}

@@ -113,3 +113,22 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 		t.Error("a directory is noted before its parent")
 	}
 }
+
+// Whoever may write where CNI plugins keep addresses could take all of them.
+func TestOrdinaryUsersDoNotReachWhatCNIPluginsKeep(t *testing.T) {
+	t.Parallel()
+	f := files(t)
+	stateFile, err := state.Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = state.Ensure(f, stateFile, state.Directories()...); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := f.Stat(state.DirCNIState); err != nil || info.Access != winos.AccessAdministrators {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if !slices.Contains(state.Private(stateFile), state.DirCNIState) {
+		t.Error("its rights are not restored")
+	}
+}
