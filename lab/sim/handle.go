@@ -57,8 +57,10 @@ const writeOnly = os.O_WRONLY
 // opening says how to open a file.
 type opening struct {
 	flag int // of package os
-	// access is for a file that is created; AccessAdministrators also changes one that exists.
+	// access is for a file that is created.
 	access winos.Access
+	// anew makes another file in the place of one that exists.
+	anew bool
 	// exclusive keeps others from writing meanwhile.
 	exclusive bool
 	owner     *owner
@@ -92,8 +94,10 @@ func (v *volume) openLocked(path string, how opening) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if how.flag&os.O_CREATE != 0 && how.access != winos.AccessInherit {
-		n.access = how.access
+	if how.anew {
+		v.detach(n)
+		v.used -= n.content.size
+		return v.handle(v.add(n.parent, n.name, how.access, false), path, how), nil
 	}
 	if how.writes() && how.flag&os.O_TRUNC != 0 {
 		v.used -= n.content.size

@@ -136,6 +136,7 @@ func (f fileFace) Open(path string) (io.ReadCloser, error) {
 func (f fileFace) Create(path string, access winos.Access) (io.WriteCloser, error) {
 	file, err := f.m.volume.open(path, opening{
 		flag: os.O_WRONLY | os.O_CREATE | os.O_TRUNC, access: access, exclusive: true, owner: f.owner(),
+		anew: winos.MakesNew(path, access),
 	})
 	if err != nil {
 		return nil, err

@@ -232,6 +232,62 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 	})
 }
 
+// written has a machine write its report once.
+func written(t *testing.T, m *sim.Machine) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			report.New(report.Options{Host: m.Host(), Version: "1"}).Run(ctx)
+		}()
+		synctest.Wait()
+		stop()
+		<-done
+	})
+}
+
+// Any local user may make files below C:\var\log.
+func TestAReportIsNobodyElsesWhoeverMadeAFileInItsPlace(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	node(t, m)
+	files, temporary := m.Host().Files, contract.PathReport+".tmp"
+	if err := files.MkdirAll(contract.DirDaemonLog, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	w, err := files.Create(temporary, winos.AccessInherit)
+	if err == nil {
+		err = errors.Join(w.Close(), m.Disown(temporary))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	written(t, m)
+	if info, err := files.Stat(contract.PathReport); err != nil || info.Size == 0 || info.Foreign {
+		t.Errorf("the report is %+v, %v", info, err)
+	}
+}
+
+func TestA51_NoMoreThanAReportIsReadWhoeverWroteIt(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const text = `{"reconciled":{"phase":"Steady"}}`
+	if err := m.Host().Files.MkdirAll(contract.DirDaemonLog, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]bool{contract.MaxReport: true, contract.MaxReport + 1: false} {
+		if err := winos.WriteFile(m.Host().Files, contract.PathReport,
+			strings.NewReader(text+strings.Repeat(" ", size-len(text))), winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+		if last := report.Last(m.Host().Files); (last != nil) != want {
+			t.Errorf("of %d bytes it reads %+v", size, last)
+		}
+	}
+}
+
 // silent is a service manager that does not answer.
 type silent struct{ winos.Services }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"sync"
 	"time"
@@ -122,12 +123,14 @@ func Encode(r contract.NodeReport) ([]byte, error) {
 
 // Last is what the service wrote last of its passes; nil where there is nothing that can be read.
 func Last(files winos.Files) *contract.Reconciled {
-	content, err := winos.ReadFile(files, contract.PathReport)
+	file, err := files.Open(contract.PathReport)
 	if err != nil {
 		return nil
 	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, contract.MaxReport+1))
 	var r contract.NodeReport
-	if json.Unmarshal(content, &r) != nil {
+	if err != nil || len(content) > contract.MaxReport || json.Unmarshal(content, &r) != nil {
 		return nil
 	}
 	return r.Reconciled

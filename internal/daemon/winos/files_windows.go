@@ -36,8 +36,7 @@ func (files) Open(path string) (io.ReadCloser, error) {
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path}, nil
 }
 
-// Create makes a file for Administrators new, under its final security descriptor: truncating an
-// existing one would keep that one's owner and rights, and the handles that others may have on it.
+// Create makes a file under its final security descriptor.
 func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	doing := "creating " + path
 	name, err := systemPath(path)
@@ -45,7 +44,7 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 		return nil, err
 	}
 	disposition := uint32(windows.CREATE_ALWAYS)
-	if access == AccessAdministrators {
+	if MakesNew(path, access) {
 		if err := f.removeFile(path); err != nil {
 			return nil, fmt.Errorf("%s: %w", doing, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -348,6 +349,13 @@ type Process struct {
 	// Exe is the absolute path from which its program was started, also when that has been moved aside
 	// since: see AsidePath.
 	Exe string
+}
+
+// MakesNew says whether Create makes a file new, in place of one of the same name: one for
+// Administrators, and a temporary one. Truncating what exists would keep that one's owner and
+// rights, the handles that others may have on it, and what else a hard link leads to.
+func MakesNew(path string, access Access) bool {
+	return access == AccessAdministrators || strings.HasSuffix(path, ".tmp")
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed with Replace.

@@ -296,6 +296,12 @@ func fileAccess(m machine) {
 	noError(t, err)
 	noError(t, w.Close())
 	expect(m.dir+`\plain`, winos.AccessAdministrators)
+	for _, access := range []winos.Access{winos.AccessAdministrators, winos.AccessInherit} {
+		w, err = files.Create(m.dir+`\file.tmp`, access) // another one each time
+		noError(t, err)
+		noError(t, w.Close())
+		expect(m.dir+`\file.tmp`, access)
+	}
 	noError(t, files.Rename(secret, m.dir+`\renamed`))
 	expect(m.dir+`\renamed`, winos.AccessAdministrators)
 }
