@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -86,6 +87,9 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 		all = append(all, r.create(ctx, entry))
 	}
 	for _, u := range p.update {
+		if u.instance.Spec.Source.UID != u.entry.Machine.UID {
+			logf.FromContext(ctx).Info("machine was made anew for its host, instance stays", "instance", u.entry.Name)
+		}
 		all = append(all, r.change(ctx, &u.instance,
 			func(i *v1alpha1.WindowsInstance) { i.Spec = projected(i.Spec, u.entry) }))
 	}
@@ -96,7 +100,9 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 		all = append(all, r.change(ctx, &p.resume[i], resume))
 	}
 	for i := range p.discard {
-		all = append(all, r.discard(ctx, &p.discard[i]))
+		again, err := r.destroyed(ctx, &p.discard[i])
+		result.RequeueAfter = soonest(result.RequeueAfter, again)
+		all = append(all, err)
 	}
 	for i := range p.lost {
 		again, err := r.lost(ctx, &p.lost[i])
@@ -177,22 +183,50 @@ func (r *Reconciler) remove(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return nil
 }
 
-// lost asks the API server what became of the Machine of an instance. One that is gone took its
-// host with it; one that lost its label is no business of ours any more, and its host is given back
-// clean. again is when to look once more; 0 when there is no need.
+// destroyed discards an instance, unless only a cache that lags behind has it that its host is destroyed.
+func (r *Reconciler) destroyed(ctx context.Context, instance *v1alpha1.WindowsInstance) (again time.Duration,
+	err error) {
+	machine, isGone, err := r.machineOf(ctx, instance)
+	if err != nil {
+		return 0, err
+	}
+	if isGone || inventory.MachinePhase(ptr.Deref(machine.Status.Phase, "")) == inventory.MachineFailed {
+		return 0, r.discard(ctx, instance)
+	}
+	return staleRetry, nil
+}
+
+// lost decides about an instance whose Machine is not in the cache. One that is gone took its host with it;
+// one that lost its label is no business of ours any more, and its host is given back clean. again is when
+// to look once more; 0 when there is no need.
 func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstance) (again time.Duration, err error) {
-	machine := &machinev1beta1.Machine{}
-	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name},
-		machine)
+	machine, isGone, err := r.machineOf(ctx, instance)
 	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return 0, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
-	case err != nil, machine.UID != instance.Spec.Source.UID, !machine.DeletionTimestamp.IsZero():
+	case err != nil:
+		return 0, err
+	case isGone:
 		return 0, r.discard(ctx, instance)
 	case machine.Labels[contract.MachineOSLabel] == contract.OSIDWindows:
 		return staleRetry, nil
 	}
 	return lostRetry, r.remove(ctx, instance, "machine has lost the label of Windows, instance leaves")
+}
+
+// machineOf asks the API server what became of the Machine of an instance. isGone says that its host is, or
+// soon will be.
+func (r *Reconciler) machineOf(ctx context.Context, instance *v1alpha1.WindowsInstance) (
+	machine *machinev1beta1.Machine, isGone bool, err error) {
+	machine = &machinev1beta1.Machine{}
+	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name},
+		machine)
+	switch {
+	case apierrors.IsNotFound(err):
+		return machine, true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
+	}
+	now := fromOpenShift(machine)
+	return machine, now.Deleting || !isHostOf(instance, now), nil
 }
 
 // soonest of two waits, of which 0 is none.

@@ -146,7 +146,7 @@ func (d *decision) one(m inventory.Machine) {
 	instance := d.named[m.Name]
 	mine := instance != nil && ofMachine(instance) && instance.Spec.Source.Name == m.Name
 	switch {
-	case mine && (m.Deleting || instance.Spec.Source.UID != m.UID || !m.Ignored && d.isLost(m, instance)):
+	case mine && (m.Deleting || !isHostOf(instance, m) || !m.Ignored && d.isLost(m, instance)):
 		if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 			d.discard = append(d.discard, *instance)
 		}
@@ -224,6 +224,13 @@ func (d *decision) leaves(name string) bool {
 // ofMachine says whether an instance was made from a Machine.
 func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
+}
+
+// isHostOf says whether the host of an instance is that of the Machine of its name: the Machine is the one
+// that the instance was made from, or was made anew for the same host, as from a backup.
+func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
+	return instance.Spec.Source.UID == m.UID ||
+		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID)
 }
 
 // projected is a spec with everything that the Machine tells, and nothing else, changed.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +91,7 @@ func TestInstancesFollowMachines(t *testing.T) {
 	has := func(edit func(*v1alpha1.WindowsInstance)) instances { return instances{made("a", edit)} }
 	deleting := func(m *inventory.Machine) { m.Deleting = true }
 	ignored := func(m *inventory.Machine) { m.Ignored = true }
+	anew := func(m *inventory.Machine) { m.UID, m.ProviderID = "other", strings.ToUpper(m.ProviderID) }
 	for name, test := range map[string]struct {
 		machines  machines
 		instances instances
@@ -129,8 +131,19 @@ func TestInstancesFollowMachines(t *testing.T) {
 		"the Machine is gone":                            {nil, has(nil), steps{Lost: []string{"a"}}},
 		"… and its instance leaves":                      {nil, has(leaving), steps{Lost: []string{"a"}}},
 		"an instance of no Machine is nobody's business": {nil, has(byHand), steps{}},
-		"another Machine took the name": {one(func(m *inventory.Machine) { m.UID = "other" }),
+		"another Machine took the name": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "cloud://other" }),
 			has(nil), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"… whose host is not known yet": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "" }),
+			has(func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" }),
+			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"the Machine was made anew for the same host": {one(anew), has(nil), steps{Update: []string{"a"}}},
+		"… and says nothing of it yet": {
+			one(func(m *inventory.Machine) { anew(m); m.Phase, m.Addresses = "", nil }), has(nil),
+			steps{Waits: []string{"a"}}},
+		"… and is being deleted": {one(func(m *inventory.Machine) { anew(m); deleting(m) }), has(nil),
+			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"… and is ignored": {one(func(m *inventory.Machine) { anew(m); ignored(m) }), has(nil),
+			steps{Pause: []string{"a"}, Waits: []string{"a"}}},
 		"a user removes the instance of a Machine": {one(nil), has(leaving), steps{Waits: []string{"a"}}},
 
 		"an ignored Machine":       {one(ignored), nil, steps{Waits: []string{"a"}}},

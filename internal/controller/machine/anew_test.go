@@ -1,0 +1,145 @@
+package machine
+
+import (
+	"context"
+	"testing"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// earlier is a cache of Machines that is behind: it shows one as it was.
+type earlier struct {
+	client.Reader
+	machine machinev1beta1.Machine
+}
+
+func (e earlier) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*machinev1beta1.MachineList).Items = []machinev1beta1.Machine{e.machine}
+	return nil
+}
+
+// remade is an instance of Machine m, after which the Machine was made anew under another UID.
+func remade(t *testing.T, providerID string) (q *queue, before *machinev1beta1.Machine) {
+	t.Helper()
+	q, before = newQueue(t), &machinev1beta1.Machine{}
+	at := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: "m"}
+	if err := q.api.Get(t.Context(), at, before); err != nil {
+		t.Fatal(err)
+	}
+	before.Spec.ProviderID = ptr.To("aws:///zone/i-1")
+	if err := q.api.Update(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	q.look(t)
+	if err := q.api.Delete(t.Context(), before.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	after := before.DeepCopy()
+	after.UID, after.ResourceVersion, after.Spec.ProviderID = "m2", "", &providerID
+	if err := q.api.Create(t.Context(), after); err != nil {
+		t.Fatal(err)
+	}
+	return q, before
+}
+
+func (q *queue) look(t *testing.T) ctrl.Result {
+	t.Helper()
+	result, err := q.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// comesFrom says of which Machine the instance is; empty once it is gone.
+func (q *queue) comesFrom(t *testing.T) types.UID {
+	t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	err := q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "m"}, i)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return ""
+	}
+	return i.Spec.Source.UID
+}
+
+// As from a backup, while its host ran on.
+func TestANodeStaysWhenItsMachineIsMadeAnewForItsHost(t *testing.T) {
+	t.Parallel()
+	q, _ := remade(t, "aws:///zone/i-1")
+	q.look(t)
+	if uid := q.comesFrom(t); uid != "m2" {
+		t.Errorf("the instance is of Machine %q", uid)
+	}
+	q.restart()
+	q.look(t)
+	if uid := q.comesFrom(t); uid != "m2" {
+		t.Errorf("then it is of Machine %q", uid)
+	}
+}
+
+func TestANodeGoesWhenAMachineOfAnotherHostHasItsName(t *testing.T) {
+	t.Parallel()
+	q, _ := remade(t, "aws:///zone/i-2")
+	q.look(t)
+	if uid := q.comesFrom(t); uid != "" {
+		t.Errorf("the instance is of Machine %q", uid)
+	}
+}
+
+// An operator that was suspended still sees the Machine of before in its cache.
+func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	q, before := remade(t, "aws:///zone/i-2")
+	q.look(t)
+	q.look(t)
+	if uid := q.comesFrom(t); uid != "m2" {
+		t.Fatalf("the instance is of Machine %q", uid)
+	}
+	q.machines = earlier{q.api, *before}
+	if result := q.look(t); result.RequeueAfter != staleRetry {
+		t.Errorf("it is looked at again after %s", result.RequeueAfter)
+	}
+	if uid := q.comesFrom(t); uid != "m2" {
+		t.Errorf("the instance is of Machine %q", uid)
+	}
+}
+
+// The label by which the cache knows a Machine may be gone at the same time.
+func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
+	t.Parallel()
+	q, before := remade(t, "aws:///zone/i-1")
+	m := &machinev1beta1.Machine{}
+	if err := q.api.Get(t.Context(), client.ObjectKeyFromObject(before), m); err != nil {
+		t.Fatal(err)
+	}
+	m.Labels = nil
+	i := &v1alpha1.WindowsInstance{}
+	if err := q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "m"}, i); err != nil {
+		t.Fatal(err)
+	}
+	i.Finalizers = []string{contract.InstanceFinalizer}
+	for _, o := range []client.Object{m, i} {
+		if err := q.api.Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		q.look(t)
+		if err := q.api.Get(t.Context(), client.ObjectKeyFromObject(i), i); err != nil {
+			t.Fatal(err)
+		}
+		if i.DeletionTimestamp.IsZero() || i.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
+			t.Errorf("it leaves at %v by %s", i.DeletionTimestamp, i.Spec.RemovalPolicy)
+		}
+	}
+}
