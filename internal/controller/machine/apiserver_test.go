@@ -14,6 +14,7 @@ import (
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -46,6 +47,8 @@ type stage struct {
 	admin   client.Client
 	changed chan event.GenericEvent
 	view    *View
+	// syncTimeout is after how long without a first list controllers end; controller-runtime's when 0.
+	syncTimeout time.Duration
 }
 
 func testScheme(t *testing.T) *runtime.Scheme {
@@ -111,7 +114,8 @@ func (s *stage) start() {
 	}
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
-		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
+		Controller: config.Controller{SkipNameValidation: new(true), // for go test -count
+			CacheSyncTimeout: s.syncTimeout},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}},
 			&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField,
@@ -350,6 +354,72 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	s.release("a")
 	s.untilGone("a")
 	s.nothingIsForbidden()
+}
+
+// Rights in the namespace of the Machine API are applied apart from the others, so they may be missing, come
+// later, and go again.
+func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.installMachineAPI()
+	binding := s.revoke()
+	s.syncTimeout = 5 * time.Second
+	s.start()
+	s.wait("no sets are known", func(ctx context.Context) bool {
+		sets, err := s.view.Sets(ctx, true)
+		return err == nil && sets == nil
+	})
+	s.wait("it is tried again", func(context.Context) bool { return s.forbidden("/machines") > 2 })
+	s.create(binding)
+	s.machine("a", "10.0.0.1")
+	s.until("a", "the Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
+
+	// Watches that are there already go on without rights. They end with the API server.
+	binding = s.revoke()
+	before := s.forbidden("/machines")
+	if err := errors.Join(s.lab.StopAPIServer(), s.lab.StartAPIServer(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	s.wait("Machines may not be read any more", func(context.Context) bool { return s.forbidden("/machines") > before+2 })
+	if _, err := s.view.Sets(t.Context(), true); !apierrors.IsForbidden(err) {
+		t.Errorf("sets that were known are taken to be none: %v", err)
+	}
+	s.create(binding)
+	s.machine("b", "10.0.0.2")
+	s.until("b", "the next Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
+}
+
+// revoke takes the operator's rights in the namespace of the Machine API away, and answers how to give them back.
+func (s *stage) revoke() *rbacv1.RoleBinding {
+	s.t.Helper()
+	list := &rbacv1.RoleBindingList{}
+	if err := s.admin.List(s.t.Context(), list, client.InNamespace(contract.MachineAPINamespace)); err != nil {
+		s.t.Fatal(err)
+	}
+	if len(list.Items) != 1 {
+		s.t.Fatalf("%d bindings give rights in %s", len(list.Items), contract.MachineAPINamespace)
+	}
+	binding := &list.Items[0]
+	if err := s.admin.Delete(s.t.Context(), binding.DeepCopy()); err != nil {
+		s.t.Fatal(err)
+	}
+	binding.ResourceVersion, binding.UID = "", ""
+	return binding
+}
+
+// forbidden counts how often the operator was refused a request.
+func (s *stage) forbidden(what string) (count int) {
+	s.t.Helper()
+	for request, err := range cluster.Requests(s.lab.AuditLog) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if request.Code == 403 && strings.Contains(request.URI, what) &&
+			strings.HasSuffix(request.User, ":"+contract.OperatorServiceAccount) {
+			count++
+		}
+	}
+	return count
 }
 
 func (s *stage) nothingIsForbidden() {

@@ -3,7 +3,8 @@
 // us in, so that their sets make others. On MachineSets it writes what the cluster autoscaler has to
 // know of their Nodes to scale them up from zero.
 //
-// The operator runs it; without the Machine API it rests, and begins by itself when that appears.
+// The operator runs it; without the Machine API, or rights there, it rests, and begins by itself when
+// both are there.
 // It writes only what Machines tell of an instance's spec, creates and deletes the instances that
 // have a Machine as their source, and never touches a host. What Machines come to is the
 // inventory's business, and whether one may be deleted the policy's.

@@ -7,6 +7,7 @@ import (
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,11 +23,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// apiRetry is how often a cluster without the Machine API is asked whether it has it now: one cheap
-// question.
+// apiRetry is how often a cluster without the Machine API, or without rights there, is asked whether it has
+// them now: a few cheap questions.
 const apiRetry = time.Minute
 
-// starter waits for the Machine API. It runs where the controllers would.
+// starter waits for the Machine API, and for the rights to read it. It runs where the controllers would.
 type starter struct {
 	mgr     ctrl.Manager
 	options Options
@@ -37,16 +38,19 @@ var _ manager.Runnable = (*starter)(nil)
 
 // Start returns once the controllers run, or with ctx.
 func (s *starter) Start(ctx context.Context) error {
-	log := s.mgr.GetLogger().WithName("machine")
+	log, said := s.mgr.GetLogger().WithName("machine"), ""
 	for {
-		served, err := isServed(s.mgr.GetRESTMapper())
+		why, err := s.missing(ctx)
 		switch {
 		case err != nil:
 			log.Info("the cluster does not say whether it has the Machine API", "error", err.Error())
-		case served:
+		case why == "":
 			return s.begin()
-		case !s.options.View.absent.Swap(true):
-			log.Info("the cluster has no Machine API; it is looked for every now and then", "every", s.retry.String())
+		case why != said:
+			said = why
+			s.options.View.absent.Store(true)
+			log.Info("no Machines are followed; it is tried again every now and then", "why", why, "every",
+				s.retry.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -54,6 +58,28 @@ func (s *starter) Start(ctx context.Context) error {
 		case <-time.After(s.retry):
 		}
 	}
+}
+
+// missing says in words why Machines can't be followed yet; empty when they can. Controllers whose caches
+// never get a first list end the whole operator.
+func (s *starter) missing(ctx context.Context) (string, error) {
+	served, err := isServed(s.mgr.GetRESTMapper())
+	if err != nil {
+		return "", err
+	}
+	if !served {
+		return "the cluster has no Machine API", nil
+	}
+	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
+		err = s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))
+		if apierrors.IsForbidden(err) {
+			return "the operator may not read Machines and MachineSets: apply config/machine-api", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading Machines and MachineSets: %w", err)
+		}
+	}
+	return "", nil
 }
 
 // begin adds the Machines' cache and the controllers to the manager, which starts them at once. The

@@ -28,7 +28,8 @@ const excludeDrain = "machine.openshift.io/exclude-node-draining"
 // View tells what became of Machines and which sets make them, also before there is a Machine API.
 type View struct {
 	live client.Reader
-	// cached is set once the controller runs; absent once it is known that there is no Machine API.
+	// cached is set once the controller runs; absent once it is known that there is no Machine API,
+	// or no right to read it: without one, no Machine is followed, and none is missed.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
 }
