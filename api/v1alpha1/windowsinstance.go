@@ -318,6 +318,10 @@ type Update struct {
 	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
+	// NothingSince is since when the daemon has got nothing of the payload that it is to fetch, or has
+	// reported nothing of it; absent while it gets something.
+	// +optional
+	NothingSince *metav1.Time `json:"nothingSince,omitempty"`
 	// Reason why the last attempt failed, as a word.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional

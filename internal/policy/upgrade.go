@@ -16,6 +16,9 @@ type UpgradeFacts struct {
 	OverSSH bool
 	StagingFacts
 	DrainFacts
+	// NothingSince is since when the daemon gets nothing of the payload, or has reported nothing of it; zero while it
+	// gets something.
+	NothingSince time.Time
 	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
 	// the revision; zero while it is not.
 	StepSince, SwitchSince time.Time
@@ -45,8 +48,8 @@ func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time
 // StagingFacts say how far the daemon is with the payload.
 type StagingFacts struct {
 	// CanStage says that the daemon fetches payload by itself; IsStageRequested and IsStaged that it
-	// was told to, and did; GetsNothing that it gets nothing, or reports nothing.
-	CanStage, IsStageRequested, IsStaged, GetsNothing bool
+	// was told to, and did.
+	CanStage, IsStageRequested, IsStaged bool
 }
 
 // DrainFacts say how far the node is with its pods.
@@ -133,7 +136,7 @@ func upgradeBegins() []UpgradeRow {
 			}},
 		{staging, "the daemon has got nothing for as long as --daemon-timeout", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.GetsNothing && f.isLate(f.StepSince, f.DaemonTimeout, now)
+				return !f.NothingSince.IsZero() && f.isLate(f.NothingSince, f.DaemonTimeout, now)
 			}},
 		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
 

@@ -155,7 +155,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
 		KeyTrial:   &v1alpha1.KeyTrial{NextTime: &far, LastTime: &far, RefusedSince: &far, LastRefusedTime: &far},
 		Disruption: &v1alpha1.Disruption{Since: far},
-		Update:     &v1alpha1.Update{Progress: progress, SwitchTime: &far},
+		Update:     &v1alpha1.Update{Progress: progress, SwitchTime: &far, NothingSince: &far},
 		Reboot:     &v1alpha1.Reboot{Progress: progress},
 	}
 	status = status.DeepCopy() // so that each has a time of its own
@@ -193,7 +193,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if check("status", reflect.ValueOf(status)); bounded < 17 {
+	if check("status", reflect.ValueOf(status)); bounded < 18 {
 		t.Errorf("only %d times were looked at", bounded)
 	}
 }

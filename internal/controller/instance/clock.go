@@ -47,6 +47,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		bound(&update.Since, 0)
 		bound(update.SwitchTime, 0)
 		bound(update.ReadySince, 0)
+		bound(update.NothingSince, 0)
 	}
 	if reboot := status.Reboot; reboot != nil {
 		bound(reboot.NextTime, policy.LongestDisruptBackoff)

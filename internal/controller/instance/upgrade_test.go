@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -570,6 +571,64 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	r.advance(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
 		t.Error("it is still fetching, and its host was joined again")
+	}
+}
+
+// A fetch that gets nothing says how far it is, too, before it is given up.
+func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	dials := r.machine(1).Dials()
+	for range 9 {
+		r.annotate(t, 1, contract.StageStatusAnnotation, "Staging: 14 of 14 programs are still to come")
+		r.advance(t, 1, 10*time.Second)
+		r.annotate(t, 1, contract.StageStatusAnnotation, "PayloadIncomplete: 5 attempts in a row brought nothing")
+		r.advance(t, 1, time.Minute)
+	}
+	if r.machine(1).Dials() == dials {
+		t.Error("nobody looks at its host")
+	}
+}
+
+// A moment without the payload server, long after the daemon began to fetch, is no reason to join its host again.
+func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	dials := r.machine(1).Dials()
+	for range 3 {
+		r.annotate(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
+		r.advance(t, 1, 6*time.Minute)
+		r.annotate(t, 1, contract.StageStatusAnnotation, "PayloadIncomplete: 5 attempts in a row brought nothing")
+		r.advance(t, 1, time.Minute)
+		r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
+	}
+	r.switched(t, 1)
+	if r.machine(1).Dials() != dials {
+		t.Error("its host was joined again")
+	}
+}
+
+// While a host waits for its place, the way to the payload server may come back.
+func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	zero := intstr.FromInt32(0)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &zero })
+	r.reconcile(t, 1)
+	dials := r.machine(1).Dials()
+	r.advance(t, 1, 6*time.Minute)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
+		contract.ReasonRevisionPending); !i.Status.Update.OverSSH {
+		t.Fatalf("status %+v", i.Status.Update)
+	}
+	r.annotate(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = nil })
+	r.switched(t, 1)
+	if r.machine(1).Dials() != dials {
+		t.Error("its host was joined again")
 	}
 }
 

@@ -65,13 +65,14 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return nil
 	}
 	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
-	now, tries := journey.Seconds(j.Now()), int32(0)
+	// Whether its pods would feel the next try is not known of one that was joined for another reason.
+	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
 	if status.Update != nil {
-		tries = status.Update.Tries
+		tries, drains = status.Update.Tries, status.Update.Drains
 	}
 	code := problem.Reason.Code()
 	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
-	status.Update = &v1alpha1.Update{Revision: revision, From: held, OverSSH: true,
+	status.Update = &v1alpha1.Update{Revision: revision, From: held, Drains: drains, OverSSH: true,
 		Reason: string(problem.Reason), Code: code, Message: problem.Detail,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
 	status.DesiredRevision = held

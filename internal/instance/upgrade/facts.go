@@ -43,11 +43,12 @@ func quiet(view *journey.View) time.Duration {
 func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	status, node := &view.Instance.Status, view.Node
 	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
+	staging := stagingFacts(update, node)
 	f := policy.UpgradeFacts{
 		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains,
-		OverSSH:      update.OverSSH || u.isStuck(view),
+		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
-		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
+		StagingFacts: staging, DrainFacts: u.drainFacts(view), NothingSince: u.nothingSince(update, node),
 		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
 		LeaderSince: u.Leads(),
 		IsSwitched:  isRequested(status) || update.From != "" && status.DesiredRevision != update.From,
@@ -81,14 +82,46 @@ func (u *Upgrade) isStuck(view *journey.View) bool {
 	return problem != nil && status.Update.SwitchTime == nil && !journey.Begun(status.Update.Step)
 }
 
+// isHelped says that a host that was to be joined again, and has no place for that yet, has got what it lacked.
+func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
+	ready, _ := journey.NodeReady(node)
+	return ready && staging.IsStaged && staging.CanStage && status.Disruption == nil &&
+		!journey.Begun(status.Update.Step)
+}
+
+// nothingSince is since when the daemon gets nothing of its payload, or has not reported since it was told; zero while
+// it gets something.
+func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.Time {
+	switch why := node.Annotations[contract.StageStatusAnnotation]; {
+	case why == "":
+		return update.Since.Time
+	case !inVain(why):
+		return time.Time{}
+	case update.NothingSince == nil:
+		return u.Now()
+	}
+	return update.NothingSince.Time
+}
+
+// noteNothing keeps since when the daemon gets nothing. One that has reported so says at times how far it is, before it
+// gives up the next fetch, too: that counts only when the time is over.
+func (u *Upgrade) noteNothing(update *v1alpha1.Update, since time.Time) {
+	switch was := update.NothingSince; {
+	case update.Step != v1alpha1.StepStaging:
+		update.NothingSince = nil
+	case was == nil && !since.IsZero():
+		update.NothingSince = new(journey.Seconds(since))
+	case was != nil && since.IsZero() && (was.Equal(&update.Since) || u.Left(was.Time, u.DaemonTimeout) <= 0):
+		update.NothingSince = nil
+	}
+}
+
 func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFacts {
-	staging := node.Annotations[contract.StageStatusAnnotation]
 	return policy.StagingFacts{
 		CanStage: journey.StagesItself(node) && policy.CheckSkew(journey.ReleaseOf(update.Revision),
 			journey.ReleaseOf(node.Annotations[contract.RevisionAnnotation])) == "",
 		IsStageRequested: node.Annotations[contract.StageAnnotation] == update.Revision,
 		IsStaged:         node.Annotations[contract.StagedAnnotation] == update.Revision,
-		GetsNothing:      staging == "" || inVain(staging),
 	}
 }
 
@@ -216,8 +249,8 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 	if why != "" {
 		detail = fmt.Sprintf(": %.300s", why)
 	}
-	if why == "" || inVain(why) {
-		after = min(u.Left(update.Since.Time, u.DaemonTimeout), stageRetry)
+	if since := u.nothingSince(update, node); !since.IsZero() {
+		after = min(u.Left(since, u.DaemonTimeout), stageRetry)
 	}
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
