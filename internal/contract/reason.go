@@ -664,7 +664,7 @@ func clusterExplanations() []row {
 		{ReasonAPICallFailed, 907,
 			"A call to the API server failed.",
 			"Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the " +
-				"API server."},
+				"API server, or at the policy or webhook that refuses it, as the message says."},
 		{ReasonMirrorRejected, 908,
 			"A mirror rule is not valid.",
 			"Correct the source or mirror that is named, in the ImageDigestMirrorSet, ImageTagMirrorSet, " +

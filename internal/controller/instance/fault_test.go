@@ -628,6 +628,94 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	}
 }
 
+// A policy or a webhook may refuse each change of a Node.
+func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(t *testing.T, r *rig) (phase v1alpha1.Phase){
+		"after an upgrade": func(t *testing.T, r *rig) v1alpha1.Phase {
+			t.Helper()
+			r.switched(t, 1)
+			r.annotate(t, 1, contract.RevisionAnnotation, second)
+			r.reconcile(t, 1)
+			return v1alpha1.PhaseUpdating
+		},
+		"after a reboot": func(t *testing.T, r *rig) v1alpha1.Phase {
+			t.Helper()
+			r.version = first
+			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+			r.reconcile(t, 1)
+			r.changes(t, 1, func(n *corev1.Node) {
+				n.Annotations[contract.BootIDAnnotation] = "boot-2"
+				delete(n.Annotations, contract.RebootRequestedAnnotation)
+				delete(n.Annotations, contract.RebootApprovedAnnotation)
+			})
+			r.reconcile(t, 1)
+			return v1alpha1.PhaseRebooting
+		},
+	} {
+		for code, err := range map[string]error{
+			"403": apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off")),
+			"500": apierrors.NewInternalError(errors.New("hands off")),
+		} {
+			t.Run(name+" with "+code, func(t *testing.T) {
+				t.Parallel()
+				r := staged(t, 1)
+				phase := ends(t, r)
+				r.broken["node"] = err
+				r.clock = r.clock.Add(time.Minute)
+				again := r.reconcile(t, 1).RequeueAfter
+				i := r.expect(t, 1, phase, v1alpha1.StepProving, contract.ReasonAPICallFailed)
+				if !strings.Contains(i.Status.Message, "hands off") || again < 10*time.Second {
+					t.Errorf("it is tried again after %s, and says %s", again, i.Status.Message)
+				}
+				delete(r.broken, "node")
+				r.advance(t, 1, time.Minute)
+				i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+				if i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+					t.Errorf("status %+v", i.Status)
+				}
+			})
+		}
+	}
+}
+
+func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
+	t.Parallel()
+	for name, begins := range map[string]func(t *testing.T, r *rig) v1alpha1.Phase{
+		"for an upgrade": func(t *testing.T, r *rig) v1alpha1.Phase {
+			t.Helper()
+			r.stagedAll(t, 1)
+			return v1alpha1.PhaseUpdating
+		},
+		"for a reboot": func(t *testing.T, r *rig) v1alpha1.Phase {
+			t.Helper()
+			r.version = first
+			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+			return v1alpha1.PhaseRebooting
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			phase := begins(t, r)
+			r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+			r.reconcile(t, 1)
+			i := r.expect(t, 1, phase, v1alpha1.StepDraining, contract.ReasonAPICallFailed)
+			if i.Status.Disruption == nil {
+				t.Fatalf("status %+v", i.Status)
+			}
+			r.restart(t)
+			r.reconcile(t, 1)
+			r.advance(t, 1, 11*time.Minute)
+			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+			if i.Status.Disruption != nil || i.Status.DrainTime != nil ||
+				!strings.Contains(i.Status.Message, "hands off") {
+				t.Errorf("status %+v", i.Status)
+			}
+		})
+	}
+}
+
 func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

@@ -23,6 +23,21 @@ import (
 // drainRetry is how often the pods of a draining node are looked at.
 const drainRetry = 2 * time.Second
 
+// CordonAndDrain cordons a node and takes a step of its drain. A cordon that is refused for as long as the drain may
+// take blocks it, as pods may.
+func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	timeout time.Duration) Outcome {
+	began := drainBegan(instance, p.Now())
+	err := p.Nodes.Cordon(ctx, node)
+	switch {
+	case err == nil:
+		return p.Drain(ctx, instance, node.Name, timeout)
+	case IsAnswer(err) && !apierrors.IsConflict(err) && p.Left(began, timeout) <= 0:
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
+	}
+	return RetryWrite(err)
+}
+
 // Drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
 // it is called. It goes on behind the pod at which the last one ran out of time, if it did.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
@@ -169,11 +184,8 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Fail(contract.NewProblem(contract.ReasonUncordoned,
 			"somebody uncordoned node %s while it was being drained", node.Name))
 	}
-	if err := p.Nodes.Cordon(ctx, node); err != nil {
-		return Retry(err)
-	}
 	return emptied(instance, p.IsOut(node, view.Bounds), between,
-		p.Drain(ctx, instance, node.Name, view.Bounds.Drain))
+		p.CordonAndDrain(ctx, instance, node, view.Bounds.Drain))
 }
 
 // emptied judges what a drain came to.

@@ -284,7 +284,7 @@ func objectKey(name string) client.ObjectKey { return types.NamespacedName{Name:
 // ReturnToService puts a node back into service: what we put on it goes, and of cordons only our own.
 func (n *Nodes) ReturnToService(ctx context.Context, node *corev1.Node) Outcome {
 	if err := n.Uncordon(ctx, node); err != nil {
-		return Retry(err)
+		return RetryWrite(err)
 	}
 	return Done()
 }

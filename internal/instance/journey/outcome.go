@@ -106,6 +106,8 @@ const (
 	ConflictRetry = 200 * time.Millisecond
 	// CallRetry is for an API server that does not answer.
 	CallRetry = 3 * time.Second
+	// refusedRetry is for one that refuses: a policy or a webhook mostly goes on to do so.
+	refusedRetry = 30 * time.Second
 )
 
 // Retry waits after a call of the API server that did not succeed: no host is to blame, and what
@@ -115,6 +117,19 @@ func Retry(err error) Outcome {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
 	}
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
+}
+
+// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. Of one that met another's nothing is
+// said.
+func RetryWrite(err error) Outcome {
+	outcome := Retry(err)
+	switch {
+	case apierrors.IsConflict(err):
+		return outcome.Unreported()
+	case IsAnswer(err):
+		outcome.After = refusedRetry
+	}
+	return outcome
 }
 
 // IsDone says that the phase's end state holds.

@@ -123,7 +123,7 @@ func (p *Parts) KeepsPlace(ctx context.Context, view *View, purpose v1alpha1.Dis
 	}
 	if here.Step == v1alpha1.StepDraining && !isSwitched {
 		if outcome := p.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
-			return outcome.Unreported()
+			return outcome
 		}
 		here.Step, here.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, Seconds(p.Now()), nil,
 			v1alpha1.PhaseReady
@@ -143,11 +143,11 @@ func (p *Parts) TakePlace(view *View, place Place) Outcome {
 	return Outcome{Then: AskForPlace, Place: place}
 }
 
-// TryLater puts a node back into service until the next try.
+// TryLater puts a node back into service until the next try. isBack says that this succeeded.
 func (p *Parts) TryLater(ctx context.Context, view *View, purpose v1alpha1.DisruptionPurpose, result string,
-	why *contract.Problem) Outcome {
-	if outcome := p.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
-		return outcome.Unreported()
+	why *contract.Problem) (outcome Outcome, isBack bool) {
+	if outcome = p.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+		return outcome, false
 	}
 	status := &view.Instance.Status
 	here := Progress(status, purpose)
@@ -155,9 +155,9 @@ func (p *Parts) TryLater(ctx context.Context, view *View, purpose v1alpha1.Disru
 	wait := policy.DisruptBackoff(here.Tries, view.Jitter)
 	next := Seconds(p.Now().Add(wait))
 	here.Step, here.Since, here.NextTime, here.ReadySince = v1alpha1.StepWaiting, Seconds(p.Now()), &next, nil
-	outcome := Wait(wait, why.Reason, "%s", why.Detail)
+	outcome = Wait(wait, why.Reason, "%s", why.Detail)
 	outcome.Released = Release(status, purpose, cmp.Or(result, string(why.Reason)))
-	return outcome
+	return outcome, true
 }
 
 // Release gives a place in the rollout budget back, and has the host in service.

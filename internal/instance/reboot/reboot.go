@@ -180,11 +180,11 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 		// a daemon that comes back later must not reboot a node that serves
 		if err := r.Nodes.Annotate(ctx, view.Node,
 			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
-			return journey.Retry(err).Unreported()
+			return journey.RetryWrite(err)
 		}
 		status.Reboot.BootID = ""
-		outcome := r.TryLater(ctx, view, purpose, "", problem)
-		if outcome.IsUnreported {
+		outcome, isBack := r.TryLater(ctx, view, purpose, "", problem)
+		if !isBack {
 			return outcome
 		}
 		return outcome.With(journey.FailedEvent(purpose, problem))
@@ -199,7 +199,7 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 // finish ends the journey: another boot, and the node is well.
 func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome {
 	if outcome := r.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
-		return outcome.Unreported()
+		return outcome
 	}
 	status := &view.Instance.Status
 	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName, "reason", status.Reboot.Reason)

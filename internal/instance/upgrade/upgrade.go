@@ -114,7 +114,7 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		}
 	}
 	if err = u.write(ctx, view, row.Action); err != nil {
-		outcome = journey.Retry(err)
+		outcome = journey.RetryWrite(err)
 		outcome.Quiet = quiet(view)
 		return outcome, true, nil
 	}
@@ -158,10 +158,7 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: update.From,
 			contract.RevisionAnnotation: ""})
 	case policy.ActionDrain:
-		if err = u.Nodes.Cordon(ctx, node); err == nil {
-			drain := u.Drain(ctx, view.Instance, node.Name, view.Bounds.Drain)
-			view.Drain = &drain
-		}
+		view.Drain = new(u.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
 	case policy.ActionUseSSH:
 		update.OverSSH = true
 	}
@@ -364,8 +361,8 @@ func (u *Upgrade) returnFromBack(ctx context.Context, view *journey.View) journe
 // tryLater puts the node back into service until the next try.
 func (u *Upgrade) tryLater(ctx context.Context, view *journey.View, result string,
 	why *contract.Problem) journey.Outcome {
-	outcome := u.TryLater(ctx, view, purpose, result, why)
-	if outcome.IsUnreported {
+	outcome, isBack := u.TryLater(ctx, view, purpose, result, why)
+	if !isBack {
 		return outcome
 	}
 	view.Instance.Status.Update.SwitchTime = nil
@@ -382,7 +379,7 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 	status := &view.Instance.Status
 	if !view.RebootDue {
 		if outcome := u.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
-			return outcome.Unreported()
+			return outcome
 		}
 	}
 	revision := status.Update.Revision
