@@ -25,8 +25,9 @@ type UpgradeFacts struct {
 	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
 	// reports it, Refused that it reports that it failed and went back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
-	IsSwitched bool
+	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be; IsUnheard that it has
+	// reported nothing of the other since, and that the node has not been Ready.
+	IsSwitched, IsUnheard bool
 	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
@@ -93,6 +94,7 @@ const (
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
 	ActionRollBack       UpgradeAction = "note the failure of the revision"
+	ActionGoBack         UpgradeAction = "go back, and blame no revision"
 	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
 	ActionFinish         UpgradeAction = "return the node to service, or reboot it if that is requested"
 )
@@ -212,6 +214,8 @@ func upgradeEnds() []UpgradeRow {
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
 		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
+		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the daemon " +
+			"was told", rollingBack, ActionGoBack, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUnheard }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
 		{rollingBack, "the daemon was not told yet", rollingBack, ActionRestore, "",

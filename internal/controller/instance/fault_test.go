@@ -326,6 +326,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	}
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "PayloadMissing: version "+second+": its daemon is at work")
 	r.advance(t, 1, 11*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack,
 		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
@@ -625,6 +626,51 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	r.reconcile(t, 1)
 	if is := r.node(t, 1).Labels["tier"]; is != "refused" {
 		t.Errorf("labels %v do not follow", r.node(t, 1).Labels)
+	}
+}
+
+// A host that loses power before its daemon hears of a revision says nothing about that revision.
+func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2))
+	})
+	r.stagedAll(t, 1, 2)
+	r.isReady(t, 1, false)
+	r.slow = hosttestUnreachable
+	r.advance(t, 1, time.Second)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.advance(t, 1, v1alpha1.DefaultProofTimeout+time.Second)
+	i := r.get(t, 1)
+	if i.Status.UpdateFailure != nil || i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepRollingBack ||
+		!strings.Contains(i.Status.Update.Message, "did not respond") {
+		t.Fatalf("%+v %+v", i.Status.UpdateFailure, i.Status.Update)
+	}
+	for range 5 {
+		r.advance(t, 1, 6*time.Minute)
+		if i = r.get(t, 1); i.Status.Disruption != nil {
+			t.Fatalf("it keeps its place: %+v", i.Status)
+		}
+	}
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.arrives(t, 2, second)
+
+	r.slow = nil
+	r.annotate(t, 1, contract.RevisionAnnotation, r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation])
+	r.isReady(t, 1, true)
+	r.advance(t, 1, 6*time.Minute)
+	i = r.get(t, 1)
+	if r.node(t, 1).Spec.Unschedulable || i.Status.Revision != first || i.Status.Update == nil ||
+		i.Status.Update.Step != v1alpha1.StepWaiting {
+		t.Fatalf("it is not back at its revision: %+v %+v", i.Status, i.Status.Update)
+	}
+	r.advance(t, 1, 2*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.arrives(t, 1, second)
+	if i = r.get(t, 1); i.Status.Revision != second || i.Status.Disruption != nil {
+		t.Errorf("status %+v", i.Status)
 	}
 }
 

@@ -328,10 +328,10 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 	status := &view.Instance.Status
 	update := status.Update
 	note(update, problem)
-	switch policy.NextUpgrade(policy.StepFailed, facts, u.Now()).Action {
+	switch action := policy.NextUpgrade(policy.StepFailed, facts, u.Now()).Action; action {
 	case policy.ActionReturn:
 		return u.tryLater(ctx, view, "", problem)
-	case policy.ActionRollBack:
+	case policy.ActionRollBack, policy.ActionGoBack:
 		logf.FromContext(ctx).Info("rolling back", "revision", update.Revision, "to", update.From, "reason",
 			problem.Reason,
 			"detail", problem.Detail)
@@ -339,7 +339,7 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 		status.DesiredRevision = update.From
 		// Whoever decides next must know of it before the place is given back: that is what keeps a
 		// second node from being taken there.
-		if update.SwitchTime != nil { // the revision was tried
+		if update.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
 			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: update.Revision, Code: update.Code,
 				Message: update.Message, Time: journey.Seconds(u.Now())}
 		}
