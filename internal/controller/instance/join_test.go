@@ -227,6 +227,60 @@ func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	}
 }
 
+// A host that is reinstalled after the handover never becomes Ready by itself.
+func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
+	t.Parallel()
+	for name, begins := range map[string]func(t *testing.T, r *rig){
+		"for the first time": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.reconcile(t, 1)
+			r.register(t, 1, "")
+			r.isReady(t, 1, false)
+		},
+		"at the revision that it held": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.join(t, 1)
+			r.isReady(t, 1, false)
+			r.advance(t, 1, 11*time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, listed(1)...)
+			begins(t, r)
+			for range 2 {
+				r.sign(t)
+				r.reconcile(t, 1)
+			}
+			i := r.get(t, 1)
+			if i.Status.Phase != v1alpha1.PhaseConfirming {
+				t.Fatalf("status %+v", i.Status)
+			}
+			dials := r.machine(1).Dials()
+			r.advance(t, 1, 9*time.Minute)
+			if r.machine(1).Dials() != dials || r.get(t, 1).Status.Failures != 0 {
+				t.Fatal("it was given no time")
+			}
+			r.advance(t, 1, 2*time.Minute)
+			i = r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonNodeNotReady)
+			if i.Status.Failures != 1 || i.Status.NextAttemptTime == nil || i.Status.Disruption != nil {
+				t.Fatalf("status %+v", i.Status)
+			}
+			r.advance(t, 1, time.Minute)
+			if r.machine(1).Dials() != dials+1 {
+				t.Fatalf("nobody looks at its host: %+v", r.get(t, 1).Status)
+			}
+			r.register(t, 1, r.version)
+			for range 3 {
+				r.sign(t)
+				r.register(t, 1, r.version)
+				r.advance(t, 1, time.Second)
+			}
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		})
+	}
+}
+
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -177,10 +177,7 @@ func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node)
 	}
 }
 
-// rescueAfter is how long a node that has joined may be not Ready before its host is looked at over
-// SSH: kubelet's certificate or the daemon's may have expired while it was off, or services may be
-// gone. A boot with updates of Windows takes less.
-const rescueAfter = 10 * time.Minute
+const rescueAfter = journey.RescueAfter
 
 // overdue says whether a node has not been Ready for too long, and otherwise how much time is left
 // to it; none for a node that is Ready.

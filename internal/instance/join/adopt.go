@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. A cache that
@@ -102,8 +105,8 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
 // cordon. A host that has another revision to go back to has as long as the proof of an update. One
-// that has none is waited for without an end, as it holds no slot and no place. What it was told to
-// have is in the status: a cached Node may not show it yet.
+// that has none is waited for as long as its node is Ready now and then, as it holds no slot and no
+// place. What it was told to have is in the status: a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -134,12 +137,12 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		if problem := j.Daemons.Unanswered(instance, node); problem != nil {
 			return journey.Fail(problem)
 		}
-		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonRevisionPending,
+		return j.confirmInTime(ctx, instance, node, journey.Wait(eventRetry, contract.ReasonRevisionPending,
 			"node %s has revision %q and should have %q%s", node.Name, instance.Status.Revision, desired,
 			journey.ApplyStatus(node)))
 	}
 	if !ready {
-		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
+		return j.confirmInTime(ctx, instance, node, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
 			node.Name, message))
 	}
 	// Not earlier: a host that joins again has its old Node while kubelet still asks for its certificate.
@@ -154,7 +157,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // confirmInTime turns a wait into a failure when the time for the proof is over.
-func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance,
+func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
 	if err != nil {
@@ -163,6 +166,11 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
 	late := ok && j.Left(began, bounds.Proof) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
+		ready, message := journey.NodeReady(node)
+		if late && !ready && policy.IsOut(policy.NotReadySince(node), j.Now(), journey.RescueAfter) {
+			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
+				node.Name, journey.RescueAfter, message))
+		}
 		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady || late
 		return outcome
 	}
