@@ -304,8 +304,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		join.Begin(&c.instance.Status)
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return c.join(ctx)
-	case found.Node == nil || is(found.Outcome, contract.ReasonNodeForeign):
-	case is(found.Outcome, contract.ReasonLabelsRefused):
+	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
 		c.place.release() // which it could not use, and somebody has to act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, &c.journeys.reboot, found)

@@ -762,6 +762,23 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 	}
 }
 
+// Another machine took the node's name: whoever could use the place has to be found by somebody first.
+func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "cloud:///1" })
+	r.changes(t, 1, func(n *corev1.Node) { n.Spec.ProviderID = "cloud:///2" })
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.Disruption != nil {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" })
+	r.arrives(t, 1, second)
+	r.advance(t, 1, time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
 func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
