@@ -167,7 +167,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	late := ok && j.Left(began, bounds.Proof) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
 		ready, message := journey.NodeReady(node)
-		if late && !ready && policy.IsOut(policy.NotReadySince(node), j.Now(), journey.RescueAfter) {
+		if late && !ready && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
 			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
 				node.Name, journey.RescueAfter, message))
 		}

@@ -24,8 +24,8 @@ func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // isUnheard says that a node has not been Ready since its daemon was told the revision, and that the daemon has
 // reported nothing of it: a host that is off fails at no revision.
-func isUnheard(update *v1alpha1.Update, node *corev1.Node) bool {
-	down := policy.NotReadySince(node)
+func (u *Upgrade) isUnheard(update *v1alpha1.Update, node *corev1.Node) bool {
+	down := u.NotReadySince(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
 		down.Before(update.SwitchTime.Time) && refused(node, update.Revision) == nil &&
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
@@ -66,7 +66,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	if update.SwitchTime != nil {
 		f.SwitchSince = update.SwitchTime.Time
 	}
-	f.IsUnheard = isUnheard(update, node)
+	f.IsUnheard = u.isUnheard(update, node)
 	if why := refused(node, update.Revision); why != nil && !passes(why) {
 		f.Refused = true
 	}
@@ -216,9 +216,9 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 	if why := refused(node, update.Revision); why != nil && !passes(why) && update.Step == v1alpha1.StepSwitching {
 		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
 	}
-	if isUnheard(update, node) {
+	if u.isUnheard(update, node) {
 		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond within "+
-			"%s", node.Name, policy.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
+			"%s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
 	}
 	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Proof)
 }
