@@ -170,16 +170,16 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 }
 
 // halted says in words why no other node may be taken to a revision; empty when one may.
-func (c *reconciliation) halted(ctx context.Context, revision string) (why string, err error) {
+func (r *Reconciler) halted(ctx context.Context, revision string) (why string, err error) {
 	if revision == "" {
 		return "", nil
 	}
-	config, err := c.config(ctx)
+	config, err := r.config(ctx)
 	if err != nil {
 		return "", err
 	}
 	list := &v1alpha1.WindowsInstanceList{}
-	if err = c.client.List(ctx, list); err != nil {
+	if err = r.client.List(ctx, list); err != nil {
 		return "", fmt.Errorf("listing WindowsInstances: %w", err)
 	}
 	all := make([]*v1alpha1.WindowsInstance, len(list.Items))

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -188,6 +190,12 @@ func (r *record) remember() {
 	if version := r.version(); version != r.life.version {
 		r.life.version, r.life.seen = version, r.now()
 	}
+}
+
+// postpone keeps to itself what is known, until it is time to come again.
+func (r *record) postpone(after, wait time.Duration) (ctrl.Result, error) {
+	r.remember()
+	return ctrl.Result{RequeueAfter: soonest(after, wait)}, nil
 }
 
 // saveOrRevert makes a change and saves it. Unlike all else, what could not be written now must not be

@@ -49,21 +49,15 @@ func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome j
 		return c.result(ctx, outcome.After)
 	}
 	if !outcome.IsDone() && since < quiet && isTransient(outcome.Problem.Reason) {
-		return c.postpone(outcome.After, quiet-since)
+		return c.record.postpone(outcome.After, quiet-since)
 	}
 	if !c.record.isUrgent() {
 		if !c.notes.TryAcquire(1) {
-			return c.postpone(outcome.After, writeDelay+time.Duration(c.jitter()*float64(writeDelay)))
+			return c.record.postpone(outcome.After, writeDelay+time.Duration(c.jitter()*float64(writeDelay)))
 		}
 		defer c.notes.Release(1)
 	}
 	return c.result(ctx, outcome.After)
-}
-
-// postpone keeps to itself what is known, until it is time to come again.
-func (c *reconciliation) postpone(after, wait time.Duration) (ctrl.Result, error) {
-	c.record.remember()
-	return ctrl.Result{RequeueAfter: soonest(after, wait)}, nil
 }
 
 // isTransient says that a daemon has time to get over a reason by itself.

@@ -186,7 +186,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 // certificate registers, or is Ready, within a moment.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
-	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
+	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && inPhase(instance, j.Now()) >= eventRetry
 }
 
 // stranded ends such an attempt: the next brings another token.
@@ -199,7 +199,7 @@ func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
-	if waited := j.inPhase(instance); waited > waitLimit {
+	if waited := inPhase(instance, j.Now()); waited > waitLimit {
 		return journey.Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
 			waited.Round(time.Second)))
 	}
@@ -212,7 +212,7 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, err error) journe
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
 	}
-	if waited := j.inPhase(instance); waited > 2*waitLimit {
+	if waited := inPhase(instance, j.Now()); waited > 2*waitLimit {
 		return journey.Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v, after %s", err,
 			waited.Round(time.Second)))
 	}
@@ -220,10 +220,10 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, err error) journe
 }
 
 // inPhase is for how long the present attempt has been in its phase.
-func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
+func inPhase(instance *v1alpha1.WindowsInstance, now time.Time) time.Duration {
 	began, ok := journey.PhaseBegan(instance, instance.Status.Phase)
 	if !ok {
 		return 0
 	}
-	return j.Now().Sub(began)
+	return now.Sub(began)
 }
