@@ -16,8 +16,8 @@ type UpgradeFacts struct {
 	OverSSH bool
 	StagingFacts
 	DrainFacts
-	// NothingSince is since when the daemon gets nothing of the payload, or has reported nothing of it; zero while it
-	// gets something.
+	// NothingSince is since when the daemon gets nothing of the payload, or has reported nothing of
+	// it; zero while it gets something.
 	NothingSince time.Time
 	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
 	// the revision; zero while it is not.
@@ -25,8 +25,9 @@ type UpgradeFacts struct {
 	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
 	// reports it, Refused that it reports that it failed and went back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be; IsUnheard that it has
-	// reported nothing of the other since, and that the node has not been Ready.
+	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be;
+	// IsUnheard that it has reported nothing of the other since, and that the node has not been
+	// Ready.
 	IsSwitched, IsUnheard bool
 	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
@@ -214,8 +215,9 @@ func upgradeEnds() []UpgradeRow {
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
 		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
-		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the daemon " +
-			"was told", rollingBack, ActionGoBack, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUnheard }},
+		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
+			"daemon was told", rollingBack, ActionGoBack, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnheard }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
 		{rollingBack, "the daemon was not told yet", rollingBack, ActionRestore, "",

@@ -762,7 +762,8 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 	}
 }
 
-// Another machine took the node's name: whoever could use the place has to be found by somebody first.
+// Another machine took the node's name: whoever could use the place has to be found by somebody
+// first.
 func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

@@ -591,7 +591,8 @@ func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *test
 	}
 }
 
-// A moment without the payload server, long after the daemon began to fetch, is no reason to join its host again.
+// A moment without the payload server, long after the daemon began to fetch, is no reason to join
+// its host again.
 func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

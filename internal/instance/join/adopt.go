@@ -168,8 +168,8 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
 		ready, message := journey.NodeReady(node)
 		if late && !ready && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
-			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
-				node.Name, journey.RescueAfter, message))
+			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady,
+				"node %s has not been Ready for %s: %s", node.Name, journey.RescueAfter, message))
 		}
 		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady || late
 		return outcome

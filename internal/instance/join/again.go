@@ -65,7 +65,8 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return nil
 	}
 	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
-	// Whether its pods would feel the next try is not known of one that was joined for another reason.
+	// Whether its pods would feel the next try is not known of one that was joined for another
+	// reason.
 	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
 	if status.Update != nil {
 		tries, drains = status.Update.Tries, status.Update.Drains

@@ -22,9 +22,9 @@ const (
 	RebootRetry = 10 * time.Second
 	// RebootLimit is how long it may take: servers with much memory take 10 minutes.
 	RebootLimit = 20 * time.Minute
-	// RescueAfter is how long a node may be not Ready before its host is looked at over SSH: kubelet's certificate or
-	// the daemon's may have expired while it was off, or services may be gone. A boot with updates of Windows takes
-	// less.
+	// RescueAfter is how long a node may be not Ready before its host is looked at over SSH:
+	// kubelet's certificate or the daemon's may have expired while it was off, or services may be
+	// gone. A boot with updates of Windows takes less.
 	RescueAfter = 10 * time.Minute
 )
 

@@ -23,8 +23,8 @@ import (
 // drainRetry is how often the pods of a draining node are looked at.
 const drainRetry = 2 * time.Second
 
-// CordonAndDrain cordons a node and takes a step of its drain. A cordon that is refused for as long as the drain may
-// take blocks it, as pods may.
+// CordonAndDrain cordons a node and takes a step of its drain. A cordon that is refused for as long
+// as the drain may take blocks it, as pods may.
 func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())

@@ -119,8 +119,8 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. Of one that met another's nothing is
-// said.
+// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. Of one that met
+// another's nothing is said.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {

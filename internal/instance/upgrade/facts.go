@@ -22,8 +22,8 @@ func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
-// isUnheard says that a node has not been Ready since its daemon was told the revision, and that the daemon has
-// reported nothing of it: a host that is off fails at no revision.
+// isUnheard says that a node has not been Ready since its daemon was told the revision, and that
+// the daemon has reported nothing of it: a host that is off fails at no revision.
 func (u *Upgrade) isUnheard(update *v1alpha1.Update, node *corev1.Node) bool {
 	down := u.NotReadySince(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
@@ -92,15 +92,16 @@ func (u *Upgrade) isStuck(view *journey.View) bool {
 	return problem != nil && status.Update.SwitchTime == nil && !journey.Begun(status.Update.Step)
 }
 
-// isHelped says that a host that was to be joined again, and has no place for that yet, has got what it lacked.
+// isHelped says that a host that was to be joined again, and has no place for that yet, has got
+// what it lacked.
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
 	return ready && staging.IsStaged && staging.CanStage && status.Disruption == nil &&
 		!journey.Begun(status.Update.Step)
 }
 
-// nothingSince is since when the daemon gets nothing of its payload, or has not reported since it was told; zero while
-// it gets something.
+// nothingSince is since when the daemon gets nothing of its payload, or has not reported since it
+// was told; zero while it gets something.
 func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.Time {
 	switch why := node.Annotations[contract.StageStatusAnnotation]; {
 	case why == "":
@@ -113,8 +114,8 @@ func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.
 	return update.NothingSince.Time
 }
 
-// noteNothing keeps since when the daemon gets nothing. One that has reported so says at times how far it is, before it
-// gives up the next fetch, too: that counts only when the time is over.
+// noteNothing keeps since when the daemon gets nothing. One that has reported so says at times how
+// far it is, before it gives up the next fetch, too: that counts only when the time is over.
 func (u *Upgrade) noteNothing(update *v1alpha1.Update, since time.Time) {
 	switch was := update.NothingSince; {
 	case update.Step != v1alpha1.StepStaging:
@@ -217,8 +218,8 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
 	}
 	if u.isUnheard(update, node) {
-		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond within "+
-			"%s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
+		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond "+
+			"within %s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
 	}
 	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Proof)
 }

@@ -63,8 +63,8 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 	}
 }
 
-// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the switch, since when
-// it gets nothing, and since when a node is well without a break.
+// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the
+// switch, since when it gets nothing, and since when a node is well without a break.
 func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
 	update := view.Instance.Status.Update
 	update.OverSSH = facts.OverSSH
