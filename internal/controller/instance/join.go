@@ -31,28 +31,17 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if serves {
 		revision := upgrade.RevisionToTry(status, node)
 		if revision == "" {
-			revision = c.revisionNotHeld(ctx)
+			revision = c.parts.Revisions.NotHeld(ctx, c.instance)
 		}
 		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
 			func() { c.journeys.upgrade.Granted(status) })
 	}
 	c.journeys.join.ComeBack(status)
-	halted, err := c.halted(ctx, c.revisionNotHeld(ctx))
+	halted, err := c.halted(ctx, c.parts.Revisions.NotHeld(ctx, c.instance))
 	if halted != "" {
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
 	}
 	return free, err
-}
-
-// revisionNotHeld is the revision that a join brings to a host instead of the one that it is to have,
-// because that is nowhere to be had any more; empty where it is.
-func (c *reconciliation) revisionNotHeld(ctx context.Context) string {
-	status := &c.instance.Status
-	desired, _, err := c.parts.Revisions.Of(ctx, c.instance)
-	if err != nil || desired.Version == journey.JoinRevision(status) || desired.Version == status.HeldRevision {
-		return "" // where it can't be read, the join waits for it
-	}
-	return desired.Version
 }
 
 // join goes through the phases until one waits or fails.

@@ -58,6 +58,17 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
+// NotHeld is the revision that a join brings to a host instead of the one that it is to have, because
+// that is nowhere to be had any more; empty where it is.
+func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
+	desired, _, err := r.Of(ctx, instance)
+	if err != nil || desired.Version == JoinRevision(&instance.Status) ||
+		desired.Version == instance.Status.HeldRevision {
+		return "" // where it can't be read, the join waits for it
+	}
+	return desired.Version
+}
+
 // published reads a revision that is not the desired one. What is not exactly what the revision's
 // name stands for, or not all known to this release, counts as not there.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
