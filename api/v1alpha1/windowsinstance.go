@@ -271,7 +271,7 @@ type Step string
 // Steps, in their order.
 const (
 	StepStaging     Step = "Staging"     // the daemon fetches the payload; the node serves
-	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; the node serves
+	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; it serves
 	StepDraining    Step = "Draining"    // it has its place: cordoned, and pods are moved away
 	StepSwitching   Step = "Switching"   // the daemon brings the host to the revision, or reboots it
 	StepProving     Step = "Proving"     // Ready for the settling time
