@@ -109,18 +109,19 @@ func (r *repeats) held(step plan.Step) bool {
 
 // problems names what somebody else keeps changing.
 func (r *repeats) problems() (all []*contract.Problem) {
+	now := r.now()
 	for about, f := range r.of {
-		if f.over(r.now()) {
+		if f.over(now) {
 			delete(r.of, about)
 			continue
 		}
 		if !f.on() {
 			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool {
-				return winos.Age(r.now(), at) > repeatsWindow
+				return winos.Age(now, at) > repeatsWindow
 			})
 			continue
 		}
-		if f.quiet(r.now()) > 2*f.pause {
+		if f.quiet(now) > 2*f.pause {
 			continue
 		}
 		all = append(all, contract.NewProblem(contract.ReasonForeignInterference,

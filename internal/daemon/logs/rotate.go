@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,12 @@ func Prune(files winos.Files, l contract.Log, now time.Time) error {
 		name := strings.ToLower(e.Name)
 		return e.Dir || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, strings.ToLower(extension))
 	})
-	slices.SortFunc(older, func(a, b winos.FileInfo) int { return b.ModTime.Compare(a.ModTime) })
+	// Those of a time to come, which a clock wrote that was set back, go first: they would push out every
+	// new one. The file system's own clock may be a little ahead.
+	age := func(e winos.FileInfo) time.Duration { return winos.Age(now.Add(time.Minute), e.ModTime) }
+	slices.SortFunc(older, func(a, b winos.FileInfo) int {
+		return cmp.Or(cmp.Compare(age(a), age(b)), b.ModTime.Compare(a.ModTime))
+	})
 	var all []error
 	for i, e := range older {
 		tooMany := l.MaxFiles > 0 && i >= l.MaxFiles

@@ -150,6 +150,26 @@ func TestOlderLogsAreRemovedThoughTheClockWasSetBack(t *testing.T) {
 	})
 }
 
+func TestOlderLogsOfATimeToComePushNoNewOneOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		follow(r, contract.Log{MaxSize: 10, MaxFiles: 2})
+		turn := func(text string) {
+			r.line(t, text)
+			r.rotator.Turn(t.Context())
+			time.Sleep(time.Minute)
+		}
+		r.SetClockOffset(48 * time.Hour)
+		turn("written while the clock was ahead")
+		turn("once more, while it was ahead")
+		r.SetClockOffset(0)
+		turn("written since")
+		names := r.names(t)
+		if !slices.ContainsFunc(names, func(name string) bool { return r.read(t, name) == "written since\n" }) {
+			t.Errorf("the newest is gone: %v", names)
+		}
+	})
+}
+
 func TestALogThatItsProgramRotatesIsOnlyPruned(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		files := r.Host().Files

@@ -115,8 +115,11 @@ func (s *Stager) Content() {
 	if s.need == nil {
 		return
 	}
-	if s.need.met() {
+	switch {
+	case s.need.met():
 		s.met = s.need
+	case s.need == s.met: // it did not stay, and somebody else has brought it back
+		s.met = nil
 	}
 	s.need = nil
 	s.signal()
@@ -192,7 +195,7 @@ func (s *Stager) Run(ctx context.Context) {
 		if want != tried {
 			pause, again = 0, time.Time{}
 		}
-		if due.After(again) {
+		if want.stage == tried.stage && due.After(again) {
 			again = due
 		}
 		wait := time.Duration(-1)

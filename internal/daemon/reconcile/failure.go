@@ -78,6 +78,19 @@ func (f *failures) note(ctx context.Context, version string, why *contract.Probl
 	}
 }
 
+// vain is why a fetch was in vain, in the words of the revision that failed for it. What one failed
+// of otherwise says more.
+func (f *failures) vain(why *contract.Problem) *contract.Problem {
+	switch {
+	case why == nil || f.last == nil:
+		return why
+	case !ofPayload(f.last.problem):
+		return nil
+	}
+	return contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", f.last.version, why.Detail,
+		f.state.Version)
+}
+
 // clear forgets the failure.
 func (f *failures) clear(ctx context.Context) {
 	f.last, f.state.Failed = nil, nil

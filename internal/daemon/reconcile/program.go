@@ -28,7 +28,7 @@ import (
 //	     end, with an error: the service manager starts the new one
 //	new: apply ── holds: proven; the watchdog is stopped, and only now the version is on the Node
 //	           ├─ fails: back to what held, the old exe included ── end
-//	           └─ does not come up, or hangs: the watchdog puts the old exe back and writes down why
+//	           └─ does not come up, or hangs: the watchdog puts the exe of what held back and writes down why
 //	old: keeps what held, and stops the watchdog; the state file says what failed, and until when
 //
 // A daemon that dies anywhere is started again by the service manager, whichever it then is, and
@@ -126,6 +126,9 @@ func (p *program) replace(ctx context.Context) *contract.Problem {
 	exe, _ := p.state.Manifest.DaemonProgram()
 	if problem := p.smokeTest(ctx, p.state.Manifest); problem != nil {
 		return problem
+	}
+	if err := selfupdate.Enable(ctx, p.host.Services); err != nil { // the service manager starts the new one
+		return problemOf(contract.ReasonServiceFailed, err)
 	}
 	if p.state.Before != nil { // otherwise nothing has held, and there is nothing to go back to
 		if err := selfupdate.StartWatchdog(ctx, p.host, p.state, p.digest); err != nil {

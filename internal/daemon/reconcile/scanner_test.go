@@ -39,8 +39,13 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "virus scanner") {
 			t.Errorf("the Node says %q", said)
 		}
+		// Another revision meanwhile: a day later the first is fetched like one that is new.
+		r.annotate(t, contract.DesiredRevisionAnnotation, one())
+		pass(24 * time.Hour)
+		r.expectStatus(t, one(), "")
 		r.scanner.blob = "allowed by now"
-		pass(30 * time.Minute)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		pass(30 * time.Second)
 		r.expectStatus(t, version, "")
 	})
 }

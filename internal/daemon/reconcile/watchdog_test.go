@@ -269,7 +269,7 @@ func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
-		r.expectStatus(t, versionOf(first()), contract.ReasonFileFailed)
+		r.expectStatus(t, versionOf(first()), contract.ReasonPayloadIncomplete)
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
@@ -283,6 +283,32 @@ func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 		r.expectStatus(t, versionOf(first()), "")
 		r.expectOldDaemon(t)
 	})
+}
+
+// Who hardens a host may disable services that run.
+func TestADaemonWhoseServiceWasDisabledGivesWayAllTheSame(t *testing.T) {
+	for name, exe := range map[string]string{"to one that comes up": newDaemon, "to one that does not": "MZ crashes"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				version := installed(t, r, exe)
+				if err := r.DisableService(contract.ServiceDaemon); err != nil {
+					t.Fatal(err)
+				}
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
+				if exe == newDaemon {
+					pass(2 * time.Minute)
+					r.expectStatus(t, version, "")
+					return
+				}
+				pass(20 * time.Second)
+				if err := r.DisableService(contract.ServiceDaemon); err != nil {
+					t.Fatal(err)
+				}
+				pass(3 * time.Minute)
+				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
+			})
+		})
+	}
 }
 
 func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {

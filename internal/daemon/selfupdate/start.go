@@ -3,6 +3,7 @@ package selfupdate
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"fmt"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -33,7 +34,13 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 			path, digest = contract.DirStore+`\`+program.Digest, program.Digest
 		}
 	}
-	if err := copyTo(ctx, host.Files, path, digest); err != nil {
+	switch err := copyTo(ctx, host.Files, path, digest); {
+	case path != contract.PathDaemon && errors.Is(err, apply.ErrDigest):
+		return apply.FileProblem(errors.Join(err, host.Files.Remove(path))) // it is fetched again
+	case path != contract.PathDaemon && errors.Is(err, fs.ErrNotExist):
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of version %s, to which the host "+
+			"would go back, is not in %s", stateFile.Before.Version, contract.DirStore)
+	case err != nil:
 		return apply.FileProblem(err)
 	}
 	if err := winos.Replace(host.Files, spare, contract.PathGuard); err != nil {
@@ -49,6 +56,16 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 		return err
 	}
 	return host.Services.Start(ctx, contract.ServiceGuard)
+}
+
+// Enable has Windows start the daemon at boot again where somebody has disabled its service, or set it
+// to Manual: what starts it is not running then. It stops nothing.
+func Enable(ctx context.Context, services winos.Services) error {
+	own, err := services.Get(ctx, contract.ServiceDaemon)
+	if err != nil || !own.NoAutoStart {
+		return nil //nolint:nilerr // who uses the service next finds out more
+	}
+	return services.Apply(ctx, own.ServiceConfig)
 }
 
 // WatchdogRuns says whether the state file has a watchdog.

@@ -127,7 +127,7 @@ func (w Watchdog) watch(ctx context.Context) (why string) {
 func (w Watchdog) rouse(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, w.Intervals.Look)
 	defer cancel()
-	if err := w.Host.Services.Start(limited, contract.ServiceDaemon); err != nil {
+	if err := w.start(limited); err != nil {
 		logr.FromContextOrDiscard(ctx).Info("the new daemon does not run yet", "detail", err.Error())
 	}
 }
@@ -274,8 +274,12 @@ func (w Watchdog) stop(ctx context.Context) error {
 	return nil
 }
 
-// start starts the daemon; one that runs, or is gone, is left alone.
+// start starts the daemon, also where somebody has disabled its service meanwhile; one that runs, or
+// is gone, is left alone.
 func (w Watchdog) start(ctx context.Context) error {
+	if err := Enable(ctx, w.Host.Services); err != nil {
+		return err
+	}
 	if err := w.Host.Services.Start(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return err
 	}
