@@ -281,6 +281,34 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 	}
 }
 
+// As while there is no plugin for the network of pods: another join would not bring it.
+func TestAHostWhoseKubeletReportsIsWaitedForUntilItIsConfirmed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	for range 2 {
+		r.sign(t)
+		r.reconcile(t, 1)
+	}
+	r.register(t, 1, r.version)
+	r.changes(t, 1, func(node *corev1.Node) {
+		node.Status.Conditions[0].Status = corev1.ConditionFalse
+		node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(r.clock)
+	})
+	dials := r.machine(1).Dials()
+	for range 12 {
+		r.advance(t, 1, 10*time.Minute)
+	}
+	i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonNodeNotReady)
+	if i.Status.Failures != 0 || r.machine(1).Dials() != dials {
+		t.Errorf("%d dials more, status %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+	r.isReady(t, 1, true)
+	r.advance(t, 1, time.Second)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -6,7 +6,6 @@ import (
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,14 +25,14 @@ func (e earlier) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 }
 
 // remade is an instance of Machine m, after which the Machine was made anew under another UID.
-func remade(t *testing.T, providerID string) (q *queue, before *machinev1beta1.Machine) {
+func remade(t *testing.T, was, providerID string) (q *queue, before *machinev1beta1.Machine) {
 	t.Helper()
 	q, before = newQueue(t), &machinev1beta1.Machine{}
 	at := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: "m"}
 	if err := q.api.Get(t.Context(), at, before); err != nil {
 		t.Fatal(err)
 	}
-	before.Spec.ProviderID = ptr.To("aws:///zone/i-1")
+	before.Spec.ProviderID = &was
 	if err := q.api.Update(t.Context(), before); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +74,7 @@ func (q *queue) comesFrom(t *testing.T) types.UID {
 // As from a backup, while its host ran on.
 func TestANodeStaysWhenItsMachineIsMadeAnewForItsHost(t *testing.T) {
 	t.Parallel()
-	q, _ := remade(t, "aws:///zone/i-1")
+	q, _ := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")
 	q.look(t)
 	if uid := q.comesFrom(t); uid != "m2" {
 		t.Errorf("the instance is of Machine %q", uid)
@@ -89,17 +88,26 @@ func TestANodeStaysWhenItsMachineIsMadeAnewForItsHost(t *testing.T) {
 
 func TestANodeGoesWhenAMachineOfAnotherHostHasItsName(t *testing.T) {
 	t.Parallel()
-	q, _ := remade(t, "aws:///zone/i-2")
-	q.look(t)
-	if uid := q.comesFrom(t); uid != "" {
-		t.Errorf("the instance is of Machine %q", uid)
+	for name, ids := range map[string][2]string{
+		"another ID":                {"aws:///zone/i-1", "aws:///zone/i-2"},
+		"an ID that is only a name": {"gce://project/zone/m", "gce://project/zone/m"},
+		"a name in other letters":   {"azure:///subscriptions/s/virtualMachines/M", "azure:///subscriptions/s/virtualMachines/M"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, _ := remade(t, ids[0], ids[1])
+			q.look(t)
+			if uid := q.comesFrom(t); uid != "" {
+				t.Errorf("the instance is of Machine %q", uid)
+			}
+		})
 	}
 }
 
 // An operator that was suspended still sees the Machine of before in its cache.
 func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 	t.Parallel()
-	q, before := remade(t, "aws:///zone/i-2")
+	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-2")
 	q.look(t)
 	q.look(t)
 	if uid := q.comesFrom(t); uid != "m2" {
@@ -117,7 +125,7 @@ func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 // The label by which the cache knows a Machine may be gone at the same time.
 func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
 	t.Parallel()
-	q, before := remade(t, "aws:///zone/i-1")
+	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")
 	m := &machinev1beta1.Machine{}
 	if err := q.api.Get(t.Context(), client.ObjectKeyFromObject(before), m); err != nil {
 		t.Fatal(err)

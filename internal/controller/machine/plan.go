@@ -2,6 +2,7 @@ package machine
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 
@@ -227,10 +228,12 @@ func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 }
 
 // isHostOf says whether the host of an instance is that of the Machine of its name: the Machine is the one
-// that the instance was made from, or was made anew for the same host, as from a backup.
+// that the instance was made from, or was made anew for the same host, as from a backup. An ID that ends with the
+// Machine's name, as those of Azure and Google Cloud do, tells no host from the one before it.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
-		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID)
+		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&
+			!strings.EqualFold(path.Base(m.ProviderID), m.Name)
 }
 
 // projected is a spec with everything that the Machine tells, and nothing else, changed.

@@ -105,8 +105,8 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
 // cordon. A host that has another revision to go back to has as long as the proof of an update. One
-// that has none is waited for as long as its node is Ready now and then, as it holds no slot and no
-// place. What it was told to have is in the status: a cached Node may not show it yet.
+// that has none is waited for as long as its kubelet reports, which may want something of the cluster
+// such as a network of pods, as it holds no slot and no place. What it was told to have is in the status: a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -166,8 +166,8 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
 	late := ok && j.Left(began, bounds.Proof) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
-		ready, message := journey.NodeReady(node)
-		if late && !ready && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
+		_, message := journey.NodeReady(node)
+		if late && !journey.KubeletReports(node) && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
 			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady,
 				"node %s has not been Ready for %s: %s", node.Name, journey.RescueAfter, message))
 		}

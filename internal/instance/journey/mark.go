@@ -230,6 +230,14 @@ func NodeReady(node *corev1.Node) (ready bool, message string) {
 	return false, "kubelet has not reported yet"
 }
 
+// KubeletReports says that a Node's condition Ready is kubelet's own word: where kubelet has not
+// reported for long, the cluster's node lifecycle controller writes that it is Unknown.
+func KubeletReports(node *corev1.Node) bool {
+	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
 // reference is how a Node names its instance.
 func reference(instance *v1alpha1.WindowsInstance) string {
 	return instance.Namespace + "/" + instance.Name
