@@ -18,7 +18,7 @@ func eventOf(node string) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
-		Reason:         mirror.ReasonFallback, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
+		Reason:         mirror.ReasonFallback, Type: corev1.EventTypeWarning, Message: "Skipped: m.io",
 		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: node},
 		ReportingController: contract.ServiceDaemon, ReportingInstance: node,
 	}

@@ -453,7 +453,7 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 		"the user keeps us away": {func(y *yard) {
 			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.Labels[contract.IgnoreLabel] = "true" })
 		}, "W824"},
-		"another API decides": {func(y *yard) { y.governed("m0") }, "W825"},
+		"another API decides": {func(y *yard) { y.managedElsewhere("m0") }, "W825"},
 		"the user wants all to serve": {func(y *yard) {
 			y.changeSet(func(s *machinev1beta1.MachineSet) {
 				s.Annotations = map[string]string{contract.MinAvailableAnnotation: "100%"}
@@ -489,7 +489,7 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 	}
 }
 
-func (y *yard) governed(name string) {
+func (y *yard) managedElsewhere(name string) {
 	y.t.Helper()
 	m := &machinev1beta1.Machine{}
 	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name},

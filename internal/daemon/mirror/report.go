@@ -12,7 +12,7 @@ import (
 
 // EventSource is what is told of; a *resolver.Resolver is one.
 type EventSource interface {
-	// Reports are the latest pulls for which places were passed over, the newest first.
+	// Reports are the latest pulls for which registries were skipped, the newest first.
 	Reports() []resolver.Report
 	// Counters are what happened at each registry since the start, by host, and how many requests
 	// ended without their bytes.

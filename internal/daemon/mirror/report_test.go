@@ -158,7 +158,7 @@ func TestWhatAnEventSays(t *testing.T) {
 		reason, kind, message  string
 	}{
 		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorFallback",
-			"Warning", "Passed over: m.io/x: Unreachable (connection refused)"},
+			"Warning", "Skipped: m.io/x: Unreachable (connection refused)"},
 		"a mirror lacks an image": {
 			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}},
 			"MirrorFallback", "Normal", "NotFound",

@@ -49,7 +49,7 @@ const (
 	Dialling       = "dial"
 	Uploading      = "upload"
 	Sending        = "send"
-	RemovingUpload = "unplant"
+	RemovingUpload = "remove upload"
 	Proving        = "prove"
 )
 

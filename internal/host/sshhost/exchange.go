@@ -20,7 +20,7 @@ import (
 // partSuffix ends the temporary names of files on their way.
 const partSuffix = ".part"
 
-// partOf is the temporary name of a file on its way. A uploaded daemon's is no program yet.
+// partOf is the temporary name of a file on its way. An uploaded daemon's is no program yet.
 func partOf(name string) string {
 	if isUploaded(name) {
 		name = daemonPart + strings.TrimSuffix(strings.TrimPrefix(name, "wicd-"), ".exe")
@@ -224,7 +224,7 @@ func isLeftover(name string) bool {
 		whole != name && isUploaded(whole)
 }
 
-// isUploaded says whether a file is a uploaded daemon of any version.
+// isUploaded says whether a file is an uploaded daemon of any version.
 func isUploaded(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }

@@ -28,7 +28,7 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 		return 0, fmt.Errorf("uploading the daemon: %w", err)
 	}
 	var present bool
-	err = c.briefly(ctx, "looking for a uploaded daemon", func() error {
+	err = c.briefly(ctx, "looking for an uploaded daemon", func() error {
 		present, err = findUploaded(files, name, daemon.Size)
 		return err
 	})
@@ -49,7 +49,7 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 	return sent, nil
 }
 
-// doubt removes a uploaded daemon that is not what was sent: it finds that out at preflight, or was
+// doubt removes an uploaded daemon that is not what was sent: it finds that out at preflight, or was
 // sent in parts over several connections and does not start. It is then sent afresh.
 func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed error) {
 	p, isProblem := contract.AsProblem(failed)
@@ -71,7 +71,7 @@ func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed
 	c.uploaded = ""
 }
 
-// findUploaded looks for a uploaded daemon of this name and size, and removes others, also those that
+// findUploaded looks for an uploaded daemon of this name and size, and removes others, also those that
 // have come in part only. One that can't be removed, because it runs, stays.
 func findUploaded(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := list(files, contract.ExchangeDir)

@@ -27,7 +27,7 @@ type Finding struct {
 	// Update says what another desired revision takes; nil when there is none.
 	Update *journey.Update
 	// Outcome is how the node is: done, or what it waits for. Its time is no later than that at which a node that is
-	// down, or a daemon that is silent, has been so for too long: that holds whatever else is waited for.
+	// down, or a daemon that does not respond, has been so for too long: that holds whatever else is waited for.
 	Outcome journey.Outcome
 	// Updating and Rebooting say that the node has had its turn, and is under way.
 	Updating, Rebooting bool

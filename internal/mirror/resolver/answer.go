@@ -55,7 +55,7 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every place was passed over. 404 only if all say so; 403 only if all
+// refuseNowhere answers when every registry was skipped. 404 only if all say so; 403 only if all
 // refuse, or are not there; else 502, after which containerd does not at once try the same again.
 func refuseNowhere(w http.ResponseWriter, t target, r Report) {
 	missing, denied := true, true

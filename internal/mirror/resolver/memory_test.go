@@ -167,12 +167,12 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 			Detail: "certificate signed by unknown authority"})
 	}
 	text := r.Message()
-	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Passed ove" || text[len(text)-8:] != "more" &&
+	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Skipped: mi" || text[len(text)-8:] != "more" &&
 		text[len(text)-5:] != " more" {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 	r.Attempts, r.Served = r.Attempts[:1], "mirror-1.test/a"
-	if want := "Pulled registry.test/a:b from mirror-1.test/a. Passed over: mirror-0.test/a: Untrusted " +
+	if want := "Pulled registry.test/a:b from mirror-1.test/a. Skipped: mirror-0.test/a: Untrusted " +
 		"(certificate signed by unknown authority)"; r.Message() != want {
 		t.Error(r.Message())
 	}

@@ -258,7 +258,7 @@ func wait(ctx context.Context, after time.Duration) {
 	}
 }
 
-// failed notes why a place was passed over, and whether it is worth another try.
+// failed notes why a registry was skipped, and whether it is worth another try.
 func (p *pull) failed(at mirror.Pull, f *fault, took, firstByte time.Duration) {
 	if f.isDeath() {
 		p.state.health.failed(at.Host, f.reason)

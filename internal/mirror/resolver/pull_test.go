@@ -145,6 +145,13 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 			reason: resolver.ReasonFailing},
 		"says 204": {fault: func(*upstream) faultFunc { return status(204) },
 			reason: resolver.ReasonFailing},
+		"sends headers without end": {fault: func(*upstream) faultFunc {
+			return func(w http.ResponseWriter, _ *http.Request) bool {
+				w.Header().Set("X-Long", strings.Repeat("x", 128<<10))
+				w.WriteHeader(http.StatusOK)
+				return true
+			}
+		}, reason: resolver.ReasonFailing},
 		"is silent": {fault: func(*upstream) faultFunc { return silent }, reason: resolver.ReasonSlow},
 		"stalls after its headers": {fault: func(u *upstream) faultFunc { return stall(u, 0) },
 			reason: resolver.ReasonSlow},
@@ -551,7 +558,7 @@ func TestWhenNobodyHasItTheAnswerSaysWhoWasAskedAndWhy(t *testing.T) {
 			}
 			r := g.report(t)
 			if !r.IsFailure() || r.Image != source+"/a:v1" || len(r.Attempts) != 2 ||
-				!strings.HasPrefix(r.Message(), "Can't pull "+source+"/a:v1. Passed over: ") {
+				!strings.HasPrefix(r.Message(), "Can't pull "+source+"/a:v1. Skipped: ") {
 				t.Errorf("%+v: %s", r, r.Message())
 			}
 		})

@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Reason says in one word why a source was passed over. It is a label of counters and a word in
+// Reason says in one word why a source was skipped. It is a label of counters and a word in
 // messages.
 type Reason string
 
-// Why sources are passed over.
+// Why sources are skipped.
 const (
 	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
 	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
@@ -107,6 +107,10 @@ var (
 	errElsewhere = errors.New("token servers don't redirect")
 )
 
+// maxHeader bounds the headers of an answer in bytes. Registries need less than 8 KiB, and a pod's image
+// may name any host: the default of 10 MiB is too much.
+const maxHeader = 64 << 10
+
 // faultOf says what an error of the HTTP client means. ctx is that of the attempt.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
@@ -127,6 +131,9 @@ func faultOf(ctx context.Context, err error) *fault {
 	}
 	if f := distrust(err); f != nil {
 		return f
+	}
+	if strings.Contains(err.Error(), "server response headers exceeded") { // net/http has no type for it
+		return faultf(ReasonFailing, "its answer has more than %d KiB of headers", maxHeader>>10)
 	}
 	return silence(err)
 }

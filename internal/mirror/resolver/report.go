@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Attempt is one place that was passed over.
+// Attempt is one registry that was skipped.
 type Attempt struct {
 	// Source is host/repository, as the rules name it.
 	Source string        `json:"source"`
@@ -22,14 +22,14 @@ func (a Attempt) String() string {
 	return a.Source + ": " + (&fault{reason: a.Reason, detail: a.Detail}).Error()
 }
 
-// Report is one pull for which places were passed over. It holds nothing secret.
+// Report is one pull for which registries were skipped. It holds nothing secret.
 type Report struct {
 	// Image is what was asked for: registry/repository with a tag or digest. The digest is that of
 	// a manifest or a layer.
 	Image string `json:"image"`
 	// Served is the place that had it in the end; empty if none had, or if it broke off there.
 	Served string `json:"served,omitempty"`
-	// Attempts are the places that were passed over, in the order in which they were asked; empty
+	// Attempts are the registries that were skipped, in the order in which they were asked; empty
 	// if there was none to ask.
 	Attempts []Attempt `json:"attempts"`
 	// Refused says why the cluster refuses the image; empty if it does not.
@@ -62,7 +62,7 @@ func (r Report) Message() string {
 		b.WriteString("No mirror serves this kind of pull, and the source must never be contacted")
 		return b.String()
 	}
-	b.WriteString("Passed over: ")
+	b.WriteString("Skipped: ")
 	for i, a := range r.Attempts {
 		text := a.String()
 		if b.Len()+len(text) > maxMessage {
@@ -90,7 +90,7 @@ type Counter struct {
 	Host string
 	// Served counts requests, Bytes the bytes of their bodies that went to containerd.
 	Served, Bytes int64
-	// Passed counts how often the registry was passed over, and why.
+	// Passed counts how often the registry was skipped, and why.
 	Passed map[Reason]int64
 }
 

@@ -45,7 +45,7 @@ type Options struct {
 	// quarters of registries that the cluster does not name; further ones wait before anybody is asked
 	// for them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
 	Streams int
-	// OnReport is told of a pull for which places were passed over, when that is news: not again
+	// OnReport is told of a pull for which registries were skipped, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
 	OnReport func(Report)
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
@@ -139,7 +139,7 @@ func (r *Resolver) acquire() (*state, bool) {
 	return r.current, true
 }
 
-// Reports are the latest pulls for which places were passed over, the newest first, at most 64.
+// Reports are the latest pulls for which registries were skipped, the newest first, at most 64.
 func (r *Resolver) Reports() []Report { return r.book.latest() }
 
 // Counters are what happened at each registry since the start, by host, and how many requests of
@@ -313,7 +313,7 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 	}
 	switch {
 	case err == nil:
-		log.Info("places were passed over", "served", report.Served)
+		log.Info("registries were skipped", "served", report.Served)
 	case errors.Is(err, errBroken):
 		log.Info("pull broke off")
 		panic(http.ErrAbortHandler) // ends the answer so that the client knows that it is not complete

@@ -47,18 +47,16 @@ func newRoad(o Options, c Config) *road {
 
 func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		Proxy:                 c.Proxy,
-		DialContext:           (&net.Dialer{Timeout: o.Connect, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:   o.Connect,
-		ExpectContinueTimeout: time.Second,
-		MaxIdleConnsPerHost:   8, // containerd fetches three layers of an image at a time
-		IdleConnTimeout:       30 * time.Second,
-		DisableCompression:    true,     // digests are of what is stored
-		ReadBufferSize:        64 << 10, // four TLS records
-		// Registries need less than 8 KiB. A pod's image may name any host, so the default of 10 MiB
-		// is too much.
-		MaxResponseHeaderBytes: 64 << 10,
+		Proxy:                  c.Proxy,
+		DialContext:            (&net.Dialer{Timeout: o.Connect, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    o.Connect,
+		ExpectContinueTimeout:  time.Second,
+		MaxIdleConnsPerHost:    8, // containerd fetches three layers of an image at a time
+		IdleConnTimeout:        30 * time.Second,
+		DisableCompression:     true,     // digests are of what is stored
+		ReadBufferSize:         64 << 10, // four TLS records
+		MaxResponseHeaderBytes: maxHeader,
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
 			if response.StatusCode != http.StatusOK {
 				return faultf(ReasonUnreachable, "the proxy says status %d", response.StatusCode)

@@ -16,12 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// silent starts a scene in which one daemon of three is dead and can't be started, while every
+// unresponsive starts a scene in which one daemon of three is dead and can't be started, while every
 // kubelet is well.
-func silent(t *testing.T, silence time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
+func unresponsive(t *testing.T, timeout time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
 	t.Helper()
 	o := options(3)
-	o.Arguments = []string{"--daemon-timeout", silence.String()}
+	o.Arguments = []string{"--daemon-timeout", timeout.String()}
 	s = own(t, o)
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)
@@ -52,7 +52,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 // and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	t.Parallel()
-	s, dead, others := silent(t, 20*time.Second)
+	s, dead, others := unresponsive(t, 20*time.Second)
 	admin, err := openshift.Client(s.Cluster.Admin())
 	must(t, err)
 	before := map[string]int64{}
@@ -94,7 +94,7 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 // A daemon whose certificate has ended can't say so; but it said when it would.
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
 	t.Parallel()
-	s, dead, _ := silent(t, time.Second)
+	s, dead, _ := unresponsive(t, time.Second)
 	// later than the host was joined again, which brought the one that it has
 	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
 	node := s.node(t, dead)
