@@ -167,7 +167,7 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 			Detail: "certificate signed by unknown authority"})
 	}
 	text := r.Message()
-	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Skipped: mi" || text[len(text)-8:] != "more" &&
+	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Skipped: m" || text[len(text)-8:] != "more" &&
 		text[len(text)-5:] != " more" {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
