@@ -17,6 +17,8 @@ const (
 
 // settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own
 // value Version=win10 is left out: it pins the kernel's build number to that of a client Windows.
+// A service has two minutes to connect to the service manager (Wine's default is ten seconds,
+// Windows' thirty): the lab shares its processors with much else.
 const settings = `REGEDIT4
 
 [HKEY_LOCAL_MACHINE\Software\Microsoft\Windows NT\CurrentVersion]
@@ -29,6 +31,9 @@ const settings = `REGEDIT4
 "ProductName"="Windows Server 2022 Datacenter"
 "EditionID"="ServerDatacenter"
 "InstallationType"="Server Core"
+
+[HKEY_LOCAL_MACHINE\System\CurrentControlSet\Control]
+"ServicesPipeTimeout"=dword:0001d4c0
 
 [HKEY_LOCAL_MACHINE\System\CurrentControlSet\Control\ProductOptions]
 "ProductType"="ServerNT"
