@@ -322,6 +322,9 @@ type Update struct {
 	// reported nothing of it; absent while it gets something.
 	// +optional
 	NothingSince *metav1.Time `json:"nothingSince,omitempty"`
+	// Missing is how many programs of the payload the daemon reported last that are still to come.
+	// +optional
+	Missing int32 `json:"missing,omitempty"`
 	// Reason why the last attempt failed, as a word.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -591,6 +592,40 @@ func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *test
 	}
 }
 
+// Each of the five attempts of a fetch may take a minute, so that it says how far it is for nearly all of the time.
+func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		left     []int // by fetch
+		isJoined bool
+	}{
+		"none of its programs":        {[]int{14, 14, 14}, true},
+		"none of those that it lacks": {[]int{3, 3, 3}, true},
+		"one with each fetch":         {[]int{14, 13, 12}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.reconcile(t, 1)
+			dials := r.machine(1).Dials()
+			for _, left := range test.left {
+				r.advance(t, 1, time.Minute)
+				r.annotate(t, 1, contract.StageStatusAnnotation,
+					fmt.Sprintf("Staging: %d of 14 programs are still to come", left))
+				for range 4 {
+					r.advance(t, 1, time.Minute)
+				}
+				r.annotate(t, 1, contract.StageStatusAnnotation, "PayloadIncomplete: 5 attempts in a row brought nothing")
+				r.advance(t, 1, 15*time.Second)
+				r.advance(t, 1, 15*time.Second)
+			}
+			if isJoined := r.machine(1).Dials() != dials; isJoined != test.isJoined {
+				t.Errorf("its host is joined again: %v", isJoined)
+			}
+		})
+	}
+}
+
 // A moment without the payload server, long after the daemon began to fetch, is no reason to join
 // its host again.
 func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
@@ -598,8 +633,8 @@ func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
 	r := staged(t, 1)
 	r.reconcile(t, 1)
 	dials := r.machine(1).Dials()
-	for range 3 {
-		r.annotate(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
+	for n := range 3 {
+		r.annotate(t, 1, contract.StageStatusAnnotation, fmt.Sprintf("Staging: %d of 14 programs are still to come", 3-n))
 		r.advance(t, 1, 6*time.Minute)
 		r.annotate(t, 1, contract.StageStatusAnnotation, "PayloadIncomplete: 5 attempts in a row brought nothing")
 		r.advance(t, 1, time.Minute)

@@ -101,30 +101,47 @@ func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging
 }
 
 // nothingSince is since when the daemon gets nothing of its payload, or has not reported since it
-// was told; zero while it gets something.
+// was told; zero while it gets something. That it fetches is no news of one that got nothing, until
+// fewer programs are to come.
 func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.Time {
-	switch why := node.Annotations[contract.StageStatusAnnotation]; {
+	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
+	missing := stillMissing(why)
+	switch {
 	case why == "":
 		return update.Since.Time
-	case !inVain(why):
-		return time.Time{}
-	case update.NothingSince == nil:
+	case inVain(why) && was == nil:
 		return u.Now()
+	case inVain(why), missing > 0 && missing >= update.Missing && was != nil && !was.Equal(&update.Since):
+		return was.Time
 	}
-	return update.NothingSince.Time
+	return time.Time{}
 }
 
-// noteNothing keeps since when the daemon gets nothing. One that has reported so says at times how
-// far it is, before it gives up the next fetch, too: that counts only when the time is over.
-func (u *Upgrade) noteNothing(update *v1alpha1.Update, since time.Time) {
+// noteNothing keeps since when the daemon gets nothing, and how many programs it lacked. What it reports
+// of its host meanwhile counts only when the time is over.
+func (u *Upgrade) noteNothing(update *v1alpha1.Update, node *corev1.Node, since time.Time) {
+	missing := stillMissing(node.Annotations[contract.StageStatusAnnotation])
 	switch was := update.NothingSince; {
 	case update.Step != v1alpha1.StepStaging:
-		update.NothingSince = nil
+		update.NothingSince, update.Missing = nil, 0
+		return
 	case was == nil && !since.IsZero():
 		update.NothingSince = new(journey.Seconds(since))
-	case was != nil && since.IsZero() && (was.Equal(&update.Since) || u.Left(was.Time, u.DaemonTimeout) <= 0):
+	case was != nil && since.IsZero() &&
+		(missing > 0 || was.Equal(&update.Since) || u.Left(was.Time, u.DaemonTimeout) <= 0):
 		update.NothingSince = nil
 	}
+	if missing > 0 {
+		update.Missing = missing
+	}
+}
+
+// stillMissing is how many programs are still to come, as a daemon reports that fetches; 0 where it reports none.
+func stillMissing(why string) (n int32) {
+	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
+		return 0
+	}
+	return n
 }
 
 func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFacts {

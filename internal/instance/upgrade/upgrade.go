@@ -68,7 +68,7 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
 	update := view.Instance.Status.Update
 	update.OverSSH = facts.OverSSH
-	u.noteNothing(update, facts.NothingSince)
+	u.noteNothing(update, view.Node, facts.NothingSince)
 	switch {
 	case update.Step != v1alpha1.StepProving:
 	case facts.Lacks == "":
