@@ -762,6 +762,51 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 	}
 }
 
+func TestACordonThatIsRefusedHoldsThePlaceOfARemovalNoLongerThanADrain(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
+	if i.Status.Disruption == nil {
+		t.Fatalf("status %+v", i.Status)
+	}
+	r.restart(t)
+	r.reconcile(t, 1)
+	r.advance(t, 1, 11*time.Minute)
+	i = r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDrainBlocked)
+	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "hands off") {
+		t.Errorf("status %+v", i.Status)
+	}
+	delete(r.broken, "node")
+	r.advance(t, 1, 11*time.Minute)
+	if r.exists(t, 1) {
+		t.Errorf("it stays: %+v", r.get(t, 1).Status)
+	}
+}
+
+func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.version = first
+	r.broken["approval"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.RebootRequestedAnnotation], n.Annotations[contract.BootIDAnnotation] = "", "boot-1"
+	})
+	again := r.reconcile(t, 1).RequeueAfter
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonAPICallFailed)
+	if i.Status.Disruption == nil || again > time.Minute {
+		t.Fatalf("it is tried again after %s, status %+v", again, i.Status)
+	}
+	r.advance(t, 1, time.Hour)
+	i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonAPICallFailed)
+	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "hands off") ||
+		r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
 // Another machine took the node's name: whoever could use the place has to be found by somebody
 // first.
 func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {

@@ -257,6 +257,9 @@ func (r *rig) faults() interceptor.Funcs {
 				if r.broken["node"] != nil {
 					return r.broken["node"]
 				}
+				if err := r.broken["approval"]; err != nil && o.GetAnnotations()[contract.RebootApprovedAnnotation] != "" {
+					return err
+				}
 			}
 			return c.Patch(ctx, o, patch, options...)
 		},

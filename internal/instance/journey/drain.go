@@ -23,16 +23,19 @@ import (
 // drainRetry is how often the pods of a draining node are looked at.
 const drainRetry = 2 * time.Second
 
-// CordonAndDrain cordons a node and takes a step of its drain. A cordon that is refused for as long
-// as the drain may take blocks it, as pods may.
+// CordonAndDrain cordons a node and takes a step of its drain.
 func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	timeout time.Duration) Outcome {
-	began := drainBegan(instance, p.Now())
-	err := p.Nodes.Cordon(ctx, node)
-	switch {
-	case err == nil:
-		return p.Drain(ctx, instance, node.Name, timeout)
-	case IsAnswer(err) && !apierrors.IsConflict(err) && p.Left(began, timeout) <= 0:
+	if err := p.Nodes.Cordon(ctx, node); err != nil {
+		return p.NotCordoned(instance, timeout, err)
+	}
+	return p.Drain(ctx, instance, node.Name, timeout)
+}
+
+// NotCordoned waits after a cordon that did not succeed. One that is refused for as long as the drain
+// may take blocks it, as pods may.
+func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
+	if left := p.Left(drainBegan(instance, p.Now()), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
 	}
 	return RetryWrite(err)
@@ -160,6 +163,9 @@ func IsAnswer(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }
+
+// IsRefused says that the API server refuses a write, and not because another came first.
+func IsRefused(err error) bool { return IsAnswer(err) && !apierrors.IsConflict(err) }
 
 // few adds a name and keeps the first few.
 func few(names []string, name string) []string {

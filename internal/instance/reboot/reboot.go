@@ -104,17 +104,16 @@ func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 // place is what the node asks for.
 func (r *Reboot) place(view *journey.View) journey.Place {
 	name := view.Node.Name
-	if view.Instance.Status.Reboot.Tries > 0 &&
-		view.Instance.Status.Reason == string(contract.ReasonDaemonUnresponsive) {
-		return journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
-			Last: contract.NewProblem(contract.ReasonDaemonUnresponsive,
-				"the daemon of node %s did not reboot its host",
-				name)}
-	}
 	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
 		Last: contract.NewProblem(contract.ReasonRebooting,
 			"node %s was rebooted just now, and a reboot is still asked for", name)}
-	if view.Instance.Status.Reboot.Tries > 0 {
+	switch reason := contract.Reason(view.Instance.Status.Reason); {
+	case view.Instance.Status.Reboot.Tries == 0:
+	case reason == contract.ReasonDaemonUnresponsive:
+		place.Last = contract.NewProblem(reason, "the daemon of node %s did not reboot its host", name)
+	case reason == contract.ReasonAPICallFailed:
+		place.Last = contract.NewProblem(reason, "the reboot of node %s could not be requested", name)
+	default:
 		place.Last = contract.NewProblem(contract.ReasonDrainBlocked, "node %s could not be drained for a reboot", name)
 	}
 	return place
@@ -172,11 +171,11 @@ func noteBoot(reboot *v1alpha1.Reboot, node *corev1.Node) {
 	}
 }
 
-// failed is for a node that could not be drained, which goes back into service, and for a host that
+// failed is for a node that could not be drained, or did not go down, which goes back into service, and for a host that
 // does not come back, which keeps its place and is waited for.
 func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
-	if status.Reboot.Step == v1alpha1.StepDraining || problem.Reason == contract.ReasonDaemonUnresponsive {
+	if problem.Reason != contract.ReasonRebootTimedOut {
 		// a daemon that comes back later must not reboot a node that serves
 		if err := r.Nodes.Annotate(ctx, view.Node,
 			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
@@ -222,17 +221,20 @@ func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInst
 		!contract.SameBoot(reboot.BootID, boot) {
 		return journey.Done()
 	}
+	outcome := journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name)
+	stayed := contract.NewProblem(contract.ReasonDaemonUnresponsive,
+		"the daemon of node %s was to reboot its host at %s, and did not", node.Name,
+		reboot.Since.UTC().Format(time.RFC3339))
 	if node.Annotations[contract.RebootApprovedAnnotation] != reboot.BootID {
 		if err := r.Nodes.Annotate(
 			ctx, node, map[string]string{contract.RebootApprovedAnnotation: reboot.BootID}); err != nil {
-			return journey.Retry(err)
+			outcome = journey.RetryWrite(err)
+			stayed = outcome.Problem
 		}
 	}
-	outcome := r.back(reboot, view, journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
+	outcome = r.back(reboot, view, outcome)
 	if ready, _ := journey.NodeReady(node); ready && outcome.IsFailed() { // it never went down
-		return journey.Fail(contract.NewProblem(contract.ReasonDaemonUnresponsive,
-			"the daemon of node %s was to reboot its host at %s, and did not", node.Name,
-			reboot.Since.UTC().Format(time.RFC3339)))
+		return journey.Fail(stayed)
 	}
 	return outcome
 }
@@ -278,6 +280,8 @@ func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journ
 		return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", outcome.Problem.Detail,
 			reboot.Since.UTC().Format(time.RFC3339)))
 	}
-	outcome.After = left
+	if outcome.After == 0 || left < outcome.After {
+		outcome.After = left
+	}
 	return outcome
 }

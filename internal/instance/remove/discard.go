@@ -31,7 +31,7 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if origin.Exists {
 		if node != nil && !origin.Drains {
 			if err = r.keepPodsAway(ctx, instance, node); err != nil {
-				return journey.Retry(err)
+				return r.NotCordoned(instance, drainTimeout, err)
 			}
 			if outcome := r.Drain(ctx, instance, node.Name, drainTimeout); outcome.IsWaiting() {
 				return outcome

@@ -43,9 +43,8 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if node != nil {
-		err = r.keepPodsAway(ctx, instance, node)
-		if err != nil && (!force || !journey.IsAnswer(err) || apierrors.IsConflict(err)) {
-			return journey.Retry(err)
+		if err = r.keepPodsAway(ctx, instance, node); err != nil && (!force || !journey.IsRefused(err)) {
+			return r.NotCordoned(instance, drainTimeout, err)
 		}
 	}
 	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
