@@ -141,6 +141,35 @@ func TestANodeWhoseLabelsAreRefusedIsLeftAsItIs(t *testing.T) {
 	}
 }
 
+func TestANodeWhoseCordonMayNotBeLiftedIsReported(t *testing.T) {
+	t.Parallel()
+	for name, desired := range map[string]string{"at its revision": version, "before its turn": "2.0.0-bbbbbbbbbb"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, i := newWorld(t, joinedNode(version)), joined(version)
+			w.desired.Version = desired
+			if _, err := w.check(t, i); err != nil {
+				t.Fatal(err)
+			}
+			w.setNode(t, func(n *corev1.Node) {
+				n.Spec.Unschedulable, n.Annotations[contract.CordonedAnnotation] = true, "true"
+			})
+			w.broken["patch"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+			found, err := w.check(t, i)
+			if err != nil || found.Rejoin != nil || found.Update != nil {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			if want(t, found.Outcome, "waits", contract.ReasonAPICallFailed); found.Outcome.After <= 0 {
+				t.Error("it waits for ever")
+			}
+			w.broken["patch"] = apierrors.NewServiceUnavailable("away")
+			if _, err = w.check(t, i); err == nil {
+				t.Error("an API server that is away looks like one that refuses")
+			}
+		})
+	}
+}
+
 func TestAHostWhoseNodeVanishedJoinsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

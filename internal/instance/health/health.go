@@ -141,11 +141,9 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 			"revision %s is desired and waits for the rollout budget",
 			desired.Version)
 		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
-			err = h.Nodes.Uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
-		} else {
-			err = nil
+			return h.uncordon(ctx, found) // it serves until it has its turn, whatever was begun with it before
 		}
-		return found, err
+		return found, nil
 	case journey.IsUnderWay(status):
 		return found, nil
 	case !ready: // which is why it does not follow, if it does not
@@ -159,7 +157,21 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	if journey.ApplyStatus(node) == "" {
 		status.HeldRevision = status.Revision
 	}
-	return found, h.Nodes.Uncordon(ctx, node)
+	return h.uncordon(ctx, found)
+}
+
+// uncordon lifts our cordon from a node that serves. Where that is refused, this is what it waits for.
+func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
+	err := h.Nodes.Uncordon(ctx, found.Node)
+	if !journey.IsRefused(err) {
+		return found, err
+	}
+	again := found.Outcome.After
+	found.Update, found.Outcome = nil, journey.RetryWrite(err)
+	if again > 0 {
+		found.Outcome.After = min(again, found.Outcome.After)
+	}
+	return found, nil
 }
 
 // backInService ends the phase of a node that lost its place to a pause, and goes elsewhere since.
