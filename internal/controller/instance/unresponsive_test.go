@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -253,6 +254,26 @@ func (r *rig) blocksItsRescue(t *testing.T, blocked *bool) {
 	r.advance(t, 1, 10*time.Second)
 	r.advance(t, 1, 6*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseBootstrapping, "", contract.ReasonDraining)
+}
+
+func TestABlockedDrainOfARescueEndsAlthoughTheCordonMayNotBeLifted(t *testing.T) {
+	t.Parallel()
+	r, blocked := unresponsive(t, 1), true
+	r.blocksItsRescue(t, &blocked)
+	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+	r.advance(t, 1, 11*time.Minute)
+	r.clock = r.clock.Add(time.Minute)
+	again := r.reconcile(t, 1).RequeueAfter
+	r.expect(t, 1, v1alpha1.PhaseBootstrapping, "", contract.ReasonAPICallFailed)
+	if again < 10*time.Second {
+		t.Errorf("it is tried again after %s", again)
+	}
+	delete(r.broken, "node")
+	r.advance(t, 1, time.Minute)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDrainBlocked) || i.Status.DrainTime != nil ||
+		r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("status %+v", i.Status)
+	}
 }
 
 func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {

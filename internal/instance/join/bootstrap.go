@@ -163,10 +163,10 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	outcome := j.Evacuate(ctx, instance, &journey.View{Node: node, Bounds: bounds})
 	session.Drained = outcome.IsDone()
 	if outcome.IsFailed() {
-		instance.Status.DrainTime = nil
-		if err := j.Nodes.Uncordon(ctx, node); err != nil {
-			return journey.Retry(err)
+		if back := j.Nodes.ReturnToService(ctx, node); !back.IsDone() {
+			return back
 		}
+		instance.Status.DrainTime = nil // only now: the next look would drain from the beginning
 	}
 	return outcome
 }
