@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -126,10 +127,17 @@ func RetryWrite(err error) Outcome {
 	switch {
 	case apierrors.IsConflict(err):
 		return outcome.Unreported()
-	case IsAnswer(err):
+	case lasts(err):
 		outcome.After = refusedRetry
 	}
 	return outcome
+}
+
+// lasts says that a refusal comes of the request, a right or a webhook. A server that is slow or busy, or waits
+// for etcd, which is a 500 without a reason, may accept the next one.
+func lasts(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
 }
 
 // IsDone says that the phase's end state holds.
