@@ -21,7 +21,7 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name),
 		CreatedAt: time.Unix(int64(age), 0), Phase: inventory.MachineRunning,
 		Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
-		ProviderID: "cloud://" + name,
+		ProviderID: "cloud://id-of-" + name,
 	}
 	if edit != nil {
 		edit(&m)
