@@ -106,7 +106,8 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 // confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
 // cordon. A host that has another revision to go back to has as long as the proof of an update. One
 // that has none is waited for as long as its kubelet reports, which may want something of the cluster
-// such as a network of pods, as it holds no slot and no place. What it was told to have is in the status: a cached Node may not show it yet.
+// such as a network of pods, as it holds no slot and no place. What it was told to have is in the
+// status: a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
