@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,11 +26,21 @@ import (
 type source struct {
 	blobs  map[string][]byte
 	script []func(rest []byte) (io.Reader, error)
+	mu     sync.Mutex
 	asked  []int64
 }
 
+// count is how often it was asked so far.
+func (s *source) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
 func (s *source) Open(_ context.Context, digest string, offset int64) (io.ReadCloser, error) {
+	s.mu.Lock()
 	s.asked = append(s.asked, offset)
+	s.mu.Unlock()
 	rest := s.blobs[digest][offset:]
 	if len(s.script) == 0 {
 		return io.NopCloser(bytes.NewReader(rest)), nil

@@ -46,9 +46,9 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 			if err := payload.NewStore(r.machine.Host().Files).Drop(r.want[0].Digest); err != nil {
 				t.Fatal(err)
 			}
-			before := len(r.source.asked)
+			before := r.source.count()
 			_, problem = s.Need("v", r.want)
-			for began := time.Now(); len(r.source.asked) == before; took = time.Since(began) {
+			for began := time.Now(); r.source.count() == before; took = time.Since(began) {
 				time.Sleep(time.Second / 10)
 				synctest.Wait()
 			}
