@@ -20,8 +20,6 @@ const (
 	askTimeout = 30 * time.Second
 	// maxAnswer bounds what one answer of a registry may hold; manifests are some kilobytes.
 	maxAnswer = 8 << 20
-	// maxHeader bounds the headers of one.
-	maxHeader = 64 << 10
 )
 
 // Registries asks the registries that images are named after, with the credentials of docker login
@@ -39,7 +37,7 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 		return Offer{}, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
-	transport.MaxResponseHeaderBytes = maxHeader
+	transport.MaxResponseHeaderBytes = response.MaxHeader
 	defer transport.CloseIdleConnections()
 	described, err := remote.Get(reference, remote.WithContext(ctx),
 		remote.WithTransport(response.Transport(transport, maxAnswer)),

@@ -19,12 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// Bounds of every answer of a registry: of its body, unless it is a blob, since manifests are some
-// kilobytes, and of its headers.
-const (
-	maxAnswer = 4 << 20
-	maxHeader = 64 << 10
-)
+// maxAnswer bounds every answer of a registry, unless it is a blob: manifests are some kilobytes.
+const maxAnswer = 4 << 20
 
 // Access is how registries are reached.
 type Access struct {
@@ -49,7 +45,7 @@ func (a Access) options(from mirror.Pull) ([]remote.Option, []name.Option) {
 	base := remote.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
 		InsecureSkipVerify: insecure} //nolint:gosec // only where the administrator calls the registry insecure
-	base.MaxResponseHeaderBytes = maxHeader
+	base.MaxResponseHeaderBytes = response.MaxHeader
 	base.Proxy = nil
 	if a.Proxy != nil {
 		base.Proxy = func(r *http.Request) (*url.URL, error) { return a.Proxy(r.URL) }

@@ -95,7 +95,7 @@ const (
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
 	ActionRollBack       UpgradeAction = "note the failure of the revision"
-	ActionGoBack         UpgradeAction = "go back, and blame no revision"
+	ActionRollBackOnly   UpgradeAction = "roll back, and blame no revision"
 	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
 	ActionFinish         UpgradeAction = "return the node to service, or reboot it if that is requested"
 )
@@ -216,7 +216,7 @@ func upgradeEnds() []UpgradeRow {
 		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
 		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
-			"daemon was told", rollingBack, ActionGoBack, "",
+			"daemon was told", rollingBack, ActionRollBackOnly, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnheard }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 

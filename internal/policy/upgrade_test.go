@@ -67,7 +67,7 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 		"a failure after the switch": {StepFailed, UpgradeFacts{HasPrevious: true, IsSwitched: true},
 			v1alpha1.StepRollingBack, ActionRollBack, ""},
 		"a failure of which the daemon never heard": {StepFailed, UpgradeFacts{HasPrevious: true, IsSwitched: true,
-			IsUnheard: true}, v1alpha1.StepRollingBack, ActionGoBack, ""},
+			IsUnheard: true}, v1alpha1.StepRollingBack, ActionRollBackOnly, ""},
 		"a failure with nowhere to go back to": {StepFailed, UpgradeFacts{IsSwitched: true}, "", ActionWait, ""},
 		"not back in time": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: long,
 			ProofTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,

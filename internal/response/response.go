@@ -10,6 +10,10 @@ import (
 	"net/http"
 )
 
+// MaxHeader bounds the headers of an answer in bytes, for http.Transport.MaxResponseHeaderBytes, whose
+// default is 10 MiB. Registries and servers of ours need less than 8 KiB.
+const MaxHeader = 64 << 10
+
 // Transport has every answer of another transport end after so many bytes.
 func Transport(next http.RoundTripper, most int64) http.RoundTripper { return transport{next, most} }
 

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // Timeouts of a connection to a payload server, so that a dead one is noticed.
@@ -35,11 +37,10 @@ func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, er
 					nil
 			},
 		},
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
-		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: answerTimeout,
-		// The default is 10 MiB.
-		MaxResponseHeaderBytes: 64 << 10,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  answerTimeout,
+		MaxResponseHeaderBytes: response.MaxHeader,
 		Proxy:                  func(*http.Request) (*url.URL, error) { return nil, nil },
 		// A source is made anew for each attempt.
 		IdleConnTimeout: dialTimeout,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // MetadataAddress is where metadata services listen, in every cloud.
@@ -44,7 +45,7 @@ func NewMetadata(network winos.Network) *Metadata {
 				return network.Dial(ctx, port)
 			},
 			DisableKeepAlives:      true,
-			MaxResponseHeaderBytes: 64 << 10,
+			MaxResponseHeaderBytes: response.MaxHeader,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -55,13 +55,10 @@ func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (
 		return nil
 	}
 	version, blobs := present.Version, present.Manifest.Blobs()
-	if c != nil && c.Version != present.Version && s.missing(c.Manifest.Blobs()) > 0 {
+	switch {
+	case c != nil && c.Version != present.Version && s.missing(c.Manifest.Blobs()) > 0:
 		version, blobs = c.Version, c.Manifest.Blobs()
-	} else if !slices.ContainsFunc(report.Failed, ofPayload) {
-		s.stager.Content()
-		return nil
-	}
-	if s.missing(blobs) == 0 {
+	case !slices.ContainsFunc(report.Failed, ofPayload) || s.missing(blobs) == 0:
 		s.stager.Content()
 		return nil
 	}

@@ -132,7 +132,7 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	found.Outcome.After = again
 	if overdue && !journey.IsBounded(status) {
 		found.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
-			node.Name, rescueAfter, message)
+			node.Name, journey.RescueAfter, message)
 		return found, nil
 	}
 	switch {
@@ -189,8 +189,6 @@ func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node)
 	}
 }
 
-const rescueAfter = journey.RescueAfter
-
 // overdue says whether a node has not been Ready for too long, and otherwise how much time is left
 // to it; none for a node that is Ready.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
@@ -198,7 +196,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	if since.IsZero() {
 		return false, 0
 	}
-	left = rescueAfter - h.Now().Sub(since)
+	left = journey.RescueAfter - h.Now().Sub(since)
 	return left <= 0, max(0, left)
 }
 

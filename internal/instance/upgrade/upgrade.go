@@ -331,7 +331,7 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 	switch action := policy.NextUpgrade(policy.StepFailed, facts, u.Now()).Action; action {
 	case policy.ActionReturn:
 		return u.tryLater(ctx, view, "", problem)
-	case policy.ActionRollBack, policy.ActionGoBack:
+	case policy.ActionRollBack, policy.ActionRollBackOnly:
 		logf.FromContext(ctx).Info("rolling back", "revision", update.Revision, "to", update.From, "reason",
 			problem.Reason,
 			"detail", problem.Detail)

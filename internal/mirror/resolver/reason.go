@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // Reason says in one word why a source was skipped. It is a label of counters and a word in
@@ -107,10 +109,6 @@ var (
 	errElsewhere = errors.New("token servers don't redirect")
 )
 
-// maxHeader bounds the headers of an answer in bytes. Registries need less than 8 KiB, and a pod's image
-// may name any host: the default of 10 MiB is too much.
-const maxHeader = 64 << 10
-
 // faultOf says what an error of the HTTP client means. ctx is that of the attempt.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
@@ -133,7 +131,7 @@ func faultOf(ctx context.Context, err error) *fault {
 		return f
 	}
 	if strings.Contains(err.Error(), "server response headers exceeded") { // net/http has no type for it
-		return faultf(ReasonFailing, "its answer has more than %d KiB of headers", maxHeader>>10)
+		return faultf(ReasonFailing, "its answer has more than %d KiB of headers", response.MaxHeader>>10)
 	}
 	return silence(err)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // road is the one way out: https, certificates checked, through the cluster's proxy. Everything
@@ -56,7 +57,7 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 		IdleConnTimeout:        30 * time.Second,
 		DisableCompression:     true,     // digests are of what is stored
 		ReadBufferSize:         64 << 10, // four TLS records
-		MaxResponseHeaderBytes: maxHeader,
+		MaxResponseHeaderBytes: response.MaxHeader,
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
 			if response.StatusCode != http.StatusOK {
 				return faultf(ReasonUnreachable, "the proxy says status %d", response.StatusCode)
