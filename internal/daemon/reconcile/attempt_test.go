@@ -299,7 +299,7 @@ func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
 	}
 }
 
-func TestWhatIsWantedByThenIsTriedWithoutGoingBackFirst(t *testing.T) {
+func TestWhatIsRequestedByThenIsTriedWithoutRollingBackFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		r.picky.Store(true)
