@@ -132,6 +132,7 @@ func TestAJoinPutsDisabledServicesRight(t *testing.T) {
 	if err := r.CrashService("kubelet"); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "kubelet has ended", func() bool { return service(t, r, "kubelet").State == winos.ServiceStopped })
 	before := service(t, r, "containerd").PID
 	join(t, r)
 	for _, name := range names {
