@@ -29,7 +29,8 @@ type Verdict struct {
 // A node whose pods are lost already costs nothing more, so it does not wait until others are back;
 // but of such nodes, too, no more than maxUnavailable are worked on at once, since many that are
 // not Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait
-// for each other: nobody would ever be first.
+// for each other: nobody would ever be first. One that somebody cordoned besides is waited for like any
+// other that is cordoned.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
@@ -103,7 +104,7 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		}
 		t.members++
 		switch {
-		case m.Node == node || m.Down == "" || m.Behind && isBehind || m.isGone():
+		case m.Node == node || m.Down == "" || m.Behind && !m.Cordoned && isBehind || m.isGone():
 			t.serving++
 		default:
 			t.down++

@@ -133,6 +133,15 @@ func TestMayDisrupt(t *testing.T) {
 			readyNode("b", notReady)}},
 		"the node itself is behind, and another has its place": {nodes: nodes{readyNode("a", behind),
 			readyNode("b", behind)}, instances: instances{onNode("ib", "b", claiming)}},
+		"the node itself is behind, and another is behind and cordoned by an administrator": {nodes: nodes{
+			readyNode("a", behind), readyNode("b", behind, cordoned)}},
+		"the node itself is behind and cordoned by an administrator, and another is behind": {nodes: nodes{
+			readyNode("a", behind, cordoned), readyNode("b", behind)}, allowed: true},
+		"the node itself is behind, and another is behind and has its operator's cordon of before": {nodes: nodes{
+			readyNode("a", behind), readyNode("b", behind, ours)}},
+		"the node itself is behind, and another is behind, was cordoned by an administrator and has its place": {
+			nodes:     nodes{readyNode("a", behind), readyNode("b", behind, cordoned)},
+			instances: instances{onNode("ib", "b", claiming)}},
 
 		"the node itself is down, and another that is down has its place": {nodes: nodes{readyNode("a", notReady),
 			readyNode("b", notReady)}, instances: instances{onNode("ib", "b", claiming)}},

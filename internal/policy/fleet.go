@@ -31,8 +31,8 @@ type Member struct {
 	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it
 	// serves.
 	Down string
-	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because
-	// it has yet to reach the revision that was requested: its pods are well.
+	// Cordoned says that somebody else cordoned it, Behind that it has yet to reach the revision that was
+	// requested, each where nothing is worse: its pods are well.
 	Cordoned, Behind bool
 	// Granted says that it was granted a place, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
@@ -204,16 +204,17 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
+	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
 	switch {
 	case member.Granted:
 	case !member.Ready:
 		member.Down = "it is not Ready"
 	case member.Begun:
 		member.Down = "it is cordoned by the operator"
-	case node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]:
-		member.Down, member.Behind = "it is not at its desired revision yet", true
 	case node.Spec.Unschedulable:
-		member.Down, member.Cordoned = "it is cordoned", true
+		member.Down, member.Cordoned, member.Behind = "it is cordoned", true, isBehind
+	case isBehind:
+		member.Down, member.Behind = "it is not at its desired revision yet", true
 	}
 	return member
 }

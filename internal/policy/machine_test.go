@@ -187,6 +187,8 @@ func TestDecideReplace(t *testing.T) {
 		"… and an administrator's cordon of another does not hold it up": {failed,
 			nodes{readyNode("a"), readyNode("b", func(n *corev1.Node) { n.Spec.Unschedulable = true })},
 			sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… even while that is behind": {failed, nodes{readyNode("a"), readyNode("b", behind, cordoned)},
+			sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
 		"… and its successor would have user data of the user's own": {
 			failed, three[:2], ownUserData(set("s", 3, "ma", "mb", "mx")), nil, policy.ActNever,
 			contract.ReasonUserDataStale},
