@@ -62,7 +62,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 	var others []string
 	for _, m := range fleet.Members {
-		if m.Granted && m.Node != node {
+		if m.Granted && m.Node != node && !fleet.isGivenUp(m) {
 			others = append(others, m.Node+": "+m.Down)
 		}
 	}
@@ -89,7 +89,8 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 }
 
 // count says how many hosts the fleet should have, and how many of them, the asking node aside, are
-// unavailable or missing; who names those that are there. A set that is being deleted makes no more.
+// unavailable or missing; who names those that are there. A set that is being deleted makes no more. See
+// isGivenUp for those that belong to it no more.
 func count(node string, fleet Fleet) (total, down int, who []string) {
 	type tally struct{ members, down, serving int }
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
@@ -98,6 +99,9 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		bySet[set.UID] = &tally{}
 	}
 	for _, m := range fleet.Members {
+		if m.Node != node && fleet.isGivenUp(m) {
+			continue // what its set lacks without it shows below
+		}
 		t := bySet[m.Set]
 		if t == nil {
 			t = bySet[""] // its set is not known any more

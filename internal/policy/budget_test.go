@@ -62,6 +62,7 @@ func deletedInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.Delet
 func claiming(i *v1alpha1.WindowsInstance) {
 	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
 }
+func forced(i *v1alpha1.WindowsInstance)  { i.Spec.RemovalPolicy = v1alpha1.RemovalForce }
 func joining(i *v1alpha1.WindowsInstance) { i.Status.JoinedTime = nil }
 
 // set is a MachineSet with hosts; one whose name ends in ! is leaving.
@@ -114,6 +115,31 @@ func TestMayDisrupt(t *testing.T) {
 			instances: instances{onNode("ib", "b", deletedInstance)}, allowed: true},
 		"the Machine of one is being deleted": {nodes: nodes{a, b}, instances: instances{onNode("mb", "b")},
 			sets: sets{set("s", 1, "mb!")}},
+		"the Machine of one is being deleted, and it has been down for long": {nodes: nodes{a, readyNode("b", notReady), c},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
+			sets:      sets{set("s", 2, "ma", "mb!", "mc")}, allowed: true},
+		"the Machine of one is being deleted, and it still serves": {nodes: nodes{a, readyNode("b", cordoned), c},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
+			sets:      sets{set("s", 2, "ma", "mb!", "mc")}},
+		"the Machine of one is being deleted, it has been down for long, and no other serves for it": {
+			nodes:     nodes{a, readyNode("b", notReady)},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 2, "ma", "mb!")}},
+		"the Machine of one is being deleted, it has been down for long, and it has its place": {
+			nodes:     nodes{a, readyNode("b", notReady), c},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b", claiming), onNode("mc", "c")},
+			sets:      sets{set("s", 2, "ma", "mb!", "mc")}},
+		"the Machine of one is being deleted, and its Node is gone": {nodes: nodes{a, c},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
+			sets:      sets{set("s", 2, "ma", "mb!", "mc")}, allowed: true},
+		"the Machine of one is being deleted, its Node is gone, and no other serves for it": {nodes: nodes{a},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 2, "ma", "mb!")}},
+		"the removal of one is forced, and it has been down for long": {nodes: nodes{a, readyNode("b", notReady)},
+			instances: instances{onNode("ib", "b", deletedInstance, forced)}, allowed: true},
+		"the removal of one is forced, and it still serves": {nodes: nodes{a, b},
+			instances: instances{onNode("ib", "b", deletedInstance, forced)}},
+		"the node itself is down, and another whose Machine is being deleted has been down for long": {
+			nodes:     nodes{readyNode("a", notReady), readyNode("b", notReady)},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 1, "ma", "mb!")}, allowed: true},
 		"the Node of one that had joined is gone": {nodes: nodes{a}, instances: instances{onNode("ib", "b")}},
 		"one that never joined has no Node": {nodes: nodes{a}, instances: instances{onNode("ib", "b", joining)},
 			allowed: true},
@@ -225,6 +251,46 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 			if verdict := policy.MayBegin("a", fleet, nil, "closed"); verdict.Allowed ||
 				test.allowed && verdict.Reason != contract.ReasonMaintenanceWindowClosed {
 				t.Errorf("in a closed window: %+v", verdict)
+			}
+		})
+	}
+}
+
+func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	since := func(ago time.Duration) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			notReady(n)
+			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-ago))
+		}
+	}
+	fleet := func(of, other time.Duration, place string) policy.Fleet {
+		nodes := []corev1.Node{readyNode("a"), readyNode("b", since(other)), readyNode("c")}
+		if of > 0 {
+			since(of)(&nodes[0])
+		}
+		fleet := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
+			[]policy.Set{set("s", 2, "ma", "mb!", "mc")}, nil)
+		fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
+		fleet.Disturb(place, "a place was given out for it")
+		return fleet
+	}
+	for name, test := range map[string]struct {
+		fleet   policy.Fleet
+		allowed bool
+	}{
+		"a blip, and the node itself serves":        {fleet(0, 4*time.Minute, ""), false},
+		"for long, and the node itself serves":      {fleet(0, 5*time.Minute, ""), true},
+		"for long, and it was given a place":        {fleet(0, 5*time.Minute, "b"), false},
+		"a blip, and the node itself is down":       {fleet(time.Hour, 4*time.Minute, ""), false},
+		"for long, and the node itself is down":     {fleet(time.Hour, 5*time.Minute, ""), true},
+		"for long, the node is down, has the place": {fleet(time.Hour, 5*time.Minute, "b"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if verdict := policy.MayDisrupt("a", test.fleet, nil); verdict.Allowed != test.allowed {
+				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
 		})
 	}

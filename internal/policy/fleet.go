@@ -37,8 +37,9 @@ type Member struct {
 	// Granted says that it was granted a place, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
 	Granted, Begun bool
-	// Leaving says that its host is to be removed, Removing that this has begun.
-	Leaving, Removing bool
+	// Leaving says that its host is to be removed, Removing that this has begun. Unplaced says that it is
+	// being removed, or its Machine is, without a place.
+	Leaving, Removing, Unplaced bool
 	// Ready is what kubelet reports; see NotReadySince.
 	Ready         bool
 	NotReadySince time.Time
@@ -75,6 +76,10 @@ func (f Fleet) IsLost(node string) bool {
 func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && IsOut(m.NotReadySince, f.Now, f.UnavailableAfter)
 }
+
+// isGivenUp says of a member that is being removed without a place that nobody waits for it: its node has been out
+// of service for long, and what removes it may never end, as where the cloud does not delete the VM.
+func (f Fleet) isGivenUp(m Member) bool { return m.Unplaced && f.isOut(m) }
 
 // IsOut says whether a node that has not been Ready since a time counts as out of service. One that
 // is not Ready for seconds only is back soon, with all its pods.
@@ -136,8 +141,9 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
+			hasPlace := instance.Status.Disruption != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Down: "its Node is gone",
-				Granted: instance.Status.Disruption != nil, Set: setOf[instance.Name]})
+				Granted: hasPlace, Unplaced: hosts[instance.Name].Leaving && !hasPlace, Set: setOf[instance.Name]})
 		}
 	}
 	return fleet
@@ -176,7 +182,8 @@ func (f Fleet) Clone() Fleet {
 func (f Fleet) Disturb(node, why string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Down, m.Cordoned, m.Behind, m.Granted = why, false, false, true
+			m.Down, m.Granted = why, true
+			m.Cordoned, m.Behind, m.Unplaced = false, false, false
 		}
 	}
 }
@@ -202,6 +209,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
 		member.Down = granted(instance, hosts[instance.Name].Leaving)
 		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
+		member.Unplaced = member.Granted && instance.Status.Disruption == nil
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
 	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
