@@ -24,12 +24,14 @@ type Daemon struct {
 // daemon reports of it may be wrong.
 const rejoinRest = 12
 
-// Deadline is when that is late which began then and may take so long, for an operator that leads since a time. One
-// that has just begun listens for half of the daemons' timeout first: while there was none, or no API server, nobody
-// could report, and nobody was told anything.
-func Deadline(began time.Time, limit time.Duration, leaderSince time.Time, daemonTimeout time.Duration) time.Time {
-	end, heard := began.Add(limit), leaderSince.Add(daemonTimeout/2)
-	if heard.After(end) {
+// Deadline is when that is late which began then and may take so long, for an operator that leads since a time, as
+// seen now. One that has just begun listens for half of the daemons' timeout first: while there was none, or no API
+// server, nobody could report, and nobody was told anything. How long it has listened goes by the monotonic readings
+// of leaderSince and now: its host's clock may have been wrong when it began, and was set since.
+func Deadline(began time.Time, limit time.Duration, leaderSince time.Time, daemonTimeout time.Duration,
+	now time.Time) time.Time {
+	end, rest := began.Add(limit), daemonTimeout/2-max(0, now.Sub(leaderSince))
+	if heard := now.Add(rest); rest > 0 && heard.After(end) {
 		return heard
 	}
 	return end
@@ -40,7 +42,7 @@ func Deadline(began time.Time, limit time.Duration, leaderSince time.Time, daemo
 // that was away does not join every host again for what could not be reported meanwhile.
 func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
 	due := func(began time.Time, limit time.Duration) time.Duration {
-		return max(0, Deadline(began, limit, d.LeaderSince, timeout).Sub(now))
+		return max(0, Deadline(began, limit, d.LeaderSince, timeout, now).Sub(now))
 	}
 	if since := d.RequestedSince; !since.IsZero() {
 		if left = due(since, timeout); left <= 0 {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -33,6 +34,10 @@ func TestWhenADaemonIsTakenForDead(t *testing.T) {
 			RequestedSince: ago(time.Hour)}, why: "not responded"},
 		"the operator is restarted again and again": {daemon: policy.Daemon{LeaderSince: ago(time.Minute),
 			RequestedSince: ago(time.Hour)}, left: 90 * time.Second},
+		"the operator's clock was ahead when it began": {daemon: policy.Daemon{LeaderSince: ago(-2 * time.Hour),
+			RequestedSince: now}, left: 5 * time.Minute},
+		"the operator's clock was ahead when it began, and it was away meanwhile": {daemon: policy.Daemon{
+			LeaderSince: ago(-2 * time.Hour), RequestedSince: ago(time.Hour)}, left: 150 * time.Second},
 		"its certificate holds": {daemon: policy.Daemon{LeaderSince: long,
 			CertificateEnd: ago(-time.Hour)}, left: 65 * time.Minute},
 		"its certificate has just ended": {daemon: policy.Daemon{LeaderSince: long,
@@ -61,6 +66,43 @@ func TestWhenADaemonIsTakenForDead(t *testing.T) {
 			why, left := policy.Unresponsive(test.daemon, 5*time.Minute, now)
 			if (why == "") != (test.why == "") || !strings.Contains(why, test.why) || left != test.left {
 				t.Errorf("%q, left %s; want %q, left %s", why, left, test.why, test.left)
+			}
+		})
+	}
+}
+
+// setBack is a time as a clock reads it that was set back: the monotonic reading stays.
+func setBack(t *testing.T, from time.Time, by time.Duration) time.Time {
+	t.Helper()
+	moved := from
+	*(*uint64)(unsafe.Pointer(&moved)) -= uint64(by/time.Second) << 30 // see package time: nothing else moves one reading
+	if moved.Sub(from) != 0 || !moved.Round(0).Equal(from.Round(0).Add(-by)) {
+		t.Fatalf("package time keeps its readings otherwise: %s was to become %s earlier, and is %s", from, by, moved)
+	}
+	return moved
+}
+
+func TestAClockThatIsSetMakesNothingLate(t *testing.T) {
+	t.Parallel()
+	led := time.Now()
+	for name, test := range map[string]struct {
+		back       time.Duration // what the clock was ahead when the operator began
+		led, began time.Duration // before now
+		left       time.Duration
+	}{
+		"it was ahead, and it began just now":        {2 * time.Hour, 3 * time.Minute, 0, 5 * time.Minute},
+		"it was ahead, and it began a while ago":     {2 * time.Hour, 3 * time.Minute, 2 * time.Minute, 3 * time.Minute},
+		"it was ahead, and it is late":               {2 * time.Hour, 3 * time.Minute, 7 * time.Minute, -2 * time.Minute},
+		"it was ahead, and nobody has listened yet":  {2 * time.Hour, time.Minute, time.Hour, 90 * time.Second},
+		"it was behind, and it began just now":       {-2 * time.Hour, 3 * time.Minute, 0, 5 * time.Minute},
+		"it was behind, and nobody has listened yet": {-2 * time.Hour, time.Minute, time.Hour, 90 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := setBack(t, led.Add(test.led), test.back)
+			began := now.Add(-test.began).Round(0) // as the API server keeps it
+			if left := policy.Deadline(began, 5*time.Minute, led, 5*time.Minute, now).Sub(now); left != test.left {
+				t.Errorf("%s are left, want %s", left, test.left)
 			}
 		})
 	}

@@ -44,7 +44,7 @@ type UpgradeFacts struct {
 
 // isLate reports whether what began then has taken longer than it may.
 func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time) bool {
-	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout))
+	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout, now))
 }
 
 // StagingFacts say how far the daemon is with the payload.

@@ -44,7 +44,8 @@ func (o *Options) Leads() time.Time {
 
 // Left is how much time is left to what began then and may take so long; none when it is late: see policy.Deadline.
 func (o *Options) Left(began time.Time, limit time.Duration) time.Duration {
-	return policy.Deadline(began, limit, o.Leads(), o.DaemonTimeout).Sub(o.Now())
+	now := o.Now()
+	return policy.Deadline(began, limit, o.Leads(), o.DaemonTimeout, now).Sub(now)
 }
 
 // InService reads an instance's Node, nil when there is none, and says whether anybody is disturbed there by

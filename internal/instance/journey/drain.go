@@ -45,9 +45,10 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 // it is called. It goes on behind the pod at which the last one ran out of time, if it did.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
-	began := drainBegan(instance, p.Now())
-	seen := podsLeft{now: p.Now(), began: began, deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout),
-		turn: p.turns.of(nodeName)}
+	now := p.Now()
+	began := drainBegan(instance, now)
+	seen := podsLeft{now: now, began: began, turn: p.turns.of(nodeName),
+		deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout, now)}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
