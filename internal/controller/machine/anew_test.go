@@ -60,12 +60,8 @@ func (q *queue) look(t *testing.T) ctrl.Result {
 // comesFrom says of which Machine the instance is; empty once it is gone.
 func (q *queue) comesFrom(t *testing.T) types.UID {
 	t.Helper()
-	i := &v1alpha1.WindowsInstance{}
-	err := q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "m"}, i)
-	if client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
+	i := q.present(t)
+	if i == nil {
 		return ""
 	}
 	return i.Spec.Source.UID

@@ -83,6 +83,10 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 			result.RequeueAfter = soonest(result.RequeueAfter, nameRetry)
 		}
 	}
+	done := func(again time.Duration, err error) {
+		result.RequeueAfter = soonest(result.RequeueAfter, again)
+		all = append(all, err)
+	}
 	for _, entry := range p.create {
 		all = append(all, r.create(ctx, entry))
 	}
@@ -90,24 +94,20 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 		if u.instance.Spec.Source.UID != u.entry.Machine.UID {
 			logf.FromContext(ctx).Info("machine was made anew for its host, instance stays", "instance", u.entry.Name)
 		}
-		all = append(all, r.change(ctx, &u.instance,
+		done(r.change(ctx, &u.instance,
 			func(i *v1alpha1.WindowsInstance) { i.Spec = projected(i.Spec, u.entry) }))
 	}
 	for i := range p.pause {
-		all = append(all, r.change(ctx, &p.pause[i], pause))
+		done(r.change(ctx, &p.pause[i], pause))
 	}
 	for i := range p.resume {
-		all = append(all, r.change(ctx, &p.resume[i], resume))
+		done(r.change(ctx, &p.resume[i], resume))
 	}
 	for i := range p.discard {
-		again, err := r.destroyed(ctx, &p.discard[i])
-		result.RequeueAfter = soonest(result.RequeueAfter, again)
-		all = append(all, err)
+		done(r.destroyed(ctx, &p.discard[i]))
 	}
 	for i := range p.lost {
-		again, err := r.lost(ctx, &p.lost[i])
-		result.RequeueAfter = soonest(result.RequeueAfter, again)
-		all = append(all, err)
+		done(r.lost(ctx, &p.lost[i]))
 	}
 	if err := errors.Join(all...); err != nil {
 		return ctrl.Result{}, err
@@ -141,35 +141,35 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
 	return nil
 }
 
+// change writes an instance as it was seen. One that somebody else has written since is looked at again:
+// what was written may be no event here.
 func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInstance,
-	change func(*v1alpha1.WindowsInstance)) error {
+	change func(*v1alpha1.WindowsInstance)) (again time.Duration, err error) {
 	wanted := instance.DeepCopy()
 	change(wanted)
-	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
+	err = r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return nil // the cache has yet to see what it met, which is an event
+		return staleRetry, nil
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("changing instance %s: %w", instance.Name, err)
-	}
-	return nil
+	return 0, wrap("changing instance "+instance.Name, client.IgnoreNotFound(err))
 }
 
 // discard lets an instance go whose host is destroyed with its Machine. The user's word Force
-// stands.
-func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+// stands. One that is another by now is looked at again, as by change.
+func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) (again time.Duration,
+	err error) {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		patch := client.MergeFromWithOptions(instance.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
-		err := r.client.Patch(ctx, instance, patch)
+		err = r.client.Patch(ctx, instance, patch)
 		if apierrors.IsConflict(err) {
-			return nil // it is another by now, which is an event
+			return staleRetry, nil
 		}
 		if err != nil {
-			return wrap("giving up the host of instance "+instance.Name, client.IgnoreNotFound(err))
+			return 0, wrap("giving up the host of instance "+instance.Name, client.IgnoreNotFound(err))
 		}
 	}
-	return r.remove(ctx, instance, "machine leaves, and its instance with it")
+	return 0, r.remove(ctx, instance, "machine leaves, and its instance with it")
 }
 
 func (r *Reconciler) remove(ctx context.Context, instance *v1alpha1.WindowsInstance, why string) error {
@@ -191,7 +191,7 @@ func (r *Reconciler) destroyed(ctx context.Context, instance *v1alpha1.WindowsIn
 		return 0, err
 	}
 	if isGone || inventory.MachinePhase(ptr.Deref(machine.Status.Phase, "")) == inventory.MachineFailed {
-		return 0, r.discard(ctx, instance)
+		return r.discard(ctx, instance)
 	}
 	return staleRetry, nil
 }
@@ -205,7 +205,7 @@ func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	case err != nil:
 		return 0, err
 	case isGone:
-		return 0, r.discard(ctx, instance)
+		return r.discard(ctx, instance)
 	case machine.Labels[contract.MachineOSLabel] == contract.OSIDWindows:
 		return staleRetry, nil
 	}

@@ -102,8 +102,8 @@ func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
 	there := seen.DeepCopy()
 	there.UID, there.ResourceVersion = "2", "7"
 	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(there).Build()
-	if err := (&Reconciler{client: api}).discard(t.Context(), seen); err != nil {
-		t.Error(err)
+	if again, err := (&Reconciler{client: api}).discard(t.Context(), seen); again != staleRetry || err != nil {
+		t.Errorf("it is looked at again after %s, %v", again, err)
 	}
 	got := &v1alpha1.WindowsInstance{}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(there), got); err != nil || !got.DeletionTimestamp.IsZero() ||

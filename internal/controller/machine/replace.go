@@ -240,7 +240,7 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 		default:
 			errs[i] = answer.Err
 		}
-		if errors.Is(errs[i], errChanged) { // which is an event
+		if errors.Is(errs[i], errChanged) { // it is looked at again
 			errs[i] = nil
 		}
 	}

@@ -1,0 +1,124 @@
+package machine
+
+import (
+	"context"
+	"testing"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// What another wrote may be a status, of which this controller gets no event.
+func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
+	t.Parallel()
+	machine := func(change func(*machinev1beta1.Machine)) func(*testing.T, client.Client) {
+		return func(t *testing.T, api client.Client) {
+			t.Helper()
+			m := &machinev1beta1.Machine{}
+			err := api.Get(t.Context(), client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: "m"}, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(m)
+			if err = api.Update(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	leave := func(t *testing.T, api client.Client) {
+		t.Helper()
+		m := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "m"}}
+		if err := api.Delete(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ignore := func(m *machinev1beta1.Machine) { metav1.SetMetaDataLabel(&m.ObjectMeta, contract.IgnoreLabel, "true") }
+	for name, test := range map[string]struct {
+		before, then func(*testing.T, client.Client)
+		is           func(*v1alpha1.WindowsInstance) bool
+	}{
+		"its Machine is gone": {
+			then: leave,
+			is:   func(i *v1alpha1.WindowsInstance) bool { return i == nil },
+		},
+		"its Machine leaves": {
+			before: machine(func(m *machinev1beta1.Machine) { m.Finalizers = []string{"machine.openshift.io/m"} }),
+			then:   leave,
+			is:     func(i *v1alpha1.WindowsInstance) bool { return i == nil },
+		},
+		"its host has another address": {
+			then: machine(func(m *machinev1beta1.Machine) { m.Status.Addresses[0].Address = "10.0.0.2" }),
+			is:   func(i *v1alpha1.WindowsInstance) bool { return i != nil && i.Spec.Address == "10.0.0.2" },
+		},
+		"its Machine is to be ignored": {
+			then: machine(ignore),
+			is:   func(i *v1alpha1.WindowsInstance) bool { return i != nil && i.Spec.Paused },
+		},
+		"its Machine is ignored no more": {
+			before: machine(ignore),
+			then:   machine(func(m *machinev1beta1.Machine) { delete(m.Labels, contract.IgnoreLabel) }),
+			is:     func(i *v1alpha1.WindowsInstance) bool { return i != nil && !i.Spec.Paused },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t)
+			q.look(t)
+			if test.before != nil {
+				test.before(t, q.api)
+				q.look(t)
+			}
+			test.then(t, q.api)
+			q.client = met(t, q.api)
+			if result := q.look(t); result.RequeueAfter != staleRetry {
+				t.Errorf("it is looked at again after %s", result.RequeueAfter)
+			}
+			if test.is(q.present(t)) {
+				t.Fatal("it was done although another wrote")
+			}
+			q.look(t)
+			if i := q.present(t); !test.is(i) {
+				t.Errorf("the instance is %+v", i)
+			}
+		})
+	}
+}
+
+// met is a client of an API server where another has just written what is changed first.
+func met(t *testing.T, api client.Client) client.Client {
+	t.Helper()
+	watching, ok := api.(client.WithWatch)
+	if !ok {
+		t.Fatalf("%T does not watch", api)
+	}
+	isMet := false
+	return interceptor.NewClient(watching, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch,
+		o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		if !isMet {
+			isMet = true
+			return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, o.GetName(), nil)
+		}
+		return c.Patch(ctx, o, patch, options...)
+	}})
+}
+
+// present is the instance of Machine m; nil once it is gone.
+func (q *queue) present(t *testing.T) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	err := q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "m"}, i)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return i
+}
