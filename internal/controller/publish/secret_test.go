@@ -10,9 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -284,6 +287,35 @@ func TestTheConfigMapForTheProxysAuthoritiesIsThereWhileItIsWanted(t *testing.T)
 	*w.writes = nil
 	if want(false); len(*w.writes) > 0 {
 		t.Errorf("writes: %v", *w.writes)
+	}
+}
+
+// What another wrote may be nothing that nodes are told, of which no event comes.
+func TestTheConfigMapForTheProxysAuthoritiesGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = true })
+	w.publish(t)
+	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = false })
+	watching, ok := w.client.(client.WithWatch)
+	if !ok {
+		t.Fatalf("%T does not watch", w.client)
+	}
+	isMet := false
+	w.publisher.client = interceptor.NewClient(watching, interceptor.Funcs{Delete: func(ctx context.Context,
+		c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		if o.GetName() == contract.TrustedCAConfigMap && !isMet {
+			isMet = true
+			return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), nil)
+		}
+		return c.Delete(ctx, o, options...)
+	}})
+	if _, err := w.publisher.Reconcile(t.Context(), ctrl.Request{}); !apierrors.IsConflict(err) {
+		t.Errorf("it is not tried again at once: %v", err)
+	}
+	w.publish(t)
+	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok || !isMet {
+		t.Errorf("it is there: %t, another wrote: %t", ok, isMet)
 	}
 }
 

@@ -41,10 +41,10 @@ func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
 	default:
 		return nil
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return nil // its event brings us back
 	}
-	if err != nil {
+	if err != nil { // a conflict, too: what it met may be no event here
 		return fmt.Errorf("keeping ConfigMap %s: %w", contract.TrustedCAConfigMap, err)
 	}
 	logf.FromContext(ctx).Info("the ConfigMap for the proxy's authorities follows", "configMap",
