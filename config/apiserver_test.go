@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -39,9 +38,11 @@ import (
 // prove nothing.
 func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	// Its own, as it grants too much, and daemons read by a Role that the operator's tests write.
+	lab := own(t, install, prepare)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
+	register(t, admin, metav1.ObjectMeta{Name: "win-a"})
+	register(t, admin, metav1.ObjectMeta{Name: "win-b"})
 	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
 	waitForPolicies(t, daemon)
 
@@ -100,36 +101,36 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 // A kubelet may write its own Node. What the operator and the daemon say there is not its own.
 func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
-	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
-	if err := errors.Join(annotate("win-a", contract.DesiredRevisionAnnotation)(t.Context(), admin),
-		annotate("win-a", contract.InstanceAnnotation)(t.Context(), admin),
-		patch("win-a", `{"spec":{"unschedulable":true}}`)(t.Context(), admin)); err != nil {
+	a := register(t, admin, metav1.ObjectMeta{GenerateName: "win-"})
+	kubelet := as(t, lab, contract.KubeletUserPrefix+a, contract.KubeletGroup)
+	if err := errors.Join(annotate(a, contract.DesiredRevisionAnnotation)(t.Context(), admin),
+		annotate(a, contract.InstanceAnnotation)(t.Context(), admin),
+		patch(a, `{"spec":{"unschedulable":true}}`)(t.Context(), admin)); err != nil {
 		t.Fatal(err)
 	}
-	other := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
+	other := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
 	tried := 0
 	until(t, func(ctx context.Context) bool { // the policies hold a moment after they were made
 		tried++
-		return refusedByPolicy(patch("win-a", fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`,
+		return refusedByPolicy(patch(a, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`,
 			contract.StagedAnnotation, tried))(ctx, kubelet))
 	})
 	tries(t, kubelet, map[string]attempt{
 		"names another instance": other,
-		"names another instance by its status": patch("win-a",
+		"names another instance by its status": patch(a,
 			`{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`, "status"),
-		"names no instance": patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`),
-		"chooses its revision": patch("win-a",
+		"names no instance": patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`),
+		"chooses its revision": patch(a,
 			`{"metadata":{"annotations":{"`+contract.DesiredRevisionAnnotation+`":"0.1.0-0000000000"}}}`),
-		"reports in the daemon's place": annotate("win-a", contract.RevisionAnnotation),
-		"calls itself Linux":            patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
-		"calls itself nothing":          patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":null}}}`),
-		"calls itself Linux by its status": patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`,
+		"reports in the daemon's place": annotate(a, contract.RevisionAnnotation),
+		"calls itself Linux":            patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"calls itself nothing":          patch(a, `{"metadata":{"labels":{"kubernetes.io/os":null}}}`),
+		"calls itself Linux by its status": patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`,
 			"status"),
-		"keeps its Node from being deleted": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
-		"lifts its cordon":                  patch("win-a", `{"spec":{"unschedulable":null}}`),
+		"keeps its Node from being deleted": patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"lifts its cordon":                  patch(a, `{"spec":{"unschedulable":null}}`),
 		"registers with one": func(ctx context.Context, c kubernetes.Interface) error {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-new",
 				Annotations: map[string]string{contract.InstanceAnnotation: "ns/another"}}}
@@ -139,18 +140,18 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 		},
 	}, refusedByPolicy)
 	// as when nobody has the host any more, and the operator took its Node out of service
-	if err := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
+	if err := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
 		admin); err != nil {
 		t.Fatal(err)
 	}
 	tries(t, kubelet, map[string]attempt{
-		"orphaned, calls itself Linux":   patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
-		"orphaned, lifts its cordon":     patch("win-a", `{"spec":{"unschedulable":null}}`),
-		"orphaned, is not to be deleted": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"orphaned, calls itself Linux":   patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"orphaned, lifts its cordon":     patch(a, `{"spec":{"unschedulable":null}}`),
+		"orphaned, is not to be deleted": patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
 	}, refusedByPolicy)
 	tries(t, kubelet, map[string]attempt{
-		"writes an annotation of its own": annotate("win-a", "volumes.kubernetes.io/controller-managed-attach-detach"),
-		"reports its status": patch("win-a", `{"status":{"nodeInfo":{"kernelVersion":"10.0.20348"}}}`,
+		"writes an annotation of its own": annotate(a, "volumes.kubernetes.io/controller-managed-attach-detach"),
+		"reports its status": patch(a, `{"status":{"nodeInfo":{"kernelVersion":"10.0.20348"}}}`,
 			"status"),
 	}, func(err error) bool { return err == nil })
 	linuxKubelet := as(t, lab, contract.KubeletUserPrefix+linux, contract.KubeletGroup)
@@ -173,7 +174,7 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 		"takes back what it said": patch("win-a",
 			`{"metadata":{"annotations":{"`+contract.RevisionAnnotation+`":null}}}`),
 		"writes nothing new":           patch("win-a", `{}`),
-		"lists its own Node":           listOwnNode,
+		"lists its own Node":           listNode("win-a"),
 		"reads the published manifest": listConfigMap("windows-services-1"),
 		"reads the Secret beside it":   listSecret("windows-services-1"),
 		"asks for its certificate and waits": func(ctx context.Context,
@@ -338,27 +339,27 @@ func onlyPolicyRefuses() map[string]attempt {
 
 func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
+	a, b := two(t, admin)
 	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount,
 		time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
-	waitForOperatorPolicies(t, admin, operator)
+	waitForOperatorPolicies(t, admin, operator, b)
 	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
-		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(),
+		if err := patch(b, `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(),
 			operator); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("only the operator releases a host", func(t *testing.T) {
-		mark := annotate("win-b", contract.ReleasedAnnotation)
+		mark := annotate(b, contract.ReleasedAnnotation)
 		for name, try := range map[string]attempt{
 			"an administrator": mark,
-			"by its status": patch("win-b", `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"x"}}}`,
+			"by its status": patch(b, `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"x"}}}`,
 				"status"),
 		} {
 			if err := try(t.Context(), admin); !refusedByPolicy(err) {
@@ -368,10 +369,10 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		if err := mark(t.Context(), operator); err != nil {
 			t.Error(err)
 		}
-		if err := annotate("win-b", "other")(t.Context(), admin); err != nil {
+		if err := annotate(b, "other")(t.Context(), admin); err != nil {
 			t.Error("the node can't be changed any more:", err)
 		}
-		if err := patch("win-b", `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":null}}}`)(t.Context(),
+		if err := patch(b, `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":null}}}`)(t.Context(),
 			admin); err != nil {
 			t.Error("the mark can't be removed:", err)
 		}
@@ -380,7 +381,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		"reads the private key":             readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
 		"mints a token of the bootstrapper": mint("windows-bootstrap-1", 3600),
 		"reads the list of hosts":           readConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
-		"tells an event about a Node":       tellEvent,
+		"tells an event about a Node":       tellEvent(a),
 		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 			return err
@@ -390,7 +391,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		"tells daemons of the payload server": letDaemonsRead("configmaps", contract.PayloadSourceConfigMap),
 		"knows who signs clients":             readConfigMap("kube-system", "extension-apiserver-authentication"),
 		"asks for the certificate of a daemon": func(ctx context.Context, c kubernetes.Interface) error {
-			return ask(ctx, c, daemonRequest(t, "wicd-win-a-3"))
+			return ask(ctx, c, daemonRequest(t, "wicd-"+a+"-3"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -416,7 +417,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		"A36 lets daemons read the list of hosts": letDaemonsRead("configmaps", contract.InstancesConfigMap),
 		"A36 lets daemons read all ConfigMaps":    letDaemonsRead("configmaps", ""),
 		"A36 makes a Node":                        makeNode,
-		"A36 writes a Node's status":              patchStatus("win-a"),
+		"A36 writes a Node's status":              patchStatus(a),
 		"A36 makes itself an administrator":       widen,
 		"A36 deletes the bootstrapper's secret": deleteSecret(contract.MachineConfigNamespace,
 			contract.BootstrapTokenSecret),
@@ -454,106 +455,6 @@ func makeSecret(namespace, name string, kind corev1.SecretType) attempt {
 	}
 }
 
-// install starts a cluster and applies what an administrator would.
-func install(t *testing.T) *cluster.Cluster {
-	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	admin := connect(t, lab.Admin())
-	offer := func(names ...string) {
-		for _, name := range names {
-			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	// OpenShift's, which ours lie beside; not every cluster has that of the Machine API
-	offer(contract.MachineConfigNamespace, contract.ConfigNamespace)
-	kubectl := func(args ...string) string {
-		return run(t, ".", lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
-	}
-	kubectl("apply", "--server-side", "-k", "default")
-	offer(contract.MachineAPINamespace)
-	kubectl("apply", "--server-side", "-k", "machine-api")
-	if again := kubectl("apply", "--server-side", "-k", "lab"); strings.Contains(again, " created") {
-		t.Errorf("lab/ has what default/ lacks:\n%s", again)
-	}
-	kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd",
-		"windowsinstances."+contract.Prefix[:len(contract.Prefix)-1],
-		"windowsmachineconfigs."+contract.Prefix[:len(contract.Prefix)-1])
-	if warned := kubectl("apply", "--server-side", "--dry-run=server", "-k", "samples"); strings.Contains(warned,
-		"Warning") {
-		t.Errorf("the samples: %s", warned)
-	}
-	kubectl("kustomize", "monitoring") // the API server does not know its types
-	return lab
-}
-
-// prepare makes what attempts are about.
-func prepare(t *testing.T, admin kubernetes.Interface) {
-	t.Helper()
-	ctx := t.Context()
-	var failures []error
-	for _, name := range []string{"win-a", "win-b"} {
-		_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/kept": "yes"},
-				Labels: windowsLabels()},
-			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows",
-				Effect: corev1.TaintEffectNoSchedule}}},
-		}, metav1.CreateOptions{})
-		failures = append(failures, err)
-	}
-	_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: linux, Labels: map[string]string{
-			corev1.LabelOSStable: string(corev1.Linux), "node-role.kubernetes.io/control-plane": ""}},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "node-role.kubernetes.io/control-plane",
-			Effect: corev1.TaintEffectNoSchedule}}},
-	}, metav1.CreateOptions{})
-	failures = append(failures, err)
-	for _, name := range []string{contract.InstancesConfigMap, "windows-services-0", "windows-services-1"} {
-		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx,
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		failures = append(failures, err)
-	}
-	for _, name := range []string{contract.PrivateKeySecret, "other", "windows-services-0", "windows-services-1"} {
-		_, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		failures = append(failures, err)
-	}
-	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapTokenSecret}}, metav1.CreateOptions{})
-	failures = append(failures, err)
-	_, err = admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapSecretPrefix + "1"},
-			Type: contract.BootstrapSecretType}, metav1.CreateOptions{})
-	failures = append(failures, err)
-	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
-	failures = append(failures, err)
-	_, err = admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}},
-		metav1.CreateOptions{})
-	failures = append(failures, err)
-	_, err = admin.RbacV1().Roles(contract.OperatorNamespace).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"},
-			ResourceNames: []string{"windows-services-1"}, Verbs: []string{"list", "watch"},
-		}},
-	}, metav1.CreateOptions{})
-	if err = errors.Join(append(failures, err)...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // windowsLabels are those that a kubelet gives its Node, and the older one that the controller
 // manager adds.
 func windowsLabels() map[string]string {
@@ -580,21 +481,21 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 }
 
 // waitForOperatorPolicies waits until the API server judges by the policies about what the operator
-// writes.
-func waitForOperatorPolicies(t *testing.T, admin, operator kubernetes.Interface) {
+// writes, about a Windows Node for one.
+func waitForOperatorPolicies(t *testing.T, admin, operator kubernetes.Interface, node string) {
 	t.Helper()
 	until(t, func(ctx context.Context) bool {
 		_, err := operator.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		_, release := admin.CoreV1().Nodes().Patch(ctx, "win-b", types.MergePatchType,
+		_, release := admin.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"probe"}}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
-		_, node := operator.CoreV1().Nodes().Patch(ctx, linux, types.MergePatchType, []byte(`{}`), dry)
+		_, other := operator.CoreV1().Nodes().Patch(ctx, linux, types.MergePatchType, []byte(`{}`), dry)
 		_, request := operator.CertificatesV1().CertificateSigningRequests().Create(ctx, daemonRequest(t, "probe"),
 			metav1.CreateOptions{DryRun: dry.DryRun})
-		return refusedByPolicy(err) && refusedByPolicy(release) && refusedByPolicy(node) && refusedByPolicy(request) &&
+		return refusedByPolicy(err) && refusedByPolicy(release) && refusedByPolicy(other) && refusedByPolicy(request) &&
 			refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator)) &&
 			refusedByPolicy(mint("probe", 3600)(ctx, operator))
 	})
@@ -687,12 +588,14 @@ func makeNode(ctx context.Context, c kubernetes.Interface) error {
 	return err
 }
 
-func listOwnNode(ctx context.Context, c kubernetes.Interface) error {
-	list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=win-a"})
-	if err == nil && len(list.Items) != 1 {
-		return errors.New("it got another number of Nodes than one")
+func listNode(name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		list, err := c.CoreV1().Nodes().List(ctx, onlyThe(name))
+		if err == nil && len(list.Items) != 1 {
+			return errors.New("it got another number of Nodes than one")
+		}
+		return err
 	}
-	return err
 }
 
 // readSecret reads a secret in either way: alone, or, as caches do, as a list of one.
@@ -798,14 +701,16 @@ func token(namespace, account string) attempt {
 
 // tellEvent is about an object without a namespace, as the events of Nodes and certificate requests
 // are.
-func tellEvent(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "win-a.1"}, EventTime: metav1.NowMicro(), ReportingController: "test",
-		ReportingInstance: "test",
-		Action:            "Try", Reason: "Tried", Type: corev1.EventTypeNormal,
-		Regarding: corev1.ObjectReference{Kind: "Node", Name: "win-a"},
-	}, metav1.CreateOptions{})
-	return err
+func tellEvent(node string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: node + ".1"}, EventTime: metav1.NowMicro(), ReportingController: "test",
+			ReportingInstance: "test",
+			Action:            "Try", Reason: "Tried", Type: corev1.EventTypeNormal,
+			Regarding: corev1.ObjectReference{Kind: "Node", Name: node},
+		}, metav1.CreateOptions{})
+		return err
+	}
 }
 
 // ask submits a request and reads it back.

@@ -16,7 +16,7 @@ import (
 // right, so that only the policy can refuse.
 func TestA66_TheOperatorBindsItsOwnRolesOnlyEachAsItIsMeant(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	config := rest.CopyConfig(lab.Admin())
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount,

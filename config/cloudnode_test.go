@@ -43,38 +43,38 @@ func requestToken(ctx context.Context, c kubernetes.Interface, account, kind, no
 
 func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
-	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
+	a, b := two(t, admin)
+	daemon := as(t, lab, contract.DaemonUserPrefix+a, contract.DaemonGroup)
 	account := contract.CloudNodeServiceAccount
 	until(t, func(ctx context.Context) bool {
-		return refusedByPolicy(bound(account, "Node", "win-b", 3600)(ctx, daemon))
+		return refusedByPolicy(bound(account, "Node", b, 3600)(ctx, daemon))
 	})
 	refused := func(err error) bool { return apierrors.IsForbidden(err) }
 	tries(t, daemon, map[string]attempt{
-		"for another Node":     bound(account, "Node", "win-b", 3600),
+		"for another Node":     bound(account, "Node", b, 3600),
 		"for a Secret":         bound(account, "Secret", "windows-services-1", 3600),
 		"that nothing ends":    bound(account, "", "", 3600),
-		"for a day":            bound(account, "Node", "win-a", 24*3600),
-		"of the operator":      bound(contract.OperatorServiceAccount, "Node", "win-a", 3600),
+		"for a day":            bound(account, "Node", a, 24*3600),
+		"of the operator":      bound(contract.OperatorServiceAccount, "Node", a, 3600),
 		"of another namespace": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
 	}, refused)
-	token, err := requestToken(t.Context(), daemon, account, "Node", "win-a", 3600)
+	token, err := requestToken(t.Context(), daemon, account, "Node", a, 3600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	manager := withToken(t, lab, token)
-	t.Run("the token is that of its Node", func(t *testing.T) { keptToItsNode(t, admin, manager) })
+	t.Run("the token is that of its Node", func(t *testing.T) { keptToItsNode(t, admin, manager, a, b) })
 	t.Run("a token of no Node writes nothing", func(t *testing.T) {
 		free, err := requestToken(t.Context(), admin, account, "", "", 3600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tries(t, withToken(t, lab, free), map[string]attempt{"a label": patch("win-a", zone)}, refusedByPolicy)
+		tries(t, withToken(t, lab, free), map[string]attempt{"a label": patch(a, zone)}, refusedByPolicy)
 	})
 	t.Run("a token ends with its Node", func(t *testing.T) {
-		if err := admin.CoreV1().Nodes().Delete(t.Context(), "win-a", metav1.DeleteOptions{}); err != nil {
+		if err := admin.CoreV1().Nodes().Delete(t.Context(), a, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		until(t, func(ctx context.Context) bool {
@@ -94,8 +94,8 @@ func withToken(t *testing.T, lab *cluster.Cluster, token string) kubernetes.Inte
 // zone is a label that Azure's node manager writes.
 const zone = `{"metadata":{"labels":{"topology.kubernetes.io/zone":"eastus-1"}}}`
 
-// keptToItsNode makes the calls of the real node manager, and others that it must not.
-func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface) {
+// keptToItsNode makes the calls of the real node manager of Node a, and others that it must not.
+func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface, a, b string) {
 	t.Helper()
 	taint := func(node string) {
 		_, err := admin.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
@@ -105,48 +105,48 @@ func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface) {
 			t.Fatal(err)
 		}
 	}
-	taint("win-a")
-	taint("win-b")
-	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch("win-b", zone)(ctx, manager)) })
+	taint(a)
+	taint(b)
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch(b, zone)(ctx, manager)) })
 	deletes := func(ctx context.Context, c kubernetes.Interface) error {
-		return c.CoreV1().Nodes().Delete(ctx, "win-a", metav1.DeleteOptions{})
+		return c.CoreV1().Nodes().Delete(ctx, a, metav1.DeleteOptions{})
 	}
 	refused := map[string]attempt{
-		"initialises another Node":     initialise("win-b", nil),
-		"addresses of another Node":    patchStatus("win-b"),
-		"keeps no taint":               initialise("win-a", func(n *corev1.Node) { n.Spec.Taints = nil }),
-		"adds a taint":                 patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
-		"cordons it":                   patch("win-a", `{"spec":{"unschedulable":true}}`),
-		"another cloud's provider id":  patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
-		"annotates it":                 annotate("win-a", contract.RevisionAnnotation),
-		"labels it as control plane":   patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`),
-		"labels it as Linux":           patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
-		"sets a finalizer":             patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
-		"labels it through the status": patch("win-a", zone, "status"),
-		"says that it is ready": patch("win-a",
+		"initialises another Node":     initialise(b, nil),
+		"addresses of another Node":    patchStatus(b),
+		"keeps no taint":               initialise(a, func(n *corev1.Node) { n.Spec.Taints = nil }),
+		"adds a taint":                 patch(a, `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
+		"cordons it":                   patch(a, `{"spec":{"unschedulable":true}}`),
+		"another cloud's provider id":  patch(a, `{"spec":{"providerID":"aws:///i-1"}}`),
+		"annotates it":                 annotate(a, contract.RevisionAnnotation),
+		"labels it as control plane":   patch(a, `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`),
+		"labels it as Linux":           patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"sets a finalizer":             patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"labels it through the status": patch(a, zone, "status"),
+		"says that it is ready": patch(a,
 			`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"),
-		"gives it memory":     patch("win-a", `{"status":{"capacity":{"memory":"1Ti"}}}`, "status"),
-		"gives it an image":   patch("win-a", `{"status":{"images":[{"names":["x"],"sizeBytes":1}]}}`, "status"),
-		"gives it another OS": patch("win-a", `{"status":{"nodeInfo":{"operatingSystem":"linux"}}}`, "status"),
+		"gives it memory":     patch(a, `{"status":{"capacity":{"memory":"1Ti"}}}`, "status"),
+		"gives it an image":   patch(a, `{"status":{"images":[{"names":["x"],"sizeBytes":1}]}}`, "status"),
+		"gives it another OS": patch(a, `{"status":{"nodeInfo":{"operatingSystem":"linux"}}}`, "status"),
 		"deletes it":          deletes,
 		"makes another":       makeNode,
 		"reads secrets":       readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
 	}
 	tries(t, manager, refused, apierrors.IsForbidden)
 	fine := func(err error) bool { return err == nil }
-	tries(t, manager, map[string]attempt{"initialises its Node": initialise("win-a", nil)}, fine)
+	tries(t, manager, map[string]attempt{"initialises its Node": initialise(a, nil)}, fine)
 	tries(t, manager, map[string]attempt{
-		"addresses":                   patchStatus("win-a"),
-		"a label of before":           patch("win-a", `{"metadata":{"labels":{"failure-domain.beta.kubernetes.io/zone":"0"}}}`),
-		"the same provider id":        patch("win-a", `{"spec":{"providerID":"azure:///a"}}`),
-		"nothing, in the whole Node":  initialise("win-a", nil),
-		"nothing, in the Node status": patch("win-a", `{}`, "status"),
+		"addresses":                   patchStatus(a),
+		"a label of before":           patch(a, `{"metadata":{"labels":{"failure-domain.beta.kubernetes.io/zone":"0"}}}`),
+		"the same provider id":        patch(a, `{"spec":{"providerID":"azure:///a"}}`),
+		"nothing, in the whole Node":  initialise(a, nil),
+		"nothing, in the Node status": patch(a, `{}`, "status"),
 	}, fine)
 	tries(t, manager, map[string]attempt{
-		"another provider id": patch("win-a", `{"spec":{"providerID":"azure:///b"}}`),
-		"no provider id":      patch("win-a", `{"spec":{"providerID":null}}`),
+		"another provider id": patch(a, `{"spec":{"providerID":"azure:///b"}}`),
+		"no provider id":      patch(a, `{"spec":{"providerID":null}}`),
 	}, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) })
-	node, err := admin.CoreV1().Nodes().Get(t.Context(), "win-a", metav1.GetOptions{})
+	node, err := admin.CoreV1().Nodes().Get(t.Context(), a, metav1.GetOptions{})
 	if err != nil || node.Spec.ProviderID != "azure:///a" || len(node.Status.Addresses) != 1 || node.Spec.Unschedulable ||
 		node.Annotations["example.com/kept"] != "yes" || node.Labels[corev1.LabelTopologyZone] != "eastus-1" {
 		t.Errorf("the node is %+v, %v", node, err)

@@ -95,7 +95,7 @@ func rightsThatEventsNeedNot() map[string]attempt {
 		"tells in our namespace": tell(func(e *corev1.Event) {
 			e.Namespace, e.InvolvedObject.Namespace = contract.OperatorNamespace, contract.OperatorNamespace
 		}),
-		"tells in the newer form": tellEvent,
+		"tells in the newer form": tellEvent("win-a"),
 		"reads events": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 			return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -26,55 +25,54 @@ func leaseWith(data string) string {
 
 func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := withFlannel(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
-	applyFlannel(t, lab, admin)
-	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
+	a, b := two(t, admin)
+	daemon := as(t, lab, contract.DaemonUserPrefix+a, contract.DaemonGroup)
 	account := contract.FlannelServiceAccount
 	until(t, func(ctx context.Context) bool {
-		return refusedByPolicy(bound(account, "Node", "win-b", 3600)(ctx, daemon))
+		return refusedByPolicy(bound(account, "Node", b, 3600)(ctx, daemon))
 	})
 	tries(t, daemon, map[string]attempt{
 		"a token that nothing ends": bound(account, "", "", 3600),
-		"a token for a day":         bound(account, "Node", "win-a", 24*3600),
+		"a token for a day":         bound(account, "Node", a, 24*3600),
 	}, apierrors.IsForbidden)
-	token, err := requestToken(t.Context(), daemon, account, "Node", "win-a", 3600)
+	token, err := requestToken(t.Context(), daemon, account, "Node", a, 3600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	flanneld := withToken(t, lab, token)
-	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch("win-b", lease, "status")(ctx, flanneld)) })
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch(b, lease, "status")(ctx, flanneld)) })
 	tries(t, flanneld, map[string]attempt{
-		"the lease of another Node":  patch("win-b", lease, "status"),
-		"its lease, past the status": patch("win-a", lease),
+		"the lease of another Node":  patch(b, lease, "status"),
+		"its lease, past the status": patch(a, lease),
 		// Linux nodes send to one address what is for one MAC address: the last that claims it gets all.
-		"A54 the MAC address of a Linux node": patch("win-a", leaseWith(`{"VNI":4096,"VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
-		"A54 a second MAC address": patch("win-a", leaseWith(
+		"A54 the MAC address of a Linux node": patch(a, leaseWith(`{"VNI":4096,"VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
+		"A54 a second MAC address": patch(a, leaseWith(
 			`{"VNI":4096,"VtepMAC":"00:15:5d:01:02:03","VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
-		"A54 a MAC address by another spelling": patch("win-a", leaseWith(`{"VNI":4096,"vtepmac":"EE-8D-CF-69-B3-7C"}`),
+		"A54 a MAC address by another spelling": patch(a, leaseWith(`{"VNI":4096,"vtepmac":"EE-8D-CF-69-B3-7C"}`),
 			"status"),
-		"an annotation of others": patch("win-a", `{"metadata":{"annotations":{"a":"b"}}}`, "status"),
-		"an annotation less":      patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`, "status"),
-		"an address for others": patch("win-a",
+		"an annotation of others": patch(a, `{"metadata":{"annotations":{"a":"b"}}}`, "status"),
+		"an annotation less":      patch(a, `{"metadata":{"annotations":{"example.com/kept":null}}}`, "status"),
+		"an address for others": patch(a,
 			`{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip-overwrite":"10.0.0.6"}}}`, "status"),
-		"a label":          patch("win-a", zone, "status"),
-		"an address":       patchStatus("win-a"),
-		"that it is ready": patch("win-a", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"),
-		"a finalizer":      patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
-		"a cordon":         patch("win-a", `{"spec":{"unschedulable":true}}`),
+		"a label":          patch(a, zone, "status"),
+		"an address":       patchStatus(a),
+		"that it is ready": patch(a, `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"),
+		"a finalizer":      patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
+		"a cordon":         patch(a, `{"spec":{"unschedulable":true}}`),
 		"another Node":     makeNode,
 		"a secret":         readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
 	}, apierrors.IsForbidden)
 	tries(t, flanneld, map[string]attempt{
-		"its lease, while it makes the network": patch("win-a", leaseWith(`{"VNI":4096,"VtepMAC":""}`), "status"),
-		"its lease again":                       patch("win-a", lease, "status"),
+		"its lease, while it makes the network": patch(a, leaseWith(`{"VNI":4096,"VtepMAC":""}`), "status"),
+		"its lease again":                       patch(a, lease, "status"),
 		"all Nodes": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 			return err
 		},
 	}, func(err error) bool { return err == nil })
-	node, err := admin.CoreV1().Nodes().Get(t.Context(), "win-a", metav1.GetOptions{})
+	node, err := admin.CoreV1().Nodes().Get(t.Context(), a, metav1.GetOptions{})
 	if err != nil || node.Annotations["flannel.alpha.coreos.com/public-ip"] != "10.0.0.5" ||
 		node.Annotations["example.com/kept"] != "yes" || node.Spec.Unschedulable || len(node.Status.Addresses) > 0 {
 		t.Errorf("the node is %+v, %v", node, err)
@@ -83,7 +81,7 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	tries(t, withToken(t, lab, free), map[string]attempt{"a lease without a Node": patch("win-a", lease, "status")},
+	tries(t, withToken(t, lab, free), map[string]attempt{"a lease without a Node": patch(a, lease, "status")},
 		refusedByPolicy)
 }
 
@@ -91,13 +89,12 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 // Nodes, or any endpoints but those of slices: the Node authorizer keeps kubelets to their own Node.
 func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := withFlannel(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
-	applyFlannel(t, lab, admin)
-	proxy := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
+	a, b := two(t, admin)
+	proxy := as(t, lab, contract.KubeletUserPrefix+a, contract.KubeletGroup)
 	allowed := map[string]attempt{
-		"its own Node": listOwnNode,
+		"its own Node": listNode(a),
 		"Services": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 			return err
@@ -119,18 +116,17 @@ func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
 			return err
 		},
 		"another Node": func(ctx context.Context, c kubernetes.Interface) error {
-			_, err := c.CoreV1().Nodes().Get(ctx, "win-b", metav1.GetOptions{})
+			_, err := c.CoreV1().Nodes().Get(ctx, b, metav1.GetOptions{})
 			return err
 		},
 	}, apierrors.IsForbidden)
 }
 
 // applyFlannel gives what nodes on flannel's network need.
-func applyFlannel(t *testing.T, lab *cluster.Cluster, admin kubernetes.Interface) {
-	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-flannel"}}
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+func applyFlannel(ctx context.Context, lab *cluster.Cluster) error {
+	if err := offer(ctx, lab, "kube-flannel"); err != nil {
+		return err
 	}
-	run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", "kubernetes/flannel")
+	_, err := kubectl(ctx, lab, "apply", "--server-side", "-k", "kubernetes/flannel")
+	return err
 }

@@ -33,23 +33,23 @@ func registers(t *testing.T, lab *cluster.Cluster, change func(*corev1.Node)) at
 // would draw what is meant for others. The API server itself lets it be set once.
 func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
-	if err := patch("win-b", `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`)(t.Context(),
+	a, b := two(t, admin)
+	if err := patch(b, `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`)(t.Context(),
 		admin); err != nil {
 		t.Fatal(err)
 	}
-	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
-	honest := as(t, lab, contract.KubeletUserPrefix+"win-b", contract.KubeletGroup)
+	kubelet := as(t, lab, contract.KubeletUserPrefix+a, contract.KubeletGroup)
+	honest := as(t, lab, contract.KubeletUserPrefix+b, contract.KubeletGroup)
 	untilKubeletsAreBound(t, lab)
 	tries(t, kubelet, map[string]attempt{
-		"sets its pod network":        patch("win-a", `{"spec":{"podCIDR":"10.244.1.0/24"}}`),
-		"sets its pod networks":       patch("win-a", `{"spec":{"podCIDRs":["10.244.1.0/24"]}}`),
-		"writes flannel's lease":      patch("win-a", lease),
-		"writes it by its status":     patch("win-a", lease, "status"),
-		"says flannel's next address": annotate("win-a", "flannel.alpha.coreos.com/public-ip-overwrite"),
-		"sets its hybrid network":     annotate("win-a", contract.HybridSubnetAnnotation),
+		"sets its pod network":        patch(a, `{"spec":{"podCIDR":"10.244.1.0/24"}}`),
+		"sets its pod networks":       patch(a, `{"spec":{"podCIDRs":["10.244.1.0/24"]}}`),
+		"writes flannel's lease":      patch(a, lease),
+		"writes it by its status":     patch(a, lease, "status"),
+		"says flannel's next address": annotate(a, "flannel.alpha.coreos.com/public-ip-overwrite"),
+		"sets its hybrid network":     annotate(a, contract.HybridSubnetAnnotation),
 		"registers with a pod network": registers(t, lab, func(node *corev1.Node) {
 			node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24"}
 		}),
@@ -64,9 +64,9 @@ func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 		}),
 	}, refusedByPolicy)
 	tries(t, honest, map[string]attempt{
-		"names its network as it is": patch("win-b", `{"spec":{"podCIDR":"10.244.7.0/24"}}`),
-		"annotates itself":           annotate("win-b", contract.HybridMACAnnotation),
-		"reports its status":         patch("win-b", `{"status":{"nodeInfo":{"kernelVersion":"10.0"}}}`, "status"),
+		"names its network as it is": patch(b, `{"spec":{"podCIDR":"10.244.7.0/24"}}`),
+		"annotates itself":           annotate(b, contract.HybridMACAnnotation),
+		"reports its status":         patch(b, `{"status":{"nodeInfo":{"kernelVersion":"10.0"}}}`, "status"),
 		"registers as kubelets do": registers(t, lab, func(node *corev1.Node) {
 			node.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 			node.Spec = corev1.NodeSpec{ProviderID: "azure:///vm", Unschedulable: true,
@@ -79,17 +79,17 @@ func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 // take their Node with them, so that it is registered anew without the operator's cordon.
 func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
-	prepare(t, connect(t, lab.Admin()))
+	lab := common(t)
+	a := register(t, connect(t, lab.Admin()), metav1.ObjectMeta{GenerateName: "win-"})
 	untilKubeletsAreBound(t, lab)
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "a"}
-	tries(t, as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup), map[string]attempt{
-		"adds a finalizer to a Node that nobody marked": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
-		"adds it by its status": patch("win-a",
+	tries(t, as(t, lab, contract.KubeletUserPrefix+a, contract.KubeletGroup), map[string]attempt{
+		"adds a finalizer to a Node that nobody marked": patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"adds it by its status": patch(a,
 			`{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
-		"adds an owner": patch("win-a",
+		"adds an owner": patch(a,
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"a"}]}}`),
-		"calls itself a control plane, whose Nodes the operator may not touch": patch("win-a",
+		"calls itself a control plane, whose Nodes the operator may not touch": patch(a,
 			`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
 		"registers as one": registers(t, lab, func(node *corev1.Node) {
 			node.Labels["node-role.kubernetes.io/control-plane"] = ""
@@ -120,7 +120,7 @@ func requests(t *testing.T, meta metav1.ObjectMeta) attempt {
 // cache holds all that are there.
 func TestA51_NoNodeAndNoHostThatJoinsMakesARequestThatStays(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.BootstrapServiceAccount,
 		time.Hour)
 	if err != nil {

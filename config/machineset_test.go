@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -122,15 +121,7 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 // OpenShift's own definition.
 func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 	t.Parallel()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stopErr := lab.Stop(); stopErr != nil {
-			t.Error(stopErr)
-		}
-	})
+	lab := own(t)
 	dirs, err := cluster.OpenShiftCRDDirs(t.Context(), "machine/v1beta1")
 	if err != nil {
 		t.Fatal(err)

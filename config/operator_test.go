@@ -27,18 +27,18 @@ const linux = "master-0"
 // What somebody can do who has stolen the operator's token: as little as policies can see to.
 func TestA36_AStolenTokenOfTheOperatorIsBoundByPolicies(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := common(t)
 	admin := connect(t, lab.Admin())
-	prepare(t, admin)
+	a, b := two(t, admin)
 	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount,
 		time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
-	waitForOperatorPolicies(t, admin, operator)
-	tries(t, operator, operatorMay(t), func(err error) bool { return err == nil })
-	tries(t, operator, thiefMayNot(t), refusedByPolicy)
+	waitForOperatorPolicies(t, admin, operator, b)
+	tries(t, operator, operatorMay(t, a, b), func(err error) bool { return err == nil })
+	tries(t, operator, thiefMayNot(t, a), refusedByPolicy)
 	t.Run("approvals", func(t *testing.T) { approvals(t, lab, operator) })
 	t.Run("Machines", func(t *testing.T) { machines(t, lab, config) })
 	node, err := admin.CoreV1().Nodes().Get(t.Context(), linux, metav1.GetOptions{})
@@ -59,33 +59,33 @@ func tries(t *testing.T, c kubernetes.Interface, all map[string]attempt, want fu
 	}
 }
 
-func operatorMay(t *testing.T) map[string]attempt {
+func operatorMay(t *testing.T, a, b string) map[string]attempt {
 	t.Helper()
 	return map[string]attempt{
-		"marks a Windows Node":              patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`),
-		"cordons it":                        patch("win-a", `{"spec":{"unschedulable":true}}`),
-		"taints it":                         patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`),
-		"requests a daemon's certificate":   requested(t, "wicd-win-a-4", nil),
+		"marks a Windows Node":              patch(a, `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`),
+		"cordons it":                        patch(a, `{"spec":{"unschedulable":true}}`),
+		"taints it":                         patch(a, `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`),
+		"requests a daemon's certificate":   requested(t, "wicd-"+a+"-4", nil),
 		"mints a token that ends with join": mint("windows-bootstrap-1", 3600),
 		"removes a Windows Node": func(ctx context.Context, c kubernetes.Interface) error {
-			return c.CoreV1().Nodes().Delete(ctx, "win-b", metav1.DeleteOptions{})
+			return c.CoreV1().Nodes().Delete(ctx, b, metav1.DeleteOptions{})
 		},
 	}
 }
 
-func thiefMayNot(t *testing.T) map[string]attempt {
+func thiefMayNot(t *testing.T, a string) map[string]attempt {
 	t.Helper()
 	all := map[string]attempt{
 		"untaints the control plane":        patch(linux, `{"spec":{"taints":null}}`),
 		"cordons the control plane":         patch(linux, `{"spec":{"unschedulable":true}}`),
 		"annotates the control plane":       annotate(linux, contract.RevisionAnnotation),
 		"calls a Node of Linux Windows":     patch(linux, `{"metadata":{"labels":{"kubernetes.io/os":"windows"}}}`),
-		"calls a Windows Node Linux":        patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
-		"makes a Windows Node a controller": patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
-		"gives a Node an owner": patch("win-a",
+		"calls a Windows Node Linux":        patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"makes a Windows Node a controller": patch(a, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
+		"gives a Node an owner": patch(a,
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`),
-		"gives a Node a finalizer": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
-		"gives a Node a provider":  patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
+		"gives a Node a finalizer": patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"gives a Node a provider":  patch(a, `{"spec":{"providerID":"aws:///i-1"}}`),
 		"deletes the control plane": func(ctx context.Context, c kubernetes.Interface) error {
 			return c.CoreV1().Nodes().Delete(ctx, linux, metav1.DeleteOptions{})
 		},
@@ -222,7 +222,7 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set",
+	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, GenerateName: "set-",
 		Annotations: map[string]string{"machine.openshift.io/vCPU": "2", "machine.openshift.io/GPU": "0",
 			"capacity.cluster-autoscaler.kubernetes.io/labels": "a=b"}}}
 	if err = admin.Create(t.Context(), set); err != nil {
@@ -242,7 +242,7 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace,
-				Name: name, Labels: test.labels, OwnerReferences: test.owners}}
+				GenerateName: name + "-", Labels: test.labels, OwnerReferences: test.owners}}
 			if err := admin.Create(t.Context(), machine); err != nil {
 				t.Fatal(err)
 			}

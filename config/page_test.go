@@ -166,7 +166,7 @@ func TestEachCommandOfThePagesIsTriedOrNamedAsTriedNowhere(t *testing.T) {
 // would change something is sent as a dry run, which the API server decides like the real one.
 func TestAnAPIServerAcceptsTheCommandsOfThePages(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := own(t, install)
 	furnish(t, lab)
 	nowhere := untried(t)
 	dir := desk(t)
@@ -250,7 +250,7 @@ func examples(t *testing.T, page string) (all []string) {
 
 func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := own(t, install)
 	if err := openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM,
 		Platform: configv1.NonePlatformType}); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ spec: {address: 10.0.0.1, username: Administrator}
 // what is left.
 func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	t.Parallel()
-	lab := install(t)
+	lab := own(t, install)
 	try := func(input string, args ...string) (string, error) {
 		c := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
 		c.Stdin = strings.NewReader(input)

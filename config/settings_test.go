@@ -18,7 +18,7 @@ import (
 // object any more.
 func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
-	admin := connect(t, install(t).Admin())
+	admin := connect(t, common(t).Admin())
 	for spec, valid := range map[string]bool{
 		`{"logging":{"maxSize":"50Mi","maxAge":"72h30m","maxFiles":0,"flushInterval":"0s"}}`:             true,
 		`{"logging":{"maxSize":52428800}}`:                                                               true,
@@ -66,7 +66,7 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 // What no Node takes would be refused each time that the operator writes it there.
 func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	t.Parallel()
-	admin := connect(t, install(t).Admin())
+	admin := connect(t, common(t).Admin())
 	for spec, valid := range map[string]bool{
 		`"labels":{"team":"blue","example.com/Tier_1.a":"","a.b-c.example.com/x":"1"}`: true,
 		`"labels":{"":"a"}`:                                   false,
@@ -100,7 +100,7 @@ func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 // Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
 func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	t.Parallel()
-	admin := connect(t, install(t).Admin())
+	admin := connect(t, common(t).Admin())
 	body := `{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig",` +
 		`"metadata":{"name":"cluster"},"spec":{}}`
 	answer, err := admin.CoreV1().RESTClient().Post().

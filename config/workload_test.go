@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
 const (
@@ -55,15 +53,7 @@ func (w *warnings) take() []string {
 // workloads is an API server with the policies about workloads at work, and two namespaces.
 func workloads(t *testing.T) (kubernetes.Interface, *warnings) {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := own(t)
 	warned := &warnings{}
 	config := rest.CopyConfig(lab.Admin())
 	config.WarningHandler = warned
