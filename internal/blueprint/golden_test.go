@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,5 +134,36 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 				t.Errorf("run with -update if this is wanted (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// kubelet runs what it finds in this directory, as SYSTEM. The one that it would use by default is not
+// there, and any user of Windows may make it.
+func TestKubeletLooksForVolumePluginsWhereOnlyAdministratorsWrite(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob(filepath.Join("testdata", "*.yaml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d golden files, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var golden struct{ Manifest contract.Manifest }
+		if err = yaml.Unmarshal(text, &golden); err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(golden.Manifest.Files, func(f contract.File) bool {
+			return f.Path == contract.PathKubeletConfig
+		})
+		if at < 0 {
+			t.Fatalf("%s has no configuration of kubelet", path)
+		}
+		var config struct{ VolumePluginDir string }
+		if err = yaml.Unmarshal([]byte(golden.Manifest.Files[at].Content), &config); err != nil ||
+			!contract.Within(contract.DirK, config.VolumePluginDir) {
+			t.Errorf("%s: volumePluginDir is %q, %v", path, config.VolumePluginDir, err)
+		}
 	}
 }

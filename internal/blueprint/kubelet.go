@@ -108,6 +108,8 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 		RegisterWithTaints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
 			Effect: corev1.TaintEffectNoSchedule}},
 		ResolverConfig: &none,
+		// kubelet runs what lies there. Its default is outside C:\k, where any user may make it.
+		VolumePluginDir: contract.DirVolumePlugins,
 	}
 	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })
 }

@@ -12,8 +12,10 @@ const (
 	DirContainerd        = `C:\k\containerd`
 	DirRegistries        = `C:\k\containerd\registries`
 	DirManifests         = `C:\k\etc\kubernetes\manifests`
-	DirTLS               = `C:\k\tls`
-	DirDaemonCerts       = `C:\k\wicd-certs`
+	// DirVolumePlugins is where kubelet looks for FlexVolume drivers, which it runs when it starts.
+	DirVolumePlugins = `C:\k\volume-plugins`
+	DirTLS           = `C:\k\tls`
+	DirDaemonCerts   = `C:\k\wicd-certs`
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
 	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`

@@ -16,7 +16,7 @@ import (
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
-		contract.DirTLS,
+		contract.DirVolumePlugins, contract.DirTLS,
 		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics,
 		contract.DirLog, contract.DirTemp,
 	}
