@@ -56,6 +56,9 @@ type PreflightRequest struct {
 	// must chain to. Empty where a proxy is in between: then it is not tried.
 	APIServer string `json:"apiServer,omitempty"`
 	CA        []byte `json:"ca,omitempty"`
+	// ExternalNetwork says that somebody else brings the network: containerd runs what lies in
+	// DirExternalCNI, so no user may have put it there.
+	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
 // PreflightAnswer is what the daemon found.
@@ -132,6 +135,8 @@ type BootstrapRequest struct {
 	// Register says that no Node of this name exists. A kubelet registers only when it starts, so
 	// one that runs already is restarted, unless this very call started it.
 	Register bool `json:"register,omitempty"`
+	// ExternalNetwork is as in the PreflightRequest.
+	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
 // BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is

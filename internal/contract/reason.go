@@ -352,8 +352,7 @@ func hostExplanations() []row {
 		{ReasonConflictingSoftware, 306,
 			"A container runtime or kubelet is installed that the operator did not install, or a directory that " +
 				"must be for Administrators only holds files that others could write.",
-			"Uninstall it, or remove the directory in the message. The operator replaces nothing that it did not " +
-				"install."},
+			"Uninstall it, or remove what the message names. The operator replaces nothing that it did not install."},
 		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.",
 			"Name a user who is a member of the local Administrators group."},
 		{ReasonNoDefaultRoute, 308,

@@ -54,6 +54,7 @@ type world struct {
 	desired  blueprint.Desired
 	server   string // the API server's URL, if it is not the usual one
 	platform contract.Platform
+	network  string // the network's type
 	proxy    blueprint.Proxy
 	lacks    error // what Current and the others answer instead
 	noKey    error
@@ -66,7 +67,7 @@ type world struct {
 }
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	network := blueprint.Network{VXLANPort: 9898, PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	network := blueprint.Network{NetworkType: w.network, VXLANPort: 9898, PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
 	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: cmp.Or(w.server, "https://api:6443"),
 		BootstrapCA: "ca", KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: network}, w.lacks

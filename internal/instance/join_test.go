@@ -264,6 +264,28 @@ func TestA08_PreflightTriesTheAPIServerWhereNoProxyIsInBetween(t *testing.T) {
 	}
 }
 
+// What an external network brings is looked at where containerd will read it, and nowhere else.
+func TestA50_AHostIsToldWhetherItsNetworkIsExternal(t *testing.T) {
+	t.Parallel()
+	for _, network := range []string{blueprint.NetworkExternal, blueprint.NetworkFlannel,
+		blueprint.NetworkOVNKubernetes} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.network = network
+			want(t, w.join(t, newInstance(), &journey.Session{}, v1alpha1.PhaseBootstrapping), "done", "")
+			first, second := contract.PreflightRequest{}, contract.BootstrapRequest{}
+			_, err := w.machine.Request(contract.VerbPreflight, &first)
+			if _, err2 := w.machine.Request(contract.VerbBootstrap, &second); err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			if is := network == blueprint.NetworkExternal; first.ExternalNetwork != is || second.ExternalNetwork != is {
+				t.Errorf("preflight is told %v, and bootstrap %v", first.ExternalNetwork, second.ExternalNetwork)
+			}
+		})
+	}
+}
+
 func TestAWaitForTheAPIServerGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, node())

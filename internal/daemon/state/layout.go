@@ -99,8 +99,8 @@ func Open(files winos.Files) (*File, error) {
 }
 
 // Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure
-// would. It changes nothing.
-func Conflict(files winos.Files) (*contract.Problem, error) {
+// would, or what Usurped finds with the same shared directories. It changes nothing.
+func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
 	case err != nil:
@@ -117,33 +117,52 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Usurped(files)
+	return Usurped(files, shared...)
 }
 
 // Usurped says whether one of our directories outside C:\k, or one above it, is somebody's who is no
 // administrator: as its owner he could put another directory in the place of one that SYSTEM's
-// programs write to.
-func Usurped(files winos.Files) (*contract.Problem, error) {
-	for _, dir := range Directories() {
-		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData {
+// programs write to. The same is asked of shared directories, which others fill and from which SYSTEM's
+// programs run what they find, and of what lies in them: Windows lets users make files in a directory
+// that is not theirs. What does not exist is nobody's.
+func Usurped(files winos.Files, shared ...string) (*contract.Problem, error) {
+	for _, dir := range slices.Concat(Directories(), shared) {
+		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
 			continue
 		}
 		for _, d := range append(parents(dir), dir) {
-			info, err := files.Stat(d)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
+			if problem, err := usurped(files, d); problem != nil || err != nil {
+				return problem, err
 			}
-			if err != nil {
-				return nil, fmt.Errorf("looking at %s: %w", d, err)
-			}
-			if info.Foreign {
-				return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
-					"administrator, or lets such a one replace what is in it; have Administrators own it, or rename "+
-					"or remove it", d), nil
+		}
+	}
+	for _, dir := range shared {
+		entries, err := files.List(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("listing %s: %w", dir, err)
+		}
+		for _, entry := range entries {
+			if problem, err := usurped(files, dir+`\`+entry.Name); problem != nil || err != nil {
+				return problem, err
 			}
 		}
 	}
 	return nil, nil
+}
+
+func usurped(files winos.Files, path string) (*contract.Problem, error) {
+	info, err := files.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("looking at %s: %w", path, err)
+	case !info.Foreign:
+		return nil, nil
+	}
+	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
+		"administrator, or lets such a one replace what is in it; have Administrators own it, or rename "+
+		"or remove it", path), nil
 }
 
 // dirVar is the directory above those of ours that are not in C:\k. C:\Temp is everybody's, and no

@@ -49,7 +49,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, err
 	}
-	if err = makeDirectories(host.Files, stateFile); err != nil {
+	if err = makeDirectories(host.Files, stateFile, shared(request.ExternalNetwork)); err != nil {
 		return answer, err
 	}
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
@@ -119,13 +119,13 @@ func replacesCredential(ctx context.Context, host winos.Host, kubeconfig []byte)
 	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }
 
-// makeDirectories makes those that are missing, and sees then that none is a user's: nobody can put
-// himself in between.
-func makeDirectories(files winos.Files, stateFile *state.File) error {
+// makeDirectories makes those that are missing, and sees then that none is a user's, nor one of the
+// shared: nobody can put himself in between.
+func makeDirectories(files winos.Files, stateFile *state.File, shared []string) error {
 	if err := errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...)); err != nil {
 		return apply.FileProblem(err)
 	}
-	problem, err := state.Usurped(files)
+	problem, err := state.Usurped(files, shared...)
 	if err != nil {
 		return err
 	}

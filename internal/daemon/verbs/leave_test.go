@@ -286,6 +286,61 @@ func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	}
 }
 
+// On an external network containerd reads what others put there, and runs it.
+func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T) {
+	t.Parallel()
+	const config, plugin = contract.DirExternalCNIConfig + `\00-x.conflist`, contract.DirExternalCNI + `\x.exe`
+	ask := func(t *testing.T, r *rig, external bool) (problems [2]string) {
+		t.Helper()
+		first, second := preflightRequest(r), bootstrapRequest()
+		first.ExternalNetwork, second.ExternalNetwork = external, external
+		found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, first))
+		for _, problem := range found.Problems {
+			problems[0] += string(problem.Reason) + " " + problem.Detail
+		}
+		problem := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, second).Problem
+		if problem != nil && problem.Reason != contract.ReasonPayloadIncomplete { // which it looks at afterwards
+			problems[1] = string(problem.Reason) + " " + problem.Detail
+		}
+		return problems
+	}
+	for _, path := range []string{`C:\etc`, `C:\etc\cni`, contract.DirExternalCNIConfig, `C:\opt`, `C:\opt\cni`,
+		contract.DirExternalCNI, config, plugin} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			write(t, r, config, "{}", winos.AccessInherit)
+			write(t, r, plugin, "MZ", winos.AccessInherit)
+			if err := r.Disown(path); err != nil {
+				t.Fatal(err)
+			}
+			for _, problem := range ask(t, r, true) {
+				if !strings.HasPrefix(problem, string(contract.ReasonConflictingSoftware)+" "+path+" ") {
+					t.Errorf("it says %q", problem)
+				}
+			}
+			if problems := ask(t, r, false); problems != [2]string{} {
+				t.Errorf("on another network, where nothing reads them: %q", problems)
+			}
+		})
+	}
+	t.Run("an administrator's", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		write(t, r, config, "{}", winos.AccessInherit)
+		write(t, r, plugin, "MZ", winos.AccessInherit)
+		if problems := ask(t, r, true); problems != [2]string{} {
+			t.Errorf("it says %q", problems)
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		if problems := ask(t, newRig(t, sim.Options{}), true); problems != [2]string{} {
+			t.Errorf("it says %q", problems)
+		}
+	})
+}
+
 func set(t *testing.T, r *rig, name, value string) {
 	t.Helper()
 	if err := r.Host().Environment.Set(t.Context(), name, value); err != nil {

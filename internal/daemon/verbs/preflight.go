@@ -76,12 +76,20 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	if found.services, err = services(ctx, host); err != nil {
 		return found, err
 	}
-	if found.conflict, err = state.Conflict(host.Files); err != nil {
+	if found.conflict, err = state.Conflict(host.Files, shared(request.ExternalNetwork)...); err != nil {
 		return found, err
 	}
 	found.unreachable = reach(ctx, request, host.System.Now)
 	found.missing, err = payload.NewStore(host.Files).Missing(request.Blobs)
 	return found, err
+}
+
+// shared are the directories which others fill and from which containerd runs what it finds.
+func shared(externalNetwork bool) []string {
+	if !externalNetwork {
+		return nil
+	}
+	return []string{contract.DirExternalCNI, contract.DirExternalCNIConfig}
 }
 
 // nodeName is what the Node will be called. Of a host that will be renamed first it is the new

@@ -127,7 +127,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 		Manifest:     desired.Manifest,
 		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
 		KubeletCA: []byte(facts.KubeletCA),
-		Register:  node == nil,
+		Register:  node == nil, ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
 	}, journey.Done()
 }
 

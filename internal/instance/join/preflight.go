@@ -60,6 +60,7 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 		Time: j.Now(), Blobs: journey.Blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
 		NodeIP:   instance.Spec.NodeIP,
 		NodeName: facts.Platform.NodeName(), VXLANPort: facts.VXLANPort,
+		ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
 	}
 	if !isProxied(facts) {
 		request.APIServer, request.CA = facts.APIServer, []byte(facts.BootstrapCA)
