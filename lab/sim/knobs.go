@@ -39,6 +39,7 @@ func (k *knobs) setCosts(c Costs) {
 	setDefault(&c.ShutdownDelay, time.Second)
 	setDefault(&c.ServiceStart, 30*time.Second)
 	setDefault(&c.ServiceKill, 5*time.Second)
+	setDefault(&c.ServiceControl, 30*time.Second)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cost = c
@@ -162,6 +163,11 @@ func (m *Machine) HangStart(name string, hang bool) {
 func (m *Machine) HangStop(name string, hang bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.hangStop = hang })
 }
+
+// FreezeService keeps the present process of a service from answering the service manager, as a suspended
+// one does: a request to stop fails after Costs.ServiceControl, and the service goes on as Running. Its
+// program is not held up. It is an error if there is no process.
+func (m *Machine) FreezeService(name string) error { return m.services.freeze(name) }
 
 // StopLinger makes the process of a service stay for d after the service has reported that it is
 // stopped, with its exe in use.

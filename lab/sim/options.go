@@ -87,4 +87,6 @@ type Costs struct {
 	ServiceStart time.Duration
 	// ServiceKill is how long processes may go on at shutdown before they are killed; 5 s if 0.
 	ServiceKill time.Duration
+	// ServiceControl is how long a request to stop waits for a process that is frozen; 30 s if 0.
+	ServiceControl time.Duration
 }

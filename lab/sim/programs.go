@@ -41,7 +41,7 @@ func (f programsFace) Kill(ctx context.Context, pid uint32, runs func(exe string
 		return err
 	}
 	p, ok := f.m.processes.find(pid)
-	if !ok || !runs(p.exe) {
+	if !ok || p == f.p || !runs(p.exe) {
 		return nil
 	}
 	if f.m.knobs.isUnkillable(p.exe) {

@@ -39,6 +39,8 @@ type service struct {
 	// process is the current or last one; alive are all that are not gone yet.
 	process *process
 	alive   map[*process]struct{}
+	// frozen is the process that does not answer the service manager, or nil.
+	frozen *process
 	// attempt is the start under way.
 	attempt *attempt
 	// crashed is set from an unexpected end until the recovery settings were asked what to do.

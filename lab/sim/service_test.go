@@ -108,6 +108,28 @@ func TestAServiceThatTakesNoStopKeepsStopWaiting(t *testing.T) {
 	})
 }
 
+func TestAFrozenServiceAnswersNoStopAndRunsOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
+		install(t, m, "a", nil)
+		isError(t, m.FreezeService("a"), winos.ErrNotFound)
+		noError(t, m.Host().Services.Start(t.Context(), "a"))
+		noError(t, m.FreezeService("a"))
+		began := time.Now()
+		err := m.Host().Services.Stop(t.Context(), "a")
+		isError(t, err, winos.ErrInUse)
+		if err != (winos.UnansweredError{Service: "a"}) || time.Since(began) != 30*time.Second { //nolint:errorlint // bare
+			t.Errorf("it is %v after %s", err, time.Since(began))
+		}
+		expectState(t, m, "a", winos.ServiceRunning)
+		time.AfterFunc(time.Second, func() { noError(t, m.CrashService("a")) })
+		noError(t, m.Host().Services.Stop(t.Context(), "a")) // which sees the end
+		noError(t, m.Host().Services.Start(t.Context(), "a"))
+		noError(t, m.Host().Services.Stop(t.Context(), "a")) // another process, which answers
+	})
+}
+
 func TestADisabledServiceStartsOnceItIsConfiguredAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,6 +25,13 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		default: // It was marked for deletion and has stopped, but its process may still be there.
 		}
 		dependant := s.activeDependant(name)
+		if dependant == "" && v.isFrozen() {
+			s.mu.Unlock()
+			if err := s.askFrozen(ctx, v, name); err != nil {
+				return err
+			}
+			continue
+		}
 		if dependant == "" {
 			s.ask(v)
 		}
@@ -45,6 +52,24 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, winos.ErrInUse, context.Cause(ctx))
 		}
 	}
+}
+
+func (v *service) isFrozen() bool {
+	return v.state == winos.ServiceRunning && v.process != nil && v.process == v.frozen
+}
+
+// askFrozen waits for an answer to a stop request that does not come, unless the process ends meanwhile.
+func (s *manager) askFrozen(ctx context.Context, v *service, name string) error {
+	limit, cancel := context.WithTimeout(ctx, s.machine.knobs.costs().ServiceControl)
+	defer cancel()
+	err := s.wait(limit, func() bool { return !v.isFrozen() })
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("stopping service %s: %w", name, context.Cause(ctx))
+	}
+	return winos.UnansweredError{Service: name}
 }
 
 // ask sends the stop request to a running service; one that is still starting takes none yet.
@@ -152,19 +177,34 @@ func (s *manager) settled() {
 // crash kills the process of a service.
 func (s *manager) crash(name string) error {
 	s.mu.Lock()
-	v, err := s.find(name)
-	var p *process
-	if err == nil {
-		if _, alive := v.alive[v.process]; alive {
-			p = v.process
-		} else {
-			err = fmt.Errorf("process of service %s: %w", name, winos.ErrNotFound)
-		}
-	}
+	v, err := s.findAlive(name)
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	s.machine.kill(p)
+	s.machine.kill(v.process)
 	return nil
+}
+
+// freeze keeps the process of a service from answering.
+func (s *manager) freeze(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.findAlive(name)
+	if err == nil {
+		v.frozen = v.process
+	}
+	return err
+}
+
+// findAlive finds a service that has a process. Called with the lock held.
+func (s *manager) findAlive(name string) (*service, error) {
+	v, err := s.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, alive := v.alive[v.process]; !alive {
+		return nil, fmt.Errorf("process of service %s: %w", name, winos.ErrNotFound)
+	}
+	return v, nil
 }

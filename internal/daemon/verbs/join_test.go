@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,24 @@ func TestKubeletStartsAnewWhenItsNodeIsGone(t *testing.T) {
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
 	if now := service(t, r, "kubelet").PID; now == before {
 		t.Error("kubelet was not restarted, so it does not register")
+	}
+}
+
+// A host whose daemon is suspended is joined again, and must not be lost to it.
+func TestAJoinEndsADaemonThatIsFrozen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Costs: sim.Costs{ServiceControl: 10 * time.Millisecond}})
+	join(t, r)
+	frozen := service(t, r, contract.ServiceDaemon).PID
+	if err := r.FreezeService(contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	join(t, r)
+	if s := service(t, r, contract.ServiceDaemon); s.State != winos.ServiceRunning || s.PID == frozen {
+		t.Errorf("the daemon is %s in process %d, as before", s.State, s.PID)
+	}
+	if slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.PID == frozen }) {
+		t.Error("its old process is still there")
 	}
 }
 

@@ -64,7 +64,7 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 // which is no error. Its exe is read by the handle that ends it: Windows gives numbers of processes
 // that have ended to others.
 func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || pid == windows.GetCurrentProcessId() {
 		return err
 	}
 	opened, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.SYNCHRONIZE|

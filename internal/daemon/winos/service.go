@@ -34,6 +34,28 @@ func serviceState(code uint32) ServiceState {
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
 }
 
+// UnansweredError is an ErrInUse: the process of a service has not answered a request to stop, as one that is
+// suspended or has stopped taking requests. Its service goes on as Running.
+type UnansweredError struct{ Service string }
+
+// Error is error.
+func (e UnansweredError) Error() string {
+	return "service " + e.Service + " has not answered a request to stop: " + ErrInUse.Error()
+}
+
+// Unwrap gives ErrInUse.
+func (e UnansweredError) Unwrap() error { return ErrInUse }
+
+// stopError is what an error of a request to stop means. ERROR_SERVICE_REQUEST_TIMEOUT is the same code as of
+// a start that failed; here it says that the service's process takes no request.
+func stopError(service string, code uint32, err error) error {
+	const requestTimeout = 1053
+	if code == requestTimeout {
+		return UnansweredError{Service: service}
+	}
+	return err
+}
+
 // checkServiceName says whether the service manager takes a name. It also keeps names from leaving
 // the services' key of the registry.
 func checkServiceName(name string) error {

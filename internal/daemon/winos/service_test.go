@@ -8,6 +8,22 @@ import (
 	"time"
 )
 
+func TestARequestToStopThatIsNotAnsweredIsNoStartThatFailed(t *testing.T) {
+	t.Parallel()
+	others := errors.New("others")
+	for code, want := range map[uint32]error{0: nil, 1062: others} {
+		if got := stopError("kubelet", code, want); !errors.Is(got, want) {
+			t.Errorf("code %d is %v, and not %v", code, got, want)
+		}
+	}
+	var silent UnansweredError
+	err := stopError("kubelet", 1053, ErrStartFailed)
+	if !errors.As(err, &silent) || silent.Service != "kubelet" || !errors.Is(err, ErrInUse) ||
+		errors.Is(err, ErrStartFailed) {
+		t.Errorf("a time that is over is %v", err)
+	}
+}
+
 func TestDependantsStopBeforeWhatTheyNeed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

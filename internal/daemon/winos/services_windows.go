@@ -267,7 +267,7 @@ func (s services) askToStop(ctx context.Context, h serviceHandle) (asked bool, e
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return false, nil // its state is changing right now
 	}
-	return err == nil, err
+	return err == nil, stopError(h.name, code(err), err)
 }
 
 func (s services) stopDependants(ctx context.Context, h serviceHandle) error {

@@ -34,8 +34,8 @@ const (
 // WithTimeouts gives a host on which starts and stops of services end in time and leave no process
 // behind, and calls of the host network service end in time.
 //
-// A start that takes too long is ErrStartFailed. A service that has been asked to
-// stop and does not end has its processes killed; ErrInUse means that this did not help either.
+// A start that takes too long is ErrStartFailed. A service that has been asked to stop and does not end,
+// or whose process does not answer, has its processes killed; ErrInUse means that this did not help either.
 //
 // After a stop, and before a start, whatever runs a program of the service's command line is killed
 // too: csi-proxy reports that it has stopped and goes on, and of a wrapped program Windows ends the
@@ -178,7 +178,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 		var killed bool
 		if err != nil {
 			var killErr error
-			if killed, killErr = l.killPending(ctx, name); killErr != nil {
+			if killed, killErr = l.killHung(ctx, name, err); killErr != nil {
 				return errors.Join(err, killErr)
 			}
 		}
@@ -208,9 +208,11 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killPending kills the processes of a service and of its dependants that neither run nor have
-// ended.
-func (l limited) killPending(ctx context.Context, name string) (killed bool, err error) {
+// killHung kills the processes of a service and of its dependants that neither run nor have ended, and
+// of the one that did not answer, as stopErr may say: that one passes for running.
+func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
+	var silent UnansweredError
+	errors.As(stopErr, &silent)
 	all, err := l.List(ctx)
 	if err != nil {
 		return false, err
@@ -225,8 +227,9 @@ func (l limited) killPending(ctx context.Context, name string) (killed bool, err
 			if within(s.Dependencies, chain[i]) && !within(chain, other) {
 				chain = append(chain, other)
 			}
-			pending := s.State == ServiceStopPending || s.State == ServiceStartPending
-			if !strings.EqualFold(other, chain[i]) || !pending || s.PID == 0 {
+			hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
+				strings.EqualFold(other, silent.Service)
+			if !strings.EqualFold(other, chain[i]) || !hung || s.PID == 0 {
 				continue
 			}
 			exes := append(contract.Programs(s.Command), contract.Executable(s.Command))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -75,6 +77,90 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("stop with a kill: %v", err)
 		}
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStopped {
+			t.Errorf("it is %s, %v", s.State, err)
+		}
+	})
+}
+
+// A process that is suspended takes no request, and its service stays Running.
+func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		command, needs, frozen string
+		denied                 bool
+	}{
+		"a program":                  {command: exe, frozen: "x"},
+		"a wrapped program":          {command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\x.log ` + exe, frozen: "x"},
+		"the daemon":                 {command: contract.PathDaemon + " controller", frozen: "x"},
+		"a service that needs it":    {command: exe, needs: "x", frozen: "y"},
+		"one that nobody may end":    {command: exe, frozen: "x", denied: true},
+		"a daemon nobody may end":    {command: contract.PathDaemon + " controller", frozen: "x", denied: true},
+		"one that needs it, as well": {command: contract.PathDaemon + " controller", needs: "x", frozen: "y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := withService(t, c.command)
+				must(t, winos.WriteFile(m.Host().Files, contract.PathDaemon, strings.NewReader("MZ"), winos.AccessInherit))
+				must(t, winos.WriteFile(m.Host().Files, `C:\y.exe`, strings.NewReader("MZ"), winos.AccessInherit))
+				host := m.Host()
+				host.Programs = &killer{Programs: host.Programs, denied: c.denied}
+				services := winos.WithTimeouts(host).Services
+				last := "x"
+				if c.needs != "" {
+					last = "y"
+					must(t, services.Apply(t.Context(), winos.ServiceConfig{Name: "y", Command: `C:\y.exe`,
+						Dependencies: []string{c.needs}}))
+				}
+				must(t, services.Start(t.Context(), last))
+				must(t, m.FreezeService(c.frozen))
+				frozen, err := services.Get(t.Context(), c.frozen)
+				must(t, err)
+				began := time.Now()
+				err = services.Stop(t.Context(), "x")
+				if c.denied {
+					if s, getErr := services.Get(t.Context(), "x"); !errors.Is(err, winos.ErrInUse) ||
+						!errors.Is(err, winos.ErrDenied) || getErr != nil || s.State != winos.ServiceRunning {
+						t.Errorf("stop: %v; it is %s, %v", err, s.State, getErr)
+					}
+					return
+				}
+				if err != nil || time.Since(began) != 30*time.Second {
+					t.Errorf("stop: %v after %s", err, time.Since(began))
+				}
+				if slices.ContainsFunc(m.Processes(), func(p sim.ProcessInfo) bool { return p.PID == frozen.PID }) {
+					t.Error("its process is still there")
+				}
+				must(t, services.Start(t.Context(), last))
+				must(t, services.Stop(t.Context(), "x"))
+			})
+		})
+	}
+}
+
+func TestAServiceDoesNotEndItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stopped := make(chan error, 1)
+		m, err := sim.New(sim.Options{Programs: map[string]sim.Program{"x.exe": func(ctx context.Context,
+			p *sim.Process) int {
+			p.Running()
+			time.Sleep(time.Second)
+			stopped <- winos.WithTimeouts(p.Host).Services.Stop(ctx, "x")
+			<-ctx.Done()
+			return 0
+		}}})
+		must(t, err)
+		defer func() { must(t, m.Close()) }()
+		must(t, winos.WriteFile(m.Host().Files, `C:\x.exe`, strings.NewReader("MZ"), winos.AccessInherit))
+		services := m.Host().Services
+		must(t, services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: `C:\x.exe`}))
+		must(t, services.Start(t.Context(), "x"))
+		must(t, m.FreezeService("x"))
+		if err = <-stopped; !errors.Is(err, winos.ErrInUse) {
+			t.Errorf("stop: %v", err)
+		}
+		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceRunning {
 			t.Errorf("it is %s, %v", s.State, err)
 		}
 	})

@@ -325,7 +325,7 @@ type Programs interface {
 	// ErrStartFailed says that Windows does not start it.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
 	// Kill ends a process without asking it, and returns when it has ended. runs is told its exe; a
-	// process that is gone, or runs another by now, is fine and left alone.
+	// process that is gone, or runs another by now, is fine and left alone; so is the caller itself.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or lies below it, except the caller itself.
 	Processes(ctx context.Context, path string) ([]Process, error)
