@@ -12,8 +12,8 @@ import (
 )
 
 // A daemon that was exchanged may find a revision in the state file that the one before it could
-// note only in part, since it did not understand all of it. That one is read again before it is
-// tried.
+// note only in part, since it did not understand all of it, and one whose state file was lost finds
+// none. It is read again before it is tried.
 
 // readLimit is how long a daemon waits to read such a manifest. Nothing is done meanwhile; the
 // services run.
@@ -25,14 +25,17 @@ func (r *Reconciler) incomplete() bool {
 	if r.program.replaces(m) {
 		return false // another one will understand it
 	}
-	return r.State.Partial || m.Validate() != nil ||
+	return r.State.Version == "" || r.State.Partial || m.Validate() != nil ||
 		r.machine.phase == Applying && m.Confidential != "" && r.confidential == nil
 }
 
-// awaitsManifest says that what is on trial is not understood well enough to be tried.
-func (r *Reconciler) awaitsManifest(c *candidate) bool {
-	return r.trial.unsure && r.machine.phase == Applying && c == nil
-}
+// isUnread says that the host's revision has not held yet and is not all understood: no pass is made, since that
+// would take away what the revision does not seem to name, such as containerd's rules. What has held is kept as it
+// was noted.
+func (r *Reconciler) isUnread() bool { return r.trial.unsure && !r.State.Proven }
+
+// awaitsManifest says that there is nothing to do before the host's revision was read.
+func (r *Reconciler) awaitsManifest(c *candidate) bool { return r.isUnread() && c == nil }
 
 // understood says whether a revision that was read again is what the state has.
 func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
@@ -51,8 +54,8 @@ func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
 	return true
 }
 
-// giveUp waits for what is on trial to be read, and goes back when that takes too long: then it
-// says so, and a pass is due.
+// giveUp waits for the host's revision to be read, and goes back when that takes too long and
+// another held before: then it says so, and a pass is due.
 func (r *Reconciler) giveUp(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem) bool {
 	if r.Clock.Since(r.trial.unsureSince) < readLimit || r.State.Before == nil {
 		r.next = r.Clock.Now().Add(r.Intervals.Glance)

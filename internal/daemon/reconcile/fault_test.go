@@ -9,6 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // A virus scanner holds the state file open, or the disk is full, while the daemon decides to go
@@ -85,8 +86,12 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 			pids[s.Name] = r.pid(t, s.Name)
 		}
 		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
+		before := r.Snapshot()
 		r.start(t, nil) // the API server is away at first
 		pass(10 * time.Minute)
+		for _, line := range sim.Diff(before, r.Snapshot(), contract.PathState, contract.PathState+".bad") {
+			t.Error(line)
+		}
 		for name, pid := range pids {
 			if now := r.pid(t, name); now != pid {
 				t.Errorf("%s was restarted", name)
@@ -101,6 +106,64 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 		if err != nil || stateFile.Version != one() || !stateFile.Proven {
 			t.Errorf("the state file has version %q, %v", stateFile.Version, err)
 		}
+	})
+}
+
+// Without its rules containerd would pull past the mirrors, and from registries that are blocked.
+func TestContainerdsRulesStayWhileALostStateFileIsRebuilt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		two := r.want(t, manifest(), rules("a.example", "b.example"))
+		pass(10 * time.Second)
+		r.expectStatus(t, two, "")
+		r.stopDaemon()
+		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
+		expectRules := func() {
+			t.Helper()
+			for _, source := range []string{"a.example", "b.example"} {
+				if got := r.read(t, hostsFile(source)); got != "m.example/"+source {
+					t.Errorf("containerd's rules for %s are %q", source, got)
+				}
+			}
+		}
+		r.start(t, nil) // the API server is away at first
+		pass(10 * time.Minute)
+		expectRules()
+		r.stopDaemon()
+		r.start(t, r.api)
+		pass(time.Minute)
+		expectRules()
+		r.expectStatus(t, two, "")
+	})
+}
+
+// A daemon that replaced another during a host's first revision finds of it what that one understood.
+func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.stopDaemon()
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stateFile.Revision = state.Revision{Version: one(), Manifest: contract.Manifest{Files: manifest().Files},
+			Partial: true}
+		stateFile.Proven, stateFile.Before = false, nil
+		if err = stateFile.Save(); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t, nil) // the API server is away at first
+		pass(10 * time.Minute)
+		for _, s := range manifest().Services {
+			if now := r.state(t, s.Name); now != winos.ServiceRunning {
+				t.Errorf("%s is %s", s.Name, now)
+			}
+		}
+		r.stopDaemon()
+		r.start(t, r.api)
+		pass(time.Minute)
+		r.expectStatus(t, one(), "")
+		r.expectServing(t, "{}")
 	})
 }
 

@@ -92,8 +92,7 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 			return apply.Report{}, accepted
 		}
 	}
-	if r.trial.unsure && r.machine.phase == Applying {
-		// Not all of what is on trial is understood: to apply it would remove what it does not name.
+	if r.isUnread() {
 		report := apply.Report{}
 		if lacking != nil {
 			report.Waiting = append(report.Waiting, lacking)
@@ -263,7 +262,7 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 // settle notes that the state's revision holds, as soon as it does, and gives how long its proof
 // still takes. What can't be written down is not proven: another process would not see it.
 func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Duration, *contract.Problem) {
-	if !report.Holds() || r.machine.phase != Verifying && r.machine.phase != RollingBack {
+	if !report.Holds() || r.isUnread() || r.machine.phase != Verifying && r.machine.phase != RollingBack {
 		return 0, nil
 	}
 	if left := r.trial.proofDue.Sub(r.Clock.Now()); !r.trial.proofDue.IsZero() && left > 0 {
