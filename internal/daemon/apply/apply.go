@@ -42,6 +42,7 @@ type Applier struct {
 	digests  digests
 	lives    lives
 	repeats  repeats
+	waits    waits
 	// sane are the processes that ran when their services were last configured as they should be.
 	sane map[string]uint32
 	// last is the target of the last pass, for Glance.
@@ -85,7 +86,7 @@ type Report struct {
 	Waiting, Failed []*contract.Problem
 	// Broken are those of Failed because of which programs may not run as they should: steps on
 	// files, variables and services. The others are about what stands beside, such as certificates
-	// and mirrors.
+	// and mirrors, and files that are no longer wanted.
 	Broken []state.Fault
 	// Restless are those of Failed about services that start and do not stay up.
 	Restless []state.Fault
@@ -123,6 +124,7 @@ func (r Report) Problem() *contract.Problem {
 // valid, says what is wanted.
 func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	var report Report
+	k.waits = waits{left: waitLimit}
 	want := k.resolve(ctx, request, &report)
 	k.last = want
 	report.failed(want.Problems...)

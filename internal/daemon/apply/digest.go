@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"time"
 
@@ -31,8 +32,9 @@ type seen struct {
 // changed is the digest of a file that no longer looks as it did when it was read.
 const changed = "changed"
 
-// of is the digest of a file, or nothing when there is no such file, and who may open it.
-func (d *digests) of(ctx context.Context, path string) (string, winos.Access, error) {
+// of is the digest of a file, or nothing when there is no such file, and who may open it. A file that
+// somebody has open is waited for.
+func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
 	digest, access := d.glance(path)
 	if digest != changed {
 		return digest, access, nil
@@ -46,7 +48,10 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 	if err != nil {
 		return "", 0, err
 	}
-	digest, err = DigestOf(ctx, d.files, path)
+	digest, err = digestOf(ctx, path, func() (r io.ReadCloser, err error) {
+		err = w.untilClosed(ctx, func() error { r, err = d.files.Open(path); return err })
+		return r, err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", 0, nil
 	}

@@ -114,7 +114,8 @@ func (r *run) without(steps, some []plan.Step) []plan.Step {
 func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 	content := io.NopCloser(bytes.NewReader(f.Content))
 	if f.Content == nil {
-		if content, err = r.store.Open(f.Digest); err != nil {
+		err = r.waits.untilClosed(ctx, func() error { content, err = r.store.Open(f.Digest); return err })
+		if err != nil {
 			return err
 		}
 	}
@@ -201,10 +202,10 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 		if r.needsBroken(step.Name) {
 			return true
 		}
-	case plan.Restrict, plan.AddRoot, plan.RemoveRoot:
-		beside = true
+	case plan.Restrict, plan.AddRoot, plan.RemoveRoot, plan.RemoveFile:
+		beside = true // a file that is no longer wanted keeps no program from running as it should
 	}
-	r.report.Changed = r.report.Changed || !beside
+	r.report.Changed = r.report.Changed || !beside || step.Kind == plan.RemoveFile
 	reason, err := r.do(ctx, step)
 	if err != nil {
 		problem := asProblem(reason, err)

@@ -136,8 +136,12 @@ func RemoveAside(files winos.Files, stateFile *state.File) error {
 }
 
 // DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist.
-func DigestOf(ctx context.Context, files winos.Files, path string) (digest string, err error) {
-	r, err := files.Open(path)
+func DigestOf(ctx context.Context, files winos.Files, path string) (string, error) {
+	return digestOf(ctx, path, func() (io.ReadCloser, error) { return files.Open(path) })
+}
+
+func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, error)) (digest string, err error) {
+	r, err := open()
 	if err != nil {
 		return "", fmt.Errorf("opening %s: %w", path, err)
 	}

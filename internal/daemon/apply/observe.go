@@ -18,7 +18,9 @@ import (
 
 // observe looks at what the target and the state file name, and reads files where that is needed.
 func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
-	have, err := k.look(ctx, want, func(path string) (string, winos.Access, error) { return k.digests.of(ctx, path) })
+	have, err := k.look(ctx, want, func(path string) (string, winos.Access, error) {
+		return k.digests.of(ctx, path, &k.waits)
+	})
 	if err != nil {
 		return have, err
 	}

@@ -34,7 +34,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	case plan.WriteFile:
 		return contract.ReasonFileFailed, r.writeFile(ctx, step.Name)
 	case plan.RemoveFile:
-		return contract.ReasonFileFailed, r.removeFile(step.Name)
+		return contract.ReasonFileFailed, r.removeFile(ctx, step.Name)
 	case plan.RemoveNetwork:
 		return contract.ReasonNetworkNotRemoved, r.removeNetwork(ctx, step.Name)
 	case plan.StopService:
@@ -144,8 +144,8 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 }
 
 // removeFile removes a file, and its directory if that was made for it and is empty now.
-func (r *run) removeFile(path string) error {
-	if err := r.host.Files.Remove(path); err != nil {
+func (r *run) removeFile(ctx context.Context, path string) error {
+	if err := r.waits.untilClosed(ctx, func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	r.state.RemoveFile(path)

@@ -1,6 +1,8 @@
 package reconcile_test
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -9,10 +11,43 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// scanner takes a program out of the store as soon as it has come.
+// scanner takes a program out of the store as soon as it has come, and has a file open for a moment.
 type scanner struct {
 	winos.Files
 	blob string
+	// held is what it has open for a time, from the first attempt of others to open or remove it on.
+	held  string
+	since time.Time
+	time  time.Duration
+}
+
+func (s *scanner) hold(path string) error {
+	if path != s.held {
+		return nil
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	if time.Since(s.since) < s.time {
+		return fmt.Errorf("%s: %w", path, winos.ErrInUse)
+	}
+	return nil
+}
+
+// Open is winos.Files.
+func (s *scanner) Open(path string) (io.ReadCloser, error) {
+	if err := s.hold(path); err != nil {
+		return nil, err
+	}
+	return s.Files.Open(path)
+}
+
+// Remove is winos.Files.
+func (s *scanner) Remove(path string) error {
+	if err := s.hold(path); err != nil {
+		return err
+	}
+	return s.Files.Remove(path)
 }
 
 func (s *scanner) Rename(from, to string) error {
@@ -47,5 +82,99 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
 		r.expectStatus(t, version, "")
+	})
+}
+
+// Such a revision halted the rollout of all nodes.
+func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		held string
+		// prepare brings the host to what it has before, and gives the next revision.
+		prepare func(t *testing.T, r *rig) (version string)
+		// begin has the scanner begin when the next revision is being tried.
+		begin func(r *rig)
+	}{
+		"one that is no longer wanted": {
+			held: hostsFile("b.example"),
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				holds(t, r)
+				two := r.want(t, manifest(), rules("a.example", "b.example"))
+				pass(10 * time.Second)
+				r.expectStatus(t, two, "")
+				return r.publishBoth(t, another("two"), rules("a.example"))
+			},
+		},
+		"one that another daemon reads first": {
+			held: contract.PathKubelet,
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				settled(t, r)
+				return r.publish(t, withDaemon(another("two"), newDaemon))
+			},
+			begin: func(r *rig) {
+				for range 600 {
+					if r.exchanged.Load() == 0 {
+						pass(10 * time.Millisecond)
+					}
+				}
+			},
+		},
+		"a program in the store": {
+			held: contract.DirStore + `\` + digestOf(newProxy),
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				r.supplied(t, newProxy, newKubelet)
+				holds(t, r)
+				return r.publish(t, next())
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.scanner = &scanner{time: 300 * time.Millisecond}
+				version := c.prepare(t, r)
+				if c.begin == nil {
+					r.scanner.held = c.held
+				}
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
+				if c.begin != nil {
+					c.begin(r)
+					r.scanner.held = c.held
+				}
+				for range 1000 {
+					pass(20 * time.Millisecond)
+					if said := r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
+						t.Errorf("the Node says %q", said)
+						break
+					}
+				}
+				r.expectStatus(t, version, "")
+				if r.scanner.since.IsZero() {
+					t.Error("the scanner held nothing: this shows nothing")
+				}
+			})
+		})
+	}
+}
+
+// Programs run as they should beside it.
+func TestARevisionIsNotGivenUpForAFileThatCanNotBeRemoved(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.scanner = &scanner{time: 2 * time.Minute}
+		holds(t, r)
+		two := r.want(t, manifest(), rules("a.example", "b.example"))
+		pass(10 * time.Second)
+		r.expectStatus(t, two, "")
+		r.scanner.held = hostsFile("b.example")
+		three := r.want(t, another("two"), rules("a.example"))
+		pass(time.Minute)
+		r.expectServing(t, "two")
+		r.expectStatus(t, two, contract.ReasonFileFailed)
+		pass(10 * time.Minute)
+		r.expectStatus(t, three, "")
+		if left := r.read(t, hostsFile("b.example")); left != "absent" {
+			t.Errorf("containerd's rules are %q", left)
+		}
 	})
 }

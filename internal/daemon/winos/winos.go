@@ -382,8 +382,8 @@ func Replace(files Files, from, path string) error {
 	return UntilClosed(nil, func() error { return files.Rename(from, path) })
 }
 
-// UntilClosed makes an attempt to move files, and makes it again while one of them is open. Such a file can't be moved
-// or replaced, for which Windows answers a sharing violation or that access is denied, and scanners open any file for a
+// UntilClosed makes an attempt to open, move or remove files, and makes it again while somebody else has one of them
+// open. For such a file Windows answers a sharing violation or that access is denied, and scanners open any file for a
 // moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
