@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -143,6 +144,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		report.failed(have.Unreadable[path])
 		report.Broken = append(report.Broken, state.Fault{Problem: *have.Unreadable[path], About: path})
 	}
+	k.adopt(want, have)
 	todo := plan.Diff(want, have, k.state.State)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
@@ -162,6 +164,32 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	}
 	report.failed(k.repeats.problems()...)
 	return report
+}
+
+// adopt has what is in place as it should be count as ours, until the first revision holds since the state file was
+// lost: such a revision most likely put it there, and otherwise nobody would ever take it away again, such as a CA
+// that is withdrawn. Later on, what is there already is somebody else's. It is written at the end of the pass.
+func (k *Applier) adopt(want plan.Desired, have plan.Observed) {
+	if !k.state.Lost || k.state.Proven || k.state.Before != nil {
+		return
+	}
+	for _, f := range want.Files {
+		if f.Waiting == nil && have.Digests[f.Path] == f.Digest {
+			k.state.AddFile(f.Path)
+		}
+	}
+	for name, value := range want.Environment {
+		for there, is := range have.Environment {
+			if strings.EqualFold(there, name) && is == value {
+				k.state.AdoptVariable(name)
+			}
+		}
+	}
+	for name, der := range want.Roots {
+		if have.Roots[name] {
+			k.state.AddCertificate(der)
+		}
+	}
 }
 
 // bootID is the present boot, which this process does not outlive; empty while it is not known.

@@ -1,10 +1,12 @@
 package apply_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -438,3 +440,59 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 type locked struct{ winos.Trust }
 
 func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }
+
+// Of a host whose state file was lost nobody knows any more who put something there.
+func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
+	t.Parallel()
+	const path, proxy = `C:\k\cni\config\x.conf`, "http://proxy:3128"
+	first, second := []byte{0x30, 0x00}, []byte{0x30, 0x01, 0x00}
+	for name, lost := range map[string]bool{"it is lost": true, "it is there": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			host, ctx := h.Host(), t.Context()
+			if err := errors.Join(host.Environment.Set(ctx, "Http_Proxy", proxy), host.Trust.Add(ctx, first),
+				host.Trust.Add(ctx, second), host.Files.MkdirAll(state.Parent(path), winos.AccessAdministrators),
+				winos.WriteFile(host.Files, path, strings.NewReader("x"), winos.AccessAdministrators)); err != nil {
+				t.Fatal(err)
+			}
+			h.state.Lost = lost
+			k := h.applier()
+			bring := func(m contract.Manifest, roots ...[]byte) {
+				t.Helper()
+				h.state.Manifest = m
+				var c contract.Confidential
+				for _, der := range roots {
+					c.Trust = append(c.Trust, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+				}
+				if r := k.Pass(ctx, apply.Request{Scope: plan.Everything, Confidential: &c}); !r.Holds() {
+					t.Fatal(r.Problem())
+				}
+				h.state.Proven = true
+			}
+			without := h.state.Manifest
+			with := without
+			with.Files = append(slices.Clone(with.Files), contract.File{Path: path, Content: "x"})
+			with.EnvironmentVars = map[string]string{"HTTP_PROXY": proxy}
+			bring(with, first)
+			bring(with, first, second) // the second is wanted when it is known again what is ours
+			bring(without)
+			all, err := host.Environment.All(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, set := all["Http_Proxy"]
+			there, err := winos.Exists(host.Files, path)
+			if err != nil || set == lost || there == lost {
+				t.Errorf("the variable is there: %t, the file: %t, %v", set, there, err)
+			}
+			trusted, err := host.Trust.List(ctx)
+			has := func(der []byte) bool {
+				return slices.ContainsFunc(trusted, func(other []byte) bool { return bytes.Equal(other, der) })
+			}
+			if err != nil || has(first) == lost || !has(second) {
+				t.Errorf("the first CA is trusted: %t, the second: %t, %v", has(first), has(second), err)
+			}
+		})
+	}
+}

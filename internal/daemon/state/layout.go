@@ -65,7 +65,8 @@ func Access(path string) winos.Access {
 //
 // A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
 // with a state file in it. It is used only when it is empty, after making it anew; otherwise the
-// answer is a Problem.
+// answer is a Problem. A state file that is not there, or can't be understood, although C:\k is
+// recognisably ours, is begun anew: see Recover.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -89,13 +90,54 @@ func Open(files winos.Files) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if state != ours {
+	known, err := Recognisable(files)
+	switch {
+	case err != nil:
+		return nil, err
+	case state != ours:
 		stateFile.AddDirectory(contract.DirK)
-		if err = stateFile.Save(); err != nil {
+	case known && !stateFile.Exists():
+		if err = Recover(files, stateFile); err != nil {
 			return nil, err
 		}
+	default:
+		return stateFile, nil
+	}
+	if err = stateFile.Save(); err != nil {
+		return nil, err
 	}
 	return stateFile, nil
+}
+
+// Recognisable says whether C:\k is ours even when no state file says so: only Administrators get in, and
+// nobody else makes such a store in it. It changes nothing.
+func Recognisable(files winos.Files) (bool, error) {
+	state, err := look(files)
+	if err != nil || state != ours {
+		return false, err
+	}
+	return winos.Exists(files, contract.DirStore)
+}
+
+// Recover notes in a state file that is begun anew, where C:\k is recognisably ours, that the one before
+// was lost, and that C:\k and our directories in it were made by us. It does not save.
+func Recover(files winos.Files, stateFile *File) error {
+	stateFile.Lost = true
+	for _, dir := range Directories() {
+		for _, d := range append(parents(dir), dir) {
+			if d != contract.DirK && !contract.Within(contract.DirK, d) {
+				continue
+			}
+			there, err := winos.Exists(files, d)
+			if err != nil {
+				return fmt.Errorf("looking at %s: %w", d, err)
+			}
+			if there {
+				stateFile.AddDirectory(d)
+			}
+		}
+	}
+	return nil
 }
 
 // Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure

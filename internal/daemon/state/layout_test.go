@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,34 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 				t.Errorf("%+v, %v", info, err)
 			}
 		})
+	}
+}
+
+// Nobody else has such a store.
+func TestAStateFileThatWasLostIsBegunAnewWithWhatIsRecognisablyOurs(t *testing.T) {
+	t.Parallel()
+	f := files(t)
+	stateFile, err := state.Open(f)
+	if err == nil {
+		err = state.Ensure(f, stateFile, state.Directories()...)
+	}
+	if err == nil && stateFile.Lost {
+		t.Error("a first state file says that there was one before")
+	}
+	if err = errors.Join(err, f.Remove(contract.PathState), f.Remove(contract.DirCNIConfig)); err != nil {
+		t.Fatal(err)
+	}
+	if stateFile, err = state.Open(f); err != nil || !stateFile.Lost {
+		t.Fatalf("it is lost: %t, %v", stateFile.Lost, err)
+	}
+	for dir, made := range map[string]bool{contract.DirK: true, contract.DirStore: true, contract.DirManifests: true,
+		state.Parent(contract.DirManifests): true, contract.DirCNIConfig: false, contract.DirTemp: false} {
+		if stateFile.Made(dir) != made {
+			t.Errorf("%s is noted: %t", dir, !made)
+		}
+	}
+	if stateFile, err = state.Read(f); err != nil || !stateFile.Lost {
+		t.Errorf("it is not written, %v", err)
 	}
 }
 

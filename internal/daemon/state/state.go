@@ -56,6 +56,10 @@ type State struct {
 
 // Changes is what was changed on the host for its node, and so what cleaning up reverts.
 type Changes struct {
+	// Lost says that this state file was begun anew on a host of ours, without what the one before said.
+	// What was there before us is not known then: what lies in directories of ours, and what the first
+	// revision since wants and finds in place, counts as ours.
+	Lost bool `json:"lost,omitempty"`
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
@@ -138,6 +142,9 @@ type File struct {
 	written []byte
 }
 
+// PathDamaged is where a state file lies that could not be understood.
+const PathDamaged = contract.PathState + ".bad"
+
 // Read reads the state file; a host without one has an empty state. A file that can't be understood
 // is kept beside it as evidence, and the state file starts anew: losing what was before is better
 // than never working again.
@@ -152,7 +159,7 @@ func Read(files winos.Files) (*File, error) {
 	}
 	if err = json.Unmarshal(content, &b.State); err != nil {
 		b.State = State{}
-		if err = files.Rename(contract.PathState, contract.PathState+".bad"); err != nil {
+		if err = files.Rename(contract.PathState, PathDamaged); err != nil {
 			return nil, fmt.Errorf("setting a damaged state file aside: %w", err)
 		}
 		return b, nil
@@ -290,6 +297,17 @@ func (l *State) TouchVariable(name string, before *string) {
 	if _, known := l.Environment[strings.ToLower(name)]; !known {
 		l.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
 	}
+}
+
+// AdoptVariable has a system variable that is there count as ours, unless it does already. The service
+// manager may have it from its boot.
+func (l *State) AdoptVariable(name string) {
+	key := strings.ToLower(name)
+	if _, known := l.Environment[key]; known {
+		return
+	}
+	l.TouchVariable(name, nil)
+	l.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
 }
 
 // NoteVariable notes in which boot a touched variable is set or removed.

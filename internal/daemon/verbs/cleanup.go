@@ -37,9 +37,14 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	}
 	c := &cleaning{host: host, state: stateFile, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
+	if c.lost = stateFile.Lost; !stateFile.Exists() {
+		if c.lost, err = state.Recognisable(host.Files); err != nil {
+			return contract.CleanupAnswer{}, err
+		}
+	}
 	// From what acts by itself to what just lies there, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
-		c.certificates, c.hostname, c.data, c.files, c.exchange} {
+		c.certificates, c.hostname, c.undecided, c.data, c.files, c.exchange} {
 		step(ctx)
 	}
 	return c.answer, nil
@@ -58,8 +63,10 @@ func open(files winos.Files) (*state.File, error) {
 }
 
 type cleaning struct {
-	host   winos.Host
-	state  *state.File
+	host  winos.Host
+	state *state.File
+	// lost says that this state file, or none, is all that is left of what the host's said.
+	lost   bool
 	where  Where
 	log    logr.Logger
 	answer contract.CleanupAnswer
@@ -79,6 +86,12 @@ func (c *cleaning) left(format string, args ...any) {
 	}
 	c.answer.Left = append(c.answer.Left, *contract.NewProblem(contract.ReasonCleanupFailed, "%v", err))
 	c.log.Info("left", "detail", err.Error())
+}
+
+// kept notes what stays, and keeps no host.
+func (c *cleaning) kept(what string) {
+	c.answer.Kept = append(c.answer.Kept, what)
+	c.log.Info("stays", "what", what)
 }
 
 // networks removes those that pods were on, and the two that hybrid-overlay makes.

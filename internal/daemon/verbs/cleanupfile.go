@@ -32,11 +32,27 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
+// undecided names what stays because it may be ours or not, since the state file was lost.
+func (c *cleaning) undecided(context.Context) {
+	if !c.lost {
+		return
+	}
+	if c.state.Version == "" { // nor does a revision tell
+		c.kept("environment variables and CA certificates of the cluster's")
+	}
+	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp} {
+		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) && (err != nil || there) {
+			c.kept(dir)
+		}
+	}
+}
+
 // layers is where containerd's snapshotter for Windows keeps file systems.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
 // data removes volumes of pods, images and containers' file systems, which may hold secrets, unless
-// there were such directories before. What of it is held or protected is named, and keeps no host.
+// there were such directories before, or that is not known: see undecided. What of it is held or
+// protected is named, and keeps no host.
 func (c *cleaning) data(ctx context.Context) {
 	if c.state.Made(contract.DirContainerdData) {
 		c.layers(ctx)
@@ -47,8 +63,8 @@ func (c *cleaning) data(ctx context.Context) {
 		}
 		if err := c.clear(dir); err != nil {
 			c.answer.RebootAdvised = c.answer.RebootAdvised || errors.Is(err, winos.ErrInUse)
-			c.answer.Kept = append(c.answer.Kept, dir)
-			c.log.Info("something stays that is held or protected", "path", dir, "detail", err.Error())
+			c.kept(dir)
+			c.log.Info("something in it is held or protected", "path", dir, "detail", err.Error())
 			continue
 		}
 		c.removed("path", dir)
@@ -121,8 +137,7 @@ func (c *cleaning) root() {
 		case lost || c.ours(path):
 			c.removeAll(path)
 		case whole:
-			c.answer.Kept = append(c.answer.Kept, path)
-			c.log.Info("a file of somebody else stays", "path", path)
+			c.kept(path) // somebody else's
 		}
 	}
 	if len(c.answer.Left) > 0 {
@@ -144,9 +159,13 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostState says whether C:\k is recognisably ours although no state file says so: nobody else
-// makes such a store in it, and a call that was killed at its very end leaves it empty.
+// lostState says whether C:\k is recognisably ours although no state file says what of it: nobody else
+// makes such a store in it, and a call that was killed at its very end leaves it empty. One that was begun
+// anew does not say it before a revision was read.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
+	if c.state.Lost && c.state.Version == "" {
+		return true
+	}
 	info, err := c.host.Files.Stat(contract.DirK)
 	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() &&
 		(len(entries) == 0 || slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
@@ -166,8 +185,11 @@ func (c *cleaning) ours(path string) bool {
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
 		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
-		contract.PathDaemonKubeconfig, contract.PathState,
+		contract.PathDaemonKubeconfig, contract.PathState, state.PathDamaged,
 	})
+	if c.state.Lost { // which programs made room is not known, and nobody else names them so
+		path = winos.StartedPath(path)
+	}
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)
 	})

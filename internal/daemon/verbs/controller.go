@@ -162,13 +162,16 @@ func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
 // rebuild makes a state file anew that was lost, such as by a power cut that left zeros in it: the
 // certificate names the node, and kubelet's command the address that its instance gave it. The
 // desired state is read again; until then nothing is changed, since nothing is known to be wanted.
-// What the host was before us is lost; cleanup goes by what is recognisably ours.
+// What the host was before us is lost: see Lost in state.Changes.
 func rebuild(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	pair, err := apiclient.LoadCertificate(host.Files)
 	if err != nil {
 		return fmt.Errorf("this host was not bootstrapped, the state file names no node: %w", err)
 	}
 	if stateFile.NodeName, err = apiclient.NodeName(pair.Leaf); err != nil {
+		return err
+	}
+	if err = state.Recover(host.Files, stateFile); err != nil {
 		return err
 	}
 	usual, err := host.Network.NodeIP(ctx)
