@@ -2,11 +2,14 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -213,6 +216,62 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
 		t.Errorf("with the key it stays: %+v", r.get(t, 1).Status)
+	}
+}
+
+// The key that it began with is gone, and so is the connection.
+func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	r, blocked := newRig(t, listed(1)...), true
+	r.join(t, 1)
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDraining); i.Status.Disruption == nil {
+		t.Fatalf("status %+v", i.Status)
+	}
+	r.restart(t)
+	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
+	for range 2 {
+		r.advance(t, 1, time.Minute)
+		i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonPrivateKeyMissing)
+		if i.Status.Disruption != nil || !r.node(t, 1).Spec.Unschedulable {
+			t.Errorf("place %+v, status %+v", i.Status.Disruption, i.Status)
+		}
+	}
+	r.noKey, blocked = nil, false
+	r.advance(t, 1, time.Minute)
+	r.advance(t, 1, time.Minute)
+	if r.exists(t, 1) {
+		t.Errorf("with the key it stays: %+v", r.get(t, 1).Status)
+	}
+}
+
+func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"delete", "revoke"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, listed(1)...)
+			r.join(t, 1)
+			r.broken[what] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
+			r.remove(t, 1)
+			for n := range 3 {
+				r.reconcile(t, 1)
+				i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
+				if i.Status.Disruption != nil || i.Status.Failures != int32(n+1) ||
+					!strings.Contains(i.Status.Message, "hands off") {
+					t.Fatalf("place %+v, status %+v", i.Status.Disruption, i.Status)
+				}
+				r.clock = i.Status.NextAttemptTime.Time
+			}
+			delete(r.broken, what)
+			r.reconcile(t, 1)
+			if r.exists(t, 1) {
+				t.Errorf("it stays: %+v", r.get(t, 1).Status)
+			}
+		})
 	}
 }
 

@@ -70,8 +70,8 @@ type rig struct {
 	noKey    error
 	key      credential.Key
 	events   []told
-	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and
-	// reads of settings ("settings"), or says why there is no revision to join at ("desired").
+	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer", "delete" of a Node,
+	// "revoke") and reads of settings ("settings"), or says why there is no revision to join at ("desired").
 	statusWrites int
 	// nodePatches counts those of Nodes.
 	nodePatches int
@@ -109,7 +109,7 @@ func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (creden
 	return credential.Token{Text: "token", ID: "JTI=token"}, nil
 }
 
-func (r *rig) Revoke(context.Context, *v1alpha1.WindowsInstance) error { return nil }
+func (r *rig) Revoke(context.Context, *v1alpha1.WindowsInstance) error { return r.broken["revoke"] }
 func (r *rig) Manifest() payload.Manifest {
 	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe",
 		Digest: strings.Repeat("d", 64), Size: 6}}}
@@ -262,6 +262,12 @@ func (r *rig) faults() interceptor.Funcs {
 				}
 			}
 			return c.Patch(ctx, o, patch, options...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if _, ok := o.(*corev1.Node); ok && r.broken["delete"] != nil {
+				return r.broken["delete"]
+			}
+			return c.Delete(ctx, o, options...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
 			options ...client.SubResourcePatchOption) error {

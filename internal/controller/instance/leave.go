@@ -68,6 +68,9 @@ func (c *reconciliation) takeLeave(ctx context.Context) (ctrl.Result, error) {
 	case outcome.IsFailed(), outcome.IsWaiting() && outcome.Problem.Reason == contract.ReasonDrainBlocked:
 		return c.failed(ctx, outcome) // what keeps it may last, so its place goes to others meanwhile
 	case outcome.IsWaiting():
+		if outcome.Endless {
+			c.place.release()
+		}
 		c.report(ctx, outcome)
 		return c.result(ctx, outcome.After)
 	}

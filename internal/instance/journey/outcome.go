@@ -133,6 +133,15 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
+// FailRefused is Retry for a write without which the journey can't end. One that is refused fails: that may go on for
+// as long as nobody changes a right or a policy.
+func FailRefused(err error) Outcome {
+	if IsRefused(err) {
+		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
+	}
+	return Retry(err)
+}
+
 // lasts says that a refusal comes of the request, a right or a webhook. A server that is slow or busy, or waits
 // for etcd, which is a 500 without a reason, may accept the next one.
 func lasts(err error) bool {

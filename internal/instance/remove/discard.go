@@ -41,10 +41,10 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 			instance.Spec.Source.Name)
 	}
 	if err = r.deleteNode(ctx, instance); err != nil {
-		return journey.Retry(err)
+		return journey.FailRefused(err)
 	}
 	if err = r.RevokeCredentials(ctx, instance); err != nil {
-		return journey.Retry(err)
+		return journey.FailRefused(err)
 	}
 	return journey.Done()
 }

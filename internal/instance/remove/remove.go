@@ -51,10 +51,10 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return outcome
 	}
 	if err = r.deleteNode(ctx, instance); err != nil {
-		return journey.Retry(err)
+		return journey.FailRefused(err)
 	}
 	if err = r.RevokeCredentials(ctx, instance); err != nil {
-		return journey.Retry(err)
+		return journey.FailRefused(err)
 	}
 	if session.Connected() {
 		if err = session.Conn.RemoveUpload(ctx); err != nil && !force {
