@@ -137,6 +137,9 @@ type Request struct {
 	Node, Machine string
 	// Order among all who ask or wait.
 	Order Order
+	// IsLive spares who asks a no by the cache: it had a place a moment ago, and what became free for that may not show
+	// there yet.
+	IsLive bool
 	// Decide says whether there is a place, of what it is shown. It is called a few times, by
 	// whoever decides for all while the one who asks waits for the answer, and must have no other
 	// effect than to note what it sees and its reasons.
@@ -169,7 +172,7 @@ func (g *Gate) Acquire(ctx context.Context, q Request) (granted bool, err error)
 func (g *Gate) AcquireAll(ctx context.Context, requests []Request) []Result {
 	mine := make([]*queued, len(requests))
 	for i, q := range requests {
-		mine[i] = &queued{Request: q, isCalled: g.isCalled(q.Name), answered: make(chan struct{})}
+		mine[i] = &queued{Request: q, isCalled: q.IsLive || g.isCalled(q.Name), answered: make(chan struct{})}
 	}
 	g.back(mine)
 	answers := make([]Result, len(mine))

@@ -40,7 +40,7 @@ func (o Order) Compare(other Order) int {
 // asked is a request that is to be decided.
 type queued struct {
 	Request
-	// isCalled says that who asks was called.
+	// isCalled says that who asks was called, or need not be.
 	isCalled bool
 	// answered is closed when there is an Result. Until then only the round that took it touches it.
 	answered chan struct{}

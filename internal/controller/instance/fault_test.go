@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -963,5 +964,135 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 				t.Errorf("%s, Ready %v: %+v, %v", name, ready, verdict, err)
 			}
 		}
+	}
+}
+
+// stuck are two hosts of which the first one is due to be joined again over SSH, because its daemon can't report, and
+// the other one waits for nothing but its place.
+func stuck(t *testing.T) *rig {
+	t.Helper()
+	r := staged(t, 1, 2)
+	r.clock = r.clock.Add(24 * time.Hour)
+	r.stagedAll(t, 2)
+	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	return r
+}
+
+// overtaken has the second host go on while something is done about the first one, which needs no place for that.
+func (r *rig) overtaken(t *testing.T, doing string) {
+	t.Helper()
+	if i := r.get(t, 1); i.Status.Disruption != nil {
+		t.Errorf("while %s, it has a place: %+v", doing, i.Status)
+	}
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+func TestAHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
+	t.Parallel()
+	r := stuck(t)
+	dialled := 0
+	r.slow = func(context.Context) error {
+		dialled++
+		r.overtaken(t, "it is dialled")
+		return unreachable()
+	}
+	r.reconcile(t, 1)
+	if i := r.expect(t, 1, v1alpha1.PhaseConnecting, v1alpha1.StepSwitching, contract.ReasonUnreachable); dialled != 1 ||
+		i.Status.Disruption != nil || i.Status.Failures != 1 {
+		t.Errorf("dialled %d times, status %+v", dialled, i.Status)
+	}
+}
+
+func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
+	t.Parallel()
+	r := unresponsive(t, 1, 2)
+	for _, n := range []int{1, 2} {
+		r.annotate(t, n, contract.RevisionAnnotation, mirrored)
+		r.reconcile(t, n)
+	}
+	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	r.annotate(t, 2, contract.RebootRequestedAnnotation, "")
+	dialled := 0
+	r.slow = func(context.Context) error {
+		dialled++
+		if i := r.get(t, 1); i.Status.Disruption != nil {
+			t.Errorf("status %+v", i.Status)
+		}
+		r.reconcile(t, 2)
+		r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		return unreachable()
+	}
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); dialled != 1 || i.Status.Reason != string(contract.ReasonUnreachable) {
+		t.Errorf("dialled %d times, status %+v", dialled, i.Status)
+	}
+}
+
+// Who lost its turn while it was reached has it kept the next time, or it would never come before those who need no
+// time for that.
+func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
+	t.Parallel()
+	r := stuck(t)
+	r.machine(1).Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: r.machine(1).Facts(),
+		Missing: []contract.Blob{{Digest: strings.Repeat("a", 64), Size: 6}}})
+	sent := 0
+	r.sending = func(blobs []contract.Blob) {
+		sent++
+		r.overtaken(t, "payload is sent to it")
+		if want := strings.Repeat(map[int]string{1: "d", 2: "a"}[sent], 64); blobs[0].Digest != want {
+			t.Errorf("the %d. to be sent is %v", sent, blobs)
+		}
+	}
+	r.reconcile(t, 1)
+	i, node := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive), r.node(t, 1)
+	if sent != 2 || i.Status.Disruption != nil || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 ||
+		node.Spec.Unschedulable || len(i.Status.BootstrapCredentials) > 0 || i.Status.DaemonStopped {
+		t.Fatalf("sent %d times, %d connections, %d slots, status %+v", sent, r.machine(1).Open(), r.parts.Slots.Held(),
+			i.Status)
+	}
+	r.sending = nil
+	r.machine(1).Answer(contract.VerbPreflight, nil)
+	r.arrives(t, 2, second)
+	for _, kept := range []bool{true, false} { // for once
+		dialled := 0
+		r.slow = func(context.Context) error {
+			if dialled++; (r.get(t, 1).Status.Disruption != nil) != kept {
+				t.Errorf("want its place kept %v, status %+v", kept, r.get(t, 1).Status)
+			}
+			return unreachable()
+		}
+		r.advance(t, 1, time.Minute)
+		if dialled != 1 {
+			t.Fatalf("dialled %d times, status %+v", dialled, r.get(t, 1).Status)
+		}
+	}
+	r.slow = nil
+	r.advance(t, 1, time.Minute)
+	r.rescued(t, 1)
+}
+
+func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	r := stuck(t)
+	r.machine(1).Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: r.machine(1).Facts(),
+		NeedsPrepare: []string{"Containers"}})
+	r.machine(1).Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
+	r.slow, r.reaches = hosttestUnreachable, func(string) bool { r.overtaken(t, "it is dialled"); return true }
+	r.reconcile(t, 1)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
+		contract.ReasonDaemonUnresponsive); i.Status.RebootTime != nil || r.calls(1, contract.VerbPrepare) != 0 {
+		t.Fatalf("it is rebooted: %+v", i.Status)
+	}
+	r.arrives(t, 2, second)
+	r.slow = nil
+	r.advance(t, 1, time.Minute)
+	for range 2 { // it keeps its place while it reboots
+		i := r.get(t, 1)
+		if i.Status.RebootTime == nil || i.Status.Disruption == nil || r.calls(1, contract.VerbPrepare) != 1 {
+			t.Fatalf("status %+v", i.Status)
+		}
+		r.machine(1).Fail(hosttest.Dialling, unreachable())
+		r.advance(t, 1, 10*time.Second)
 	}
 }

@@ -88,6 +88,8 @@ type rig struct {
 	slow   func(ctx context.Context) error
 	// reaches tells which addresses are dialled in spite of slow; nil for none.
 	reaches func(address string) bool
+	// sending runs before payload is sent, of which the daemon's program is the first.
+	sending func(blobs []contract.Blob)
 	quiet   bool
 	// spent is the id of the bootstrap token that is good for no further certificate.
 	spent string
@@ -115,6 +117,9 @@ func (r *rig) Manifest() payload.Manifest {
 		Digest: strings.Repeat("d", 64), Size: 6}}}
 }
 func (r *rig) Select(wanted []contract.Blob) (selected []payload.Blob, err error) {
+	if r.sending != nil {
+		r.sending(wanted)
+	}
 	for _, b := range wanted {
 		selected = append(selected, payload.Blob{Blob: b,
 			Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString("daemon")), nil }})

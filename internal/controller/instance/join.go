@@ -55,7 +55,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			return c.check(ctx)
 		}
 	}
-	if held, result, err := c.isHeldBack(ctx, ""); held {
+	if held, result, err := beginsLater(ctx, c); held {
 		return result, err
 	}
 	phases := c.journeys.join.Phases()
@@ -83,11 +83,17 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 		case outcome.Then == journey.Save:
 			i-- // it goes on once that is saved
 			continue
+		case outcome.Then == journey.AskForPlace:
+			again, held, result, err := disturbsNow(ctx, c)
+			if held {
+				return result, err
+			}
+			if i--; again {
+				i = -1
+			}
+			continue
 		}
 		c.status.passed(phases[i].Name)
-		if held, result, err := c.isHeldBack(ctx, phases[i].Name); held {
-			return result, err
-		}
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
 	c.place.release()
@@ -97,13 +103,8 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, outcome.After)
 }
 
-// isHeldBack has a join wait that may not go on: before its first phase, and where only preflight,
-// which it has passed then, has found out which Node the host has.
-func (c *reconciliation) isHeldBack(ctx context.Context, passed v1alpha1.Phase) (is bool, result ctrl.Result,
-	err error) {
-	if passed != "" && (passed != v1alpha1.PhasePreflight || c.instance.Status.JoinedTime != nil) {
-		return false, ctrl.Result{}, nil
-	}
+// isHeldBack has a join wait that may not go on.
+func (c *reconciliation) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return err != nil, ctrl.Result{}, err
@@ -112,6 +113,39 @@ func (c *reconciliation) isHeldBack(ctx context.Context, passed v1alpha1.Phase) 
 	c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
 	result, err = c.result(ctx, budgetRetry)
 	return true, result, err
+}
+
+// beginsLater has an attempt wait until it is its turn. A node that serves gives its place back then, until its host is
+// ready to be disturbed: one that can't be reached, or is slow, would keep it from others meanwhile. One that was
+// ready once, and had lost its turn, keeps it, or those that need no time for that would always come first.
+func beginsLater(ctx context.Context, c *reconciliation) (is bool, result ctrl.Result, err error) {
+	status, session := &c.instance.Status, &c.life.session
+	if session.Connected() && !session.IsGranted {
+		return false, result, nil // it asks when it is ready
+	}
+	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
+	if is, result, err = c.isHeldBack(ctx); is || !begins || status.Disruption == nil {
+		return is, result, err
+	}
+	isReached := c.life.isReached
+	c.life.isReached = false
+	node, serves, err := c.parts.InService(ctx, c.instance)
+	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
+		c.place.release() // with the write that begins the attempt
+	}
+	return err != nil, result, err
+}
+
+// disturbsNow asks for the place of a host that is ready to be disturbed. again says that it is to be
+// joined at another revision than it was made ready for.
+func disturbsNow(ctx context.Context, c *reconciliation) (again, held bool, result ctrl.Result, err error) {
+	revision := journey.JoinRevision(&c.instance.Status)
+	if held, result, err = c.isHeldBack(ctx); held {
+		c.life.isReached = err == nil
+		return false, true, result, err
+	}
+	c.life.session.IsGranted = true
+	return journey.JoinRevision(&c.instance.Status) != revision, false, result, nil
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is

@@ -21,6 +21,8 @@ type place struct {
 	instance *v1alpha1.WindowsInstance
 	life     *life
 	record   *record
+	// wasGranted says that it was taken in this reconcile.
+	wasGranted bool
 }
 
 // take asks for the place. The place is in the list of all places, and then in
@@ -41,7 +43,7 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 	shown := &v1alpha1.WindowsInstance{}
 	has, err := p.gate.Acquire(ctx, rollout.Request{
 		Name: p.life.name(), Node: node.Name, Order: order(p.instance, node),
-		Wake: func() { p.wake(p.instance.UID) },
+		Wake: func() { p.wake(p.instance.UID) }, IsLive: p.wasGranted,
 		Decide: func(look rollout.Snapshot) bool {
 			shown, seen = look.Instances[p.instance.Name], look.Fleet
 			if purpose == v1alpha1.DisruptionRemove {
@@ -66,6 +68,7 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 		err = p.use(ctx, shown, purpose, granted)
 	}
 	verdict.Allowed = has && err == nil
+	p.wasGranted = verdict.Allowed
 	if verdict.Reason == contract.ReasonRolloutHalted || verdict.Reason == contract.ReasonMaintenanceWindowClosed {
 		p.gate.Leave(p.life.name()) // a place would be of no use
 	}

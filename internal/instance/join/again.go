@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -15,6 +16,19 @@ import (
 // the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
 func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session) bool {
 	return session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
+}
+
+// IsUntouched reports whether nobody has felt yet at a node that serves that its host is to be joined again: it is not
+// cordoned for that, on its way to another revision, or rebooting.
+func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	update := status.Update
+	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
+		(update == nil || !journey.Begun(update.Step) || isOverSSH(update))
+}
+
+// isOverSSH reports whether a host is being taken to another revision over SSH.
+func isOverSSH(update *v1alpha1.Update) bool {
+	return update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
 // Begin ends what a host is on the way to that is to be joined again. It comes back at the revision
@@ -43,7 +57,7 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 // ComeBack has a host without a place, which was being taken to another revision over SSH, come back at
 // the one that it held.
 func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
-	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
+	if update := status.Update; update != nil && isOverSSH(update) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
 	}
 }
@@ -55,7 +69,7 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	status := &instance.Status
 	revision, held := status.DesiredRevision, status.HeldRevision
 	switch update := status.Update; {
-	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
+	case update != nil && isOverSSH(update):
 		revision = update.Revision
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
 		return nil // it was so before, at whatever revision

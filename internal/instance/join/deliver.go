@@ -16,36 +16,47 @@ import (
 const streamName = "payload.tar.zst"
 
 // deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
-// so a broken transfer resumes. Then it makes what the next phase hands to the host.
+// so a broken transfer resumes. Then it asks for a place, as the next phase may be felt at the node, and makes what
+// that hands to the host.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
 		return restart()
 	}
-	if len(session.Found.Missing) == 0 {
-		return j.credential(ctx, instance, session)
-	}
-	selected, err := j.Payload.Select(session.Found.Missing)
-	if err != nil {
-		if journey.JoinRevision(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
-			instance.Status.HeldRevision, instance.Status.DesiredRevision, instance.Status.Update = "", "", nil
+	if missing := session.Found.Missing; len(missing) > 0 {
+		selected, err := j.Payload.Select(missing)
+		if err != nil {
+			if journey.JoinRevision(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
+				instance.Status.HeldRevision, instance.Status.DesiredRevision, instance.Status.Update = "", "", nil
+			}
+			return journey.Fail(err)
 		}
-		return journey.Fail(err)
+		if err = sendMissing(ctx, session, selected); err != nil {
+			return journey.Fail(err)
+		}
 	}
-	if err = send(ctx, session, selected); err != nil {
-		return journey.Fail(err)
+	if !session.IsGranted {
+		return journey.Outcome{Then: journey.AskForPlace}
+	}
+	return j.credential(ctx, instance, session)
+}
+
+// sendMissing sends what preflight found to be missing, and has it verified.
+func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
+	if err := send(ctx, session, selected); err != nil {
+		return err
 	}
 	request := contract.ReceiveRequest{Stream: streamName, Blobs: session.Found.Missing}
 	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbReceive, request)
 	if err != nil {
-		return journey.Fail(err)
+		return err
 	}
 	if len(answer.Missing) > 0 {
-		return journey.Fail(contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d pieces did not arrive",
-			len(answer.Missing), len(selected)))
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d pieces did not arrive",
+			len(answer.Missing), len(selected))
 	}
 	session.Found.Missing = nil
-	return j.credential(ctx, instance, session)
+	return nil
 }
 
 // send packs while it sends: nothing is kept in memory or on disk.

@@ -241,7 +241,7 @@ func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) stri
 	return strings.ToLower(cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname))
 }
 
-// prepare sets what needs a reboot, and sends the host into it.
+// prepare sets what needs a reboot, and sends the host into it. For that it asks for a place.
 func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -249,6 +249,9 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	if len(session.Found.NeedsPrepare) == 0 {
 		return journey.Done()
+	}
+	if !session.IsGranted {
+		return journey.Outcome{Then: journey.AskForPlace}
 	}
 	answer, err := journey.Call[contract.PrepareAnswer](ctx, session.Conn, contract.VerbPrepare,
 		contract.PrepareRequest{Hostname: instance.Spec.Hostname})
