@@ -325,6 +325,23 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	}
 }
 
+// What it said of the revision that it refused is no response to being sent back.
+func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its "+
+		"start; the host is held at "+first)
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
+	if failed := i.Status.UpdateFailure; failed == nil || !strings.Contains(failed.Message, "kubelet ended") ||
+		!strings.Contains(i.Status.Message, "kubelet ended") {
+		t.Errorf("nobody says why: %+v", i.Status)
+	}
+	r.reconcile(t, 1) // as its Node has changed
+	r.looksInTime(t, 1, r.machine(1).Dials())
+}
+
 // A node that does not get back serves nobody, whether it has a place in the budget or not: it
 // keeps its place, and says what to do.
 func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {

@@ -153,10 +153,10 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 			update.SwitchTime = new(journey.Seconds(now))
 		}
 	case policy.ActionRestore:
-		// The daemon's status of before is taken away: it may still be for the previous revision,
-		// while the host is between the two.
+		// What the daemon reported before is taken away: the revision may still be the previous one, while the host is
+		// between the two, and why it left the other is no response to this.
 		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: update.From,
-			contract.RevisionAnnotation: ""})
+			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
 		view.Drain = new(u.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
 	case policy.ActionUseSSH:
