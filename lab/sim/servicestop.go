@@ -25,17 +25,11 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		default: // It was marked for deletion and has stopped, but its process may still be there.
 		}
 		dependant := s.activeDependant(name)
-		if dependant == "" && v.isFrozen() {
-			s.mu.Unlock()
-			if err := s.askFrozen(ctx, v, name); err != nil {
-				return err
-			}
-			continue
-		}
 		if dependant == "" {
 			s.ask(v)
 		}
-		changed, over := s.changed, v.state == winos.ServiceStopped && len(v.alive) == 0 && v.attempt == nil
+		changed, frozen := s.changed, v.isFrozen()
+		over := v.state == winos.ServiceStopped && len(v.alive) == 0 && v.attempt == nil
 		s.mu.Unlock()
 		switch {
 		case over && dependant == "":
@@ -46,11 +40,23 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 			}
 			continue
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, winos.ErrInUse, context.Cause(ctx))
+		if frozen {
+			err = s.awaitAnswer(ctx, v, name)
+		} else {
+			err = awaitStop(ctx, changed, name)
 		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func awaitStop(ctx context.Context, changed <-chan struct{}, name string) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for service %s to stop: %w: %w", name, winos.ErrInUse, context.Cause(ctx))
 	}
 }
 
@@ -58,8 +64,8 @@ func (v *service) isFrozen() bool {
 	return v.state == winos.ServiceRunning && v.process != nil && v.process == v.frozen
 }
 
-// askFrozen waits for an answer to a stop request that does not come, unless the process ends meanwhile.
-func (s *manager) askFrozen(ctx context.Context, v *service, name string) error {
+// awaitAnswer waits for an answer to a stop request that does not come, unless the process ends meanwhile.
+func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) error {
 	limit, cancel := context.WithTimeout(ctx, s.machine.knobs.costs().ServiceControl)
 	defer cancel()
 	err := s.wait(limit, func() bool { return !v.isFrozen() })
@@ -67,14 +73,15 @@ func (s *manager) askFrozen(ctx context.Context, v *service, name string) error 
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("stopping service %s: %w", name, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", winos.UnansweredError{Service: name}, context.Cause(ctx))
 	}
 	return winos.UnansweredError{Service: name}
 }
 
-// ask sends the stop request to a running service; one that is still starting takes none yet.
+// ask sends the stop request to a running service; one that is still starting takes none yet, and one that
+// is frozen none at all.
 func (s *manager) ask(v *service) {
-	if v.state != winos.ServiceRunning {
+	if v.state != winos.ServiceRunning || v.isFrozen() {
 		return
 	}
 	v.state = winos.ServiceStopPending

@@ -1,6 +1,8 @@
 package winos
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,13 +49,25 @@ func (e UnansweredError) Error() string {
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
 // stopError is what an error of a request to stop means. ERROR_SERVICE_REQUEST_TIMEOUT is the same code as of
-// a start that failed; here it says that the service's process takes no request.
+// a start that failed; here it says that the service's process takes no request. The service manager may
+// say nothing at all where an earlier request has not been taken either.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053
-	if code == requestTimeout {
+	switch {
+	case code == requestTimeout:
 		return UnansweredError{Service: service}
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", UnansweredError{Service: service}, err)
 	}
 	return err
+}
+
+// unfinished is the ErrInUse of a stop whose time is over, by the state of the service then.
+func unfinished(service string, state ServiceState) error {
+	if state == ServiceRunning || state == ServicePaused {
+		return UnansweredError{Service: service}
+	}
+	return ErrInUse
 }
 
 // checkServiceName says whether the service manager takes a name. It also keeps names from leaving

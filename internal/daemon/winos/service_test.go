@@ -1,7 +1,9 @@
 package winos
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +23,22 @@ func TestARequestToStopThatIsNotAnsweredIsNoStartThatFailed(t *testing.T) {
 	if !errors.As(err, &silent) || silent.Service != "kubelet" || !errors.Is(err, ErrInUse) ||
 		errors.Is(err, ErrStartFailed) {
 		t.Errorf("a time that is over is %v", err)
+	}
+	err = stopError("kubelet", 0, fmt.Errorf("sending control 1: %w", context.DeadlineExceeded))
+	if !errors.As(err, &silent) || silent.Service != "kubelet" || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a service manager that says nothing is %v", err)
+	}
+}
+
+// The service manager may also say that a service takes no request right now, for as long as one asks.
+func TestAServiceThatRunsWhenTheTimeOfItsStopIsOverHasNotAnswered(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[ServiceState]bool{ServiceRunning: true, ServicePaused: true, ServiceStopPending: false,
+		ServiceStartPending: false} {
+		err := unfinished("kubelet", state)
+		if silent := (UnansweredError{}); errors.As(err, &silent) != want || !errors.Is(err, ErrInUse) {
+			t.Errorf("as %s it is %v", state, err)
+		}
 	}
 }
 

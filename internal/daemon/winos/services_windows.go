@@ -241,11 +241,12 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		}
 		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
 		if stalled {
-			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, ErrInUse,
-				serviceState(uint32(status.State)))
+			state := serviceState(uint32(status.State))
+			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, unfinished(name, state), state)
 		}
 		if err := sleep(ctx, pause); err != nil {
-			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, ErrInUse, err)
+			return fmt.Errorf("waiting for service %s to stop: %w: %w", name,
+				unfinished(name, serviceState(uint32(status.State))), err)
 		}
 		if status, err = h.status(); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package winos_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -88,11 +89,13 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		command, needs, frozen string
 		denied                 bool
+		answer                 time.Duration // of the service manager; half a minute if 0
 	}{
 		"a program":                  {command: exe, frozen: "x"},
 		"a wrapped program":          {command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\x.log ` + exe, frozen: "x"},
 		"the daemon":                 {command: contract.PathDaemon + " controller", frozen: "x"},
 		"a service that needs it":    {command: exe, needs: "x", frozen: "y"},
+		"no answer at all":           {command: contract.PathDaemon + " controller", frozen: "x", answer: time.Hour},
 		"one that nobody may end":    {command: exe, frozen: "x", denied: true},
 		"a daemon nobody may end":    {command: contract.PathDaemon + " controller", frozen: "x", denied: true},
 		"one that needs it, as well": {command: contract.PathDaemon + " controller", needs: "x", frozen: "y"},
@@ -101,6 +104,7 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				m := withService(t, c.command)
+				m.SetCosts(sim.Costs{ServiceControl: c.answer})
 				must(t, winos.WriteFile(m.Host().Files, contract.PathDaemon, strings.NewReader("MZ"), winos.AccessInherit))
 				must(t, winos.WriteFile(m.Host().Files, `C:\y.exe`, strings.NewReader("MZ"), winos.AccessInherit))
 				host := m.Host()
@@ -125,7 +129,7 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 					}
 					return
 				}
-				if err != nil || time.Since(began) != 30*time.Second {
+				if limit := min(cmp.Or(c.answer, 30*time.Second), time.Minute); err != nil || time.Since(began) != limit {
 					t.Errorf("stop: %v after %s", err, time.Since(began))
 				}
 				if slices.ContainsFunc(m.Processes(), func(p sim.ProcessInfo) bool { return p.PID == frozen.PID }) {
