@@ -166,11 +166,18 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	return report
 }
 
-// adopt has what is in place as it should be count as ours, until the first revision holds since the state file was
-// lost: such a revision most likely put it there, and otherwise nobody would ever take it away again, such as a CA
-// that is withdrawn. Later on, what is there already is somebody else's. It is written at the end of the pass.
+// isForgotten reports whether it is unknown who put in place what is there: until the first revision holds since the
+// state file was lost.
+func (k *Applier) isForgotten() bool {
+	return k.state.Lost && !k.state.Proven && k.state.Before == nil
+}
+
+// adopt has files and variables that are in place as they should be count as ours while that is forgotten: such a
+// revision most likely put them there, and otherwise nobody would ever take them away again. Later on, what is there
+// already is somebody else's. Certificates are left alone: a cluster may want those that Windows itself brings. It is
+// written at the end of the pass.
 func (k *Applier) adopt(want plan.Desired, have plan.Observed) {
-	if !k.state.Lost || k.state.Proven || k.state.Before != nil {
+	if !k.isForgotten() {
 		return
 	}
 	for _, f := range want.Files {
@@ -183,11 +190,6 @@ func (k *Applier) adopt(want plan.Desired, have plan.Observed) {
 			if strings.EqualFold(there, name) && is == value {
 				k.state.AdoptVariable(name)
 			}
-		}
-	}
-	for name, der := range want.Roots {
-		if have.Roots[name] {
-			k.state.AddCertificate(der)
 		}
 	}
 }

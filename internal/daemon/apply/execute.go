@@ -182,11 +182,12 @@ func (r *run) declareFile(path string) error {
 	return nil
 }
 
-// touch notes what a variable was before us.
+// touch notes what a variable was before us. Where that is forgotten, it may be ours of an earlier revision, and is not
+// put back.
 func (r *run) touch(name string) {
 	var before *string
 	for other, value := range r.have.Environment {
-		if strings.EqualFold(other, name) {
+		if strings.EqualFold(other, name) && !r.isForgotten() {
 			before = &value
 		}
 	}

@@ -57,8 +57,8 @@ type State struct {
 // Changes is what was changed on the host for its node, and so what cleaning up reverts.
 type Changes struct {
 	// Lost says that this state file was begun anew on a host of ours, without what the one before said.
-	// What was there before us is not known then: what lies in directories of ours, and what the first
-	// revision since wants and finds in place, counts as ours.
+	// What was there before us is not known then: what lies in directories of ours counts as ours, and
+	// files and variables that the first revision since wants and finds in place.
 	Lost bool `json:"lost,omitempty"`
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`

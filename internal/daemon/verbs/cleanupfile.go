@@ -37,8 +37,9 @@ func (c *cleaning) undecided(context.Context) {
 	if !c.lost {
 		return
 	}
+	c.kept("CA certificates of the cluster's that were in place when the state file was lost")
 	if c.state.Version == "" { // nor does a revision tell
-		c.kept("environment variables and CA certificates of the cluster's")
+		c.kept("environment variables of the cluster's")
 	}
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp} {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) && (err != nil || there) {
@@ -89,7 +90,7 @@ func (c *cleaning) kubeletKeys() {
 		c.removeAll(contract.DirKubeletPKI)
 		return
 	}
-	if c.state.NodeName == "" {
+	if c.state.NodeName == "" && !c.lost {
 		return // no kubelet of ours ever ran
 	}
 	entries, err := c.host.Files.List(contract.DirKubeletPKI)
@@ -187,11 +188,12 @@ func (c *cleaning) ours(path string) bool {
 		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
 		contract.PathDaemonKubeconfig, contract.PathState, state.PathDamaged,
 	})
+	made := path
 	if c.state.Lost { // which programs made room is not known, and nobody else names them so
-		path = winos.StartedPath(path)
+		made = winos.StartedPath(path)
 	}
 	return slices.ContainsFunc(known, func(k string) bool {
-		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)
+		return strings.EqualFold(k, path) || strings.EqualFold(k, made) || strings.EqualFold(k+".tmp", path)
 	})
 }
 
