@@ -266,8 +266,20 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 				}
 				r.clock = i.Status.NextAttemptTime.Time
 			}
-			delete(r.broken, what)
+			// It is cleaned, so what the next request may not meet is asked for again, and the host is left alone.
+			busy := apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+			busy.ErrStatus.Reason = ""
+			r.broken[what] = busy
 			r.reconcile(t, 1)
+			cleaned := r.calls(1, contract.VerbCleanup)
+			for range 3 {
+				r.advance(t, 1, 3*time.Second)
+			}
+			if i := r.get(t, 1); i.Status.Failures != 3 || r.calls(1, contract.VerbCleanup) != cleaned {
+				t.Fatalf("cleaned %d times, then %d, status %+v", cleaned, r.calls(1, contract.VerbCleanup), i.Status)
+			}
+			delete(r.broken, what)
+			r.advance(t, 1, 3*time.Second)
 			if r.exists(t, 1) {
 				t.Errorf("it stays: %+v", r.get(t, 1).Status)
 			}

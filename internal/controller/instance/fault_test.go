@@ -1072,6 +1072,26 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	r.rescued(t, 1)
 }
 
+// It serves while it waits, which is no reason to leave the line.
+func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
+	t.Parallel()
+	r := stuck(t)
+	r.parts.Slots.SetLimit(1)
+	r.parts.Slots.Acquire("somebody else")
+	before := r.machine(1).Dials()
+	for range 3 {
+		r.reconcile(t, 1)
+		if i := r.get(t, 1); r.machine(1).Open() != 1 || r.machine(1).Dials() != before+1 || i.Status.Disruption != nil {
+			t.Fatalf("%d connections of %d dials, status %+v", r.machine(1).Open(), r.machine(1).Dials(), i.Status)
+		}
+	}
+	r.parts.Slots.Acquire("another")
+	r.parts.Slots.Release("somebody else")
+	if r.parts.Slots.Acquire("another") {
+		t.Error("who came later gets the slot")
+	}
+}
+
 func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)

@@ -132,6 +132,7 @@ func beginsLater(ctx context.Context, c *reconciliation) (is bool, result ctrl.R
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
 		c.place.release() // with the write that begins the attempt
+		session.IsGranted = false
 	}
 	return err != nil, result, err
 }
@@ -152,7 +153,8 @@ func disturbsNow(ctx context.Context, c *reconciliation) (again, held bool, resu
 // then looked after again.
 func (c *reconciliation) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
-	if status.Disruption != nil || status.JoinedTime == nil {
+	if status.Disruption != nil || status.JoinedTime == nil ||
+		c.life.session.Connected() && join.IsOverSSH(status.Update) { // it serves until it has its place
 		return false, nil
 	}
 	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)

@@ -103,7 +103,8 @@ func progress(i *v1alpha1.WindowsInstance, version string) way {
 	if s.Update != nil {
 		p.version = s.Update.Revision
 		p.staged = s.Update.Step != v1alpha1.StepStaging
-		p.moving = p.moving || !p.staged
+		// Over SSH a host is reached before it takes its place.
+		p.moving = p.moving || !p.staged || s.Update.Step == v1alpha1.StepSwitching
 	}
 	if s.UpdateFailure != nil {
 		p.failed = s.UpdateFailure.Revision

@@ -33,6 +33,10 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 			i.Status.Revision, i.Status.Update = "1",
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+		case "over SSH": // it is reached first, and then asks for a place
+			i.Status.Update = &v1alpha1.Update{Revision: "2", OverSSH: true,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
+			i.Status.Revision, i.Status.DesiredRevision = "1", "1"
 		case "failed":
 			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706",
 				Message: "kubelet is not well",
@@ -68,6 +72,9 @@ func TestHowFarARolloutIs(t *testing.T) {
 			joined("c", "waiting")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{3, 1, 3, 1},
 			says: "1 of 3 nodes are at the revision, 1 are being upgraded, 1 wait"},
+		"one is reached over SSH": {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH"), joined("b", "waiting")},
+			phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 2, 0},
+			says: "0 of 2 nodes are at the revision, 1 are being upgraded, 1 wait"},
 		"one is staged": {hosts: []v1alpha1.WindowsInstance{joined("a", "staging"), joined("b", "leaving")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{1, 0, 0, 0}, says: "0 of 1"},
 		"the budget is zero": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},

@@ -150,7 +150,7 @@ func TestCleanupWithoutALedger(t *testing.T) {
 			after := r.Snapshot()
 			for key := range after {
 				if strings.HasPrefix(key, "service ") || strings.HasPrefix(key, "network ") ||
-					strings.HasPrefix(strings.ToLower(key), `file c:\k`) || strings.Contains(key, "kubelet-client") {
+					strings.HasPrefix(strings.ToLower(key), `file c:\k`) || strings.Contains(strings.ToLower(key), "kubelet-client") {
 					t.Errorf("%s is left", key)
 				}
 			}

@@ -23,12 +23,12 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session)
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	update := status.Update
 	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
-		(update == nil || !journey.Begun(update.Step) || isOverSSH(update))
+		(update == nil || !journey.Begun(update.Step) || IsOverSSH(update))
 }
 
-// isOverSSH reports whether a host is being taken to another revision over SSH.
-func isOverSSH(update *v1alpha1.Update) bool {
-	return update.OverSSH && update.Step == v1alpha1.StepSwitching
+// IsOverSSH reports whether a host is being taken to another revision over SSH; nil is none.
+func IsOverSSH(update *v1alpha1.Update) bool {
+	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
 // Begin ends what a host is on the way to that is to be joined again. It comes back at the revision
@@ -57,7 +57,7 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 // ComeBack has a host without a place, which was being taken to another revision over SSH, come back at
 // the one that it held.
 func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
-	if update := status.Update; update != nil && isOverSSH(update) {
+	if update := status.Update; IsOverSSH(update) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
 	}
 }
@@ -69,7 +69,7 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	status := &instance.Status
 	revision, held := status.DesiredRevision, status.HeldRevision
 	switch update := status.Update; {
-	case update != nil && isOverSSH(update):
+	case IsOverSSH(update):
 		revision = update.Revision
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
 		return nil // it was so before, at whatever revision

@@ -133,10 +133,10 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused is Retry for a write without which the journey can't end. One that is refused fails: that may go on for
-// as long as nobody changes a right or a policy.
+// FailRefused is Retry for a write without which the journey can't end. One that is refused for good fails: that goes
+// on for as long as nobody changes a right or a policy.
 func FailRefused(err error) Outcome {
-	if IsRefused(err) {
+	if lasts(err) {
 		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
 	}
 	return Retry(err)
