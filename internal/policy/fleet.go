@@ -207,7 +207,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
-		member.Down = granted(instance, hosts[instance.Name].Leaving)
+		member.Down = whyDisturbed(instance, hosts[instance.Name].Leaving)
 		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
 		member.Unplaced = member.Granted && instance.Status.Disruption == nil
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
@@ -227,9 +227,9 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	return member
 }
 
-// granted says why an instance's node is being disturbed, or is about to be; empty when it is not.
+// whyDisturbed says why an instance's node is being disturbed, or is about to be; empty when it is not.
 // One that is deleted serves until it has its place.
-func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
+func whyDisturbed(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 	claim, leaves := instance.Status.Disruption, !instance.DeletionTimestamp.IsZero()
 	switch {
 	case machineLeaves:

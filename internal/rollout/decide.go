@@ -125,7 +125,7 @@ func decide(all []*queued, waiting []waiter, grants []Grant, fleet Snapshot) dec
 			hold(waiting[0])
 			waiting = waiting[1:]
 		}
-		if place := d.about(one, look, fleet); place != nil {
+		if place := d.decidePlace(one, look, fleet); place != nil {
 			look = look.with(*place)
 		}
 	}
@@ -135,9 +135,9 @@ func decide(all []*queued, waiting []waiter, grants []Grant, fleet Snapshot) dec
 	return d
 }
 
-// about decides about one, and answers the place that it is given. Who has a place already, and did
+// decidePlace decides about one, and answers the place that it is given. Who has a place already, and did
 // not come to use it, is decided about as if it had none: look shows it, and who waits.
-func (d *decision) about(one *queued, look, fleet Snapshot) *Grant {
+func (d *decision) decidePlace(one *queued, look, fleet Snapshot) *Grant {
 	own := indexOf(d.grants, one.Name)
 	if own >= 0 {
 		look = fleet.with(slices.Delete(slices.Clone(d.grants), own, own+1)...)

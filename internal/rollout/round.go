@@ -37,12 +37,12 @@ func (o Order) Compare(other Order) int {
 		o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
 }
 
-// asked is a request that is to be decided.
+// queued is a request that is to be decided.
 type queued struct {
 	Request
 	// isCalled says that who asks was called, or need not be.
 	isCalled bool
-	// answered is closed when there is an Result. Until then only the round that took it touches it.
+	// answered is closed when there is a Result. Until then only the round that took it touches it.
 	answered chan struct{}
 	Result
 }

@@ -89,7 +89,7 @@ func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSig
 		decision.Message)
 	switch decision.Verdict {
 	case policy.CSRApprove, policy.CSRDeny:
-		err := r.condition(ctx, csr, decision)
+		err := r.writeDecision(ctx, csr, decision)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			log.V(1).Info("certificate request changed meanwhile")
 			return ctrl.Result{RequeueAfter: time.Second}, nil
@@ -111,8 +111,8 @@ func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSig
 	return ctrl.Result{}, nil
 }
 
-// condition approves or denies a request.
-func (r *Reconciler) condition(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+// writeDecision approves or denies a request.
+func (r *Reconciler) writeDecision(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	decision policy.CSRDecision) error {
 	kind := certificatesv1.CertificateApproved
 	if decision.Verdict == policy.CSRDeny {

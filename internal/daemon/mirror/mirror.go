@@ -202,7 +202,7 @@ func (s *Service) who(ctx context.Context) string {
 }
 
 // files are what containerd reads, the authorities before the files that name them; taken says that
-// another program has the resolver's port.
+// another program has the resolver's port. Package apply writes them.
 func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string,
 	taken bool) ([]contract.File, error) {
 	files := []contract.File{}

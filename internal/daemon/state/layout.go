@@ -121,6 +121,7 @@ func Recognisable(files winos.Files) (bool, error) {
 
 // Recover notes in a state file that is begun anew, where C:\k is recognisably ours, that the one before
 // was lost, and that C:\k and our directories in it were made by us. It does not save.
+// Open calls it for the verbs, and the daemon at its start.
 func Recover(files winos.Files, stateFile *File) error {
 	stateFile.Lost = true
 	for _, dir := range Directories() {

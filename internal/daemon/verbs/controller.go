@@ -136,7 +136,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 			log.Error(err, "there is no way to the API server; the host is held at what was last known")
 			err = t.alone(ctx)
 		} else {
-			err = t.with(ctx, l)
+			err = t.withAPIServer(ctx, l)
 		}
 		if errors.Is(err, reconcile.ErrReleased) {
 			cleanReleased(ctx, o, stateFile)
@@ -154,16 +154,16 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
 	stateFile, err := state.Read(host.Files)
 	if err == nil && stateFile.NodeName == "" {
-		err = rebuild(ctx, host, stateFile)
+		err = rebuildState(ctx, host, stateFile)
 	}
 	return stateFile, err
 }
 
-// rebuild makes a state file anew that was lost, such as by a power cut that left zeros in it: the
+// rebuildState makes a state file anew that was lost, such as by a power cut that left zeros in it: the
 // certificate names the node, and kubelet's command the address that its instance gave it. The
 // desired state is read again; until then nothing is changed, since nothing is known to be wanted.
 // What the host was before us is lost: see Lost in state.Changes.
-func rebuild(ctx context.Context, host winos.Host, stateFile *state.File) error {
+func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	pair, err := apiclient.LoadCertificate(host.Files)
 	if err != nil {
 		return fmt.Errorf("this host was not bootstrapped, the state file names no node: %w", err)
@@ -213,8 +213,8 @@ type runner struct {
 	program string
 }
 
-// with reconciles with the API server, and keeps the certificate renewed, until ctx ends.
-func (t *runner) with(ctx context.Context, l *apiclient.Client) error {
+// withAPIServer reconciles with the API server, and keeps the certificate renewed, until ctx ends.
+func (t *runner) withAPIServer(ctx context.Context, l *apiclient.Client) error {
 	defer l.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{

@@ -47,7 +47,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			return r.NotCordoned(instance, drainTimeout, err)
 		}
 	}
-	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
+	if outcome := r.drainAndClean(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
 		return outcome
 	}
 	if err = r.deleteNode(ctx, instance); err != nil {
@@ -97,10 +97,10 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// vacate empties the node and cleans the host. A host that was never reached has nothing to clean. One
+// drainAndClean empties the node and cleans the host. A host that was never reached has nothing to clean. One
 // that was never claimed has the daemon's program at most, because preflight, which claims it,
 // changes nothing else; that goes with the connection's end, unless another instance has that host.
-func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
 	if instance.Status.HostKey == "" {
