@@ -54,17 +54,18 @@ func together(steps ...step) (*cluster.Cluster, error) {
 // common is a cluster where what we ship is installed, for tests that leave it as it is.
 func common(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	lab, err := installedOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lab
+	return once(t, installedOnce)
 }
 
 // withFlannel is common with what nodes on flannel's network need.
 func withFlannel(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	lab, err := flannelOnce()
+	return once(t, flannelOnce)
+}
+
+func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Cluster {
+	t.Helper()
+	lab, err := started()
 	if err != nil {
 		t.Fatal(err)
 	}

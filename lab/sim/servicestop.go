@@ -185,11 +185,13 @@ func (s *manager) settled() {
 func (s *manager) crash(name string) error {
 	s.mu.Lock()
 	v, err := s.findAlive(name)
-	s.mu.Unlock()
 	if err != nil {
+		s.mu.Unlock()
 		return err
 	}
-	s.machine.kill(v.process)
+	p := v.process // another start may follow
+	s.mu.Unlock()
+	s.machine.kill(p)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -186,10 +185,8 @@ func (k *Applier) adopt(want plan.Desired, have plan.Observed) {
 		}
 	}
 	for name, value := range want.Environment {
-		for there, is := range have.Environment {
-			if strings.EqualFold(there, name) && is == value {
-				k.state.AdoptVariable(name)
-			}
+		if is, there := variable(have.Environment, name); there && is == value {
+			k.state.AdoptVariable(name)
 		}
 	}
 }

@@ -186,12 +186,20 @@ func (r *run) declareFile(path string) error {
 // put back.
 func (r *run) touch(name string) {
 	var before *string
-	for other, value := range r.have.Environment {
-		if strings.EqualFold(other, name) && !r.isForgotten() {
-			before = &value
-		}
+	if value, there := variable(r.have.Environment, name); there && !r.isForgotten() {
+		before = &value
 	}
 	r.state.TouchVariable(name, before)
+}
+
+// variable finds a variable by its name, whose case Windows does not tell apart.
+func variable(environment map[string]string, name string) (value string, there bool) {
+	for other, value := range environment {
+		if strings.EqualFold(other, name) {
+			return value, true
+		}
+	}
+	return "", false
 }
 
 // step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it

@@ -23,8 +23,8 @@ type scanner struct {
 	time  time.Duration
 }
 
-// holds has it open a file from now on.
-func (s *scanner) holds(path string) {
+// opens has it open a file from now on.
+func (s *scanner) opens(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = path
@@ -153,12 +153,12 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				r.scanner = &scanner{time: 300 * time.Millisecond}
 				version := c.prepare(t, r)
 				if c.begin == nil {
-					r.scanner.holds(c.held)
+					r.scanner.opens(c.held)
 				}
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				if c.begin != nil {
 					c.begin(r)
-					r.scanner.holds(c.held)
+					r.scanner.opens(c.held)
 				}
 				for range 1000 {
 					pass(20 * time.Millisecond)
@@ -184,7 +184,7 @@ func TestARevisionIsNotGivenUpForAFileThatCanNotBeRemoved(t *testing.T) {
 		two := r.want(t, manifest(), rules("a.example", "b.example"))
 		pass(10 * time.Second)
 		r.expectStatus(t, two, "")
-		r.scanner.holds(hostsFile("b.example"))
+		r.scanner.opens(hostsFile("b.example"))
 		three := r.want(t, another("two"), rules("a.example"))
 		pass(time.Minute)
 		r.expectServing(t, "two")

@@ -164,14 +164,11 @@ func (c *cleaning) root() {
 // makes such a store in it, and a call that was killed at its very end leaves it empty. One that was begun
 // anew does not say it before a revision was read.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
-	if c.state.Lost && c.state.Version == "" {
-		return true
+	if c.lost {
+		return c.state.Version == ""
 	}
 	info, err := c.host.Files.Stat(contract.DirK)
-	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() &&
-		(len(entries) == 0 || slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
-			return strings.EqualFold(contract.DirK+`\`+e.Name, contract.DirStore)
-		}))
+	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() && len(entries) == 0
 }
 
 // ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing
