@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpproxy"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 
@@ -141,6 +142,11 @@ type Bundle struct {
 // Proxy is how nodes reach the world outside. Empty fields are not set on nodes.
 type Proxy struct {
 	HTTP, HTTPS, None string
+}
+
+// Func gives the proxy for a URL, nil for those that are reached directly.
+func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
+	return (&httpproxy.Config{HTTPProxy: p.HTTP, HTTPSProxy: p.HTTPS, NoProxy: p.None}).ProxyFunc()
 }
 
 // clusterDNSHost is the host number of the DNS service in the service network, by OpenShift's

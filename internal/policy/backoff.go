@@ -52,3 +52,11 @@ func doubled(base, limit time.Duration, failures int32, jitter float64) time.Dur
 	wait := math.Min(float64(base)*math.Exp2(exponent), float64(limit))
 	return time.Duration(wait * (1 + jitter/5)).Round(time.Millisecond)
 }
+
+// Soonest is the shorter of two times after which to look again, of which 0 is never.
+func Soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

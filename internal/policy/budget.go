@@ -23,7 +23,7 @@ type Verdict struct {
 
 // MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is
 // a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
-// member of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a set
+// member of the fleet counts as unavailable for whatever cause: see Member.Unavailable. So does what a set
 // lacks, because a host that was taken away is missing until another one serves in its place.
 //
 // A node whose pods are lost already costs nothing more, so it does not wait until others are back;
@@ -35,7 +35,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
 	case i >= 0 && fleet.Members[i].Granted:
-		return Verdict{Allowed: true, Why: "it has its turn already: " + fleet.Members[i].Down}
+		return Verdict{Allowed: true, Why: "it has its turn already: " + fleet.Members[i].Unavailable}
 	case fleet.IsLost(node):
 		return amongGranted(node, fleet, maxUnavailable)
 	}
@@ -63,7 +63,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	var others []string
 	for _, m := range fleet.Members {
 		if m.Granted && m.Node != node && !fleet.isGivenUp(m) {
-			others = append(others, m.Node+": "+m.Down)
+			others = append(others, m.Node+": "+m.Unavailable)
 		}
 	}
 	return Verdict{Allowed: len(others) < limit, IsLost: true, Why: fmt.Sprintf("%d of %d nodes were granted a place "+
@@ -108,11 +108,11 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		}
 		t.members++
 		switch {
-		case m.Node == node || m.Down == "" || m.Behind && !m.Cordoned && isBehind || m.isGone():
+		case m.Node == node || m.Unavailable == "" || m.Behind && !m.Cordoned && isBehind || m.isGone():
 			t.serving++
 		default:
 			t.down++
-			who = append(who, m.Node+": "+m.Down)
+			who = append(who, m.Node+": "+m.Unavailable)
 		}
 	}
 	total, down = bySet[""].members, bySet[""].down

@@ -28,9 +28,9 @@ type Fleet struct {
 type Member struct {
 	// Node is its name, and Host that of its instance; empty when it has none.
 	Node, Host string
-	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it
+	// Unavailable says in words why it serves nobody or soon will not, whatever the cause; empty while it
 	// serves.
-	Down string
+	Unavailable string
 	// Cordoned says that somebody else cordoned it, Behind that it has yet to reach the revision that was
 	// requested, each where nothing is worse: its pods are well.
 	Cordoned, Behind bool
@@ -68,7 +68,7 @@ func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsIn
 // for long.
 func (f Fleet) IsLost(node string) bool {
 	return slices.ContainsFunc(f.Members, func(m Member) bool {
-		return m.Node == node && (m.Begun || m.Down != "" && f.isOut(m))
+		return m.Node == node && (m.Begun || m.Unavailable != "" && f.isOut(m))
 	})
 }
 
@@ -142,7 +142,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
 			hasPlace := instance.Status.Disruption != nil
-			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Down: "its Node is gone",
+			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Unavailable: "its Node is gone",
 				Granted: hasPlace, Unplaced: hosts[instance.Name].Leaving && !hasPlace, Set: setOf[instance.Name]})
 		}
 	}
@@ -182,7 +182,7 @@ func (f Fleet) Clone() Fleet {
 func (f Fleet) Disturb(node, why string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Down, m.Granted = why, true
+			m.Unavailable, m.Granted = why, true
 			m.Cordoned, m.Behind, m.Unplaced = false, false, false
 		}
 	}
@@ -207,8 +207,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
-		member.Down = whyDisturbed(instance, hosts[instance.Name].Leaving)
-		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
+		member.Unavailable = whyDisturbed(instance, hosts[instance.Name].Leaving)
+		member.Granted, member.Leaving = member.Unavailable != "", !instance.DeletionTimestamp.IsZero()
 		member.Unplaced = member.Granted && instance.Status.Disruption == nil
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
@@ -216,13 +216,13 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	switch {
 	case member.Granted:
 	case !member.Ready:
-		member.Down = "it is not Ready"
+		member.Unavailable = "it is not Ready"
 	case member.Begun:
-		member.Down = "it is cordoned by the operator"
+		member.Unavailable = "it is cordoned by the operator"
 	case node.Spec.Unschedulable:
-		member.Down, member.Cordoned, member.Behind = "it is cordoned", true, isBehind
+		member.Unavailable, member.Cordoned, member.Behind = "it is cordoned", true, isBehind
 	case isBehind:
-		member.Down, member.Behind = "it is not at its desired revision yet", true
+		member.Unavailable, member.Behind = "it is not at its desired revision yet", true
 	}
 	return member
 }

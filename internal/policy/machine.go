@@ -197,7 +197,7 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 		case m.Set != set.UID:
 		case m.Node == c.Node && c.Node != "":
 			serves = !fleet.isOut(m) // whatever it is down for, its pods are well, and would go
-		case m.Down == "":
+		case m.Unavailable == "":
 			serving++
 		case m.Cordoned:
 			cordoned++

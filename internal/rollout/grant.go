@@ -151,8 +151,8 @@ func (g *Gate) mark(ctx context.Context, instance *v1alpha1.WindowsInstance, val
 	return nil
 }
 
-// IsRefused says that a write was certainly not done. Of any other error nobody knows.
-func IsRefused(err error) bool {
+// IsNotWritten says that a write was certainly not done. Of any other error nobody knows.
+func IsNotWritten(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) &&
 		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))

@@ -15,8 +15,8 @@ import (
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most
 // failures, then the oldest.
 type Order struct {
-	// Down says that the node is not Ready.
-	Down bool
+	// NotReady says that the node is not Ready, or that its host accepts no key: nobody is disturbed there.
+	NotReady bool
 	// Failures counts attempts that failed.
 	Failures int32
 	// Since is when the host came to the cluster.
@@ -27,13 +27,13 @@ type Order struct {
 
 // Compare is negative when o goes first.
 func (o Order) Compare(other Order) int {
-	down := func(order Order) int {
-		if order.Down {
+	first := func(order Order) int {
+		if order.NotReady {
 			return 0
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(down(o), down(other)), cmp.Compare(other.Failures, o.Failures),
+	return cmp.Or(cmp.Compare(first(o), first(other)), cmp.Compare(other.Failures, o.Failures),
 		o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
 }
 

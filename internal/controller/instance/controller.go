@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	if err == nil && c.record.lags {
-		result.RequeueAfter = soonest(result.RequeueAfter, journey.LongestLag)
+		result.RequeueAfter = policy.Soonest(result.RequeueAfter, journey.LongestLag)
 	}
 	return result, err
 }
@@ -146,7 +145,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if !c.instance.DeletionTimestamp.IsZero() {
-		return c.leave(ctx)
+		return leaving{c}.run(ctx)
 	}
 	if c.record.mayDisturb() {
 		c.proveFirst()
@@ -184,7 +183,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	}
 	switch {
 	case c.instance.Spec.PreflightOnly:
-		return preflightOnly(ctx, c)
+		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
 		// whoever works at a host may have ended its daemon, and has the time to start it again
@@ -199,7 +198,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	if wait := untilNextAttempt(&c.instance.Status, c.now()); wait > 0 {
 		return c.result(ctx, wait)
 	}
-	return c.join(ctx)
+	return joining{c}.run(ctx)
 }
 
 // atOnce has everything tried now that waits for its next try.
@@ -237,17 +236,6 @@ func (c *reconciliation) stop() {
 func (c *reconciliation) endWork() {
 	c.life.session.End()
 	c.parts.Slots.Release(c.instance.UID)
-}
-
-// joinHeldBack is how a host is that may not be joined again yet.
-func joinHeldBack(ctx context.Context, nodes *health.Health, instance *v1alpha1.WindowsInstance,
-	verdict policy.Verdict) journey.Outcome {
-	if _, unresponsive, err := nodes.Unresponsive(ctx, instance); err == nil && unresponsive != nil {
-		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
-			unresponsive.Detail, verdict.Why)
-	}
-	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRevisionPending),
-		"waits for the rollout budget: %s", verdict.Why)
 }
 
 // failed ends an attempt and says when the next one is.
@@ -294,7 +282,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 			}
 		}
 	}
-	found.Outcome.After = soonest(found.Outcome.After, soonest(wait, again))
+	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
 	switch {
 	case found.Rejoin != nil:
 		// which it may do for long
@@ -303,7 +291,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		}
 		join.Begin(&c.instance.Status)
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
-		return c.join(ctx)
+		return joining{c}.run(ctx)
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
 		c.place.release() // which it could not use, and somebody has to act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):

@@ -52,14 +52,14 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			}
 			continue
 		case journey.JoinAgain:
-			return c.join(ctx)
+			return joining{c}.run(ctx)
 		case journey.RebootToo:
 			to = &c.journeys.reboot
 			c.rebootToo(ctx, view)
 			continue
 		}
 		// What it waits for may have no end, while the node goes down or its daemon dies.
-		outcome.After = soonest(outcome.After, found.Outcome.After)
+		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 		if outcome.IsUnreported {
 			return c.result(ctx, outcome.After)
 		}

@@ -419,8 +419,8 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	r.join(t, 1)
 }
 
-// leaving are hosts that have joined, whose pods a budget holds, and that are deleted at once.
-func leaving(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
+// hostsThatLeave are hosts that have joined, whose pods a budget holds, and that are deleted at once.
+func hostsThatLeave(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
 	t.Helper()
 	r := newRig(t, append(append(listed(1), listed(2)...), listed(3)...)...)
 	blocked := true
@@ -455,7 +455,7 @@ func (r *rig) cordoned(t *testing.T) (count int) {
 
 func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 	t.Parallel()
-	r, blocked := leaving(t, nil)
+	r, blocked := hostsThatLeave(t, nil)
 	for range 2 {
 		for n := 1; n <= 3; n++ {
 			r.reconcile(t, n)
@@ -489,7 +489,7 @@ func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 
 func TestSeveralLeaveAtOnceAsTheBudgetAllows(t *testing.T) {
 	t.Parallel()
-	r, _ := leaving(t, nil)
+	r, _ := hostsThatLeave(t, nil)
 	two := intstr.FromInt32(2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaxUnavailable = &two
@@ -506,7 +506,7 @@ func TestSeveralLeaveAtOnceAsTheBudgetAllows(t *testing.T) {
 
 func TestABudgetOfZeroHoldsRemovalsAndSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	r, _ := leaving(t, nil)
+	r, _ := hostsThatLeave(t, nil)
 	none := intstr.FromInt32(0)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
 	r.reconcile(t, 1)
@@ -959,7 +959,7 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 			gone(&i.Status)
 			i.Status.Phase = v1alpha1.PhasePending
 			c := newReconciliation(r.Reconciler, i, r.life(i))
-			verdict, err := c.mayJoin(t.Context())
+			verdict, err := joining{c}.mayJoin(t.Context())
 			if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
 				t.Errorf("%s, Ready %v: %+v, %v", name, ready, verdict, err)
 			}

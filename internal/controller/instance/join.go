@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -14,11 +15,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
+// joining is the reconciliation of a host that is joined, for the first time or again: it takes the phases one after
+// the other, and asks for a place in the rollout budget before the first one that is felt at a node.
+type joining struct{ *reconciliation }
+
 // mayJoin decides whether a host may be joined. One that is a node needs a place in the
 // rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
 // place from others. One whose node has not been Ready for long loses nothing, and comes back
 // at the revision that it held. No such host is brought to a revision at which the rollout halted.
-func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
+func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	status := &c.instance.Status
 	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
@@ -44,8 +49,8 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// join goes through the phases until one waits or fails.
-func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
+// run goes through the phases until one waits or fails.
+func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	c.proveFirst() // a phase that goes on without a save may be one that is over
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
@@ -55,7 +60,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			return c.check(ctx)
 		}
 	}
-	if held, result, err := beginsLater(ctx, c); held {
+	if held, result, err := c.beginsLater(ctx); held {
 		return result, err
 	}
 	phases := c.journeys.join.Phases()
@@ -84,7 +89,7 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 			i-- // it goes on once that is saved
 			continue
 		case outcome.Then == journey.AskForPlace:
-			again, held, result, err := disturbsNow(ctx, c)
+			again, held, result, err := c.disturbsNow(ctx)
 			if held {
 				return result, err
 			}
@@ -104,21 +109,32 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 }
 
 // isHeldBack has a join wait that may not go on.
-func (c *reconciliation) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, err error) {
+func (c joining) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return err != nil, ctrl.Result{}, err
 	}
 	c.suspendJoin()
-	c.report(ctx, joinHeldBack(ctx, &c.journeys.health, c.instance, verdict))
+	c.report(ctx, c.heldBack(ctx, verdict))
 	result, err = c.result(ctx, budgetRetry)
 	return true, result, err
+}
+
+// heldBack is how a host is that may not be joined again yet.
+func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.Outcome {
+	_, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance)
+	if err == nil && unresponsive != nil {
+		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
+			unresponsive.Detail, verdict.Why)
+	}
+	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRevisionPending),
+		"waits for the rollout budget: %s", verdict.Why)
 }
 
 // beginsLater has an attempt wait until it is its turn. A node that serves gives its place back then, until its host is
 // ready to be disturbed: one that can't be reached, or is slow, would keep it from others meanwhile. One that was
 // ready once, and had lost its turn, keeps it, or those that need no time for that would always come first.
-func beginsLater(ctx context.Context, c *reconciliation) (is bool, result ctrl.Result, err error) {
+func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	status, session := &c.instance.Status, &c.life.session
 	if session.Connected() && !session.IsGranted {
 		return false, result, nil // it asks when it is ready
@@ -139,7 +155,7 @@ func beginsLater(ctx context.Context, c *reconciliation) (is bool, result ctrl.R
 
 // disturbsNow asks for the place of a host that is ready to be disturbed. again says that it is to be
 // joined at another revision than it was made ready for.
-func disturbsNow(ctx context.Context, c *reconciliation) (again, held bool, result ctrl.Result, err error) {
+func (c joining) disturbsNow(ctx context.Context) (again, held bool, result ctrl.Result, err error) {
 	revision := journey.JoinRevision(&c.instance.Status)
 	if held, result, err = c.isHeldBack(ctx); held {
 		c.life.isReached = err == nil
@@ -151,7 +167,7 @@ func disturbsNow(ctx context.Context, c *reconciliation) (again, held bool, resu
 
 // recovered says that the node of a host that is being joined again needs that no more. It is
 // then looked after again.
-func (c *reconciliation) recovered(ctx context.Context) (bool, error) {
+func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.Disruption != nil || status.JoinedTime == nil ||
 		c.life.session.Connected() && join.IsOverSSH(status.Update) { // it serves until it has its place

@@ -87,11 +87,3 @@ func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem
 		"failures", trial.Failures, "retryIn", wait.String())
 	return wait
 }
-
-// soonest of two waits, of which 0 is none.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}

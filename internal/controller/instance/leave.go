@@ -17,8 +17,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leave gives the host back, then lets the instance go.
-func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
+// leaving is the reconciliation of a host that is to be removed.
+type leaving struct{ *reconciliation }
+
+// run gives the host back, then lets the instance go.
+func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		c.end(c.life)
 		return ctrl.Result{}, nil
@@ -58,7 +61,7 @@ func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
 }
 
 // takeLeave takes one step of the removal.
-func (c *reconciliation) takeLeave(ctx context.Context) (ctrl.Result, error) {
+func (c leaving) takeLeave(ctx context.Context) (ctrl.Result, error) {
 	bounds, err := c.bounds(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -82,7 +85,7 @@ func (c *reconciliation) takeLeave(ctx context.Context) (ctrl.Result, error) {
 // mayLeave has a host that is to be removed take a place in the rollout budget, so that removing
 // many drains no more at once than anything else does. No window holds it: whoever removes it has
 // said when. A host that is no node has no pods to lose, and who forces a removal does not wait.
-func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
+func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status) {
@@ -121,7 +124,7 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 }
 
 // turn ends the join and begins the removal.
-func (c *reconciliation) turn(ctx context.Context) {
+func (c leaving) turn(ctx context.Context) {
 	c.endWork()
 	c.gate.Leave(c.life.name())
 	status := &c.instance.Status
@@ -133,7 +136,7 @@ func (c *reconciliation) turn(ctx context.Context) {
 
 // release lets the instance go: its status, and with it the pinned host key, is forgotten.
 // Finalizers of others stay.
-func (c *reconciliation) release(ctx context.Context) (ctrl.Result, error) {
+func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
 	without := c.record.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
 	err := c.client.Patch(ctx, without, client.MergeFromWithOptions(c.record.saved,

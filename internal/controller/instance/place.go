@@ -78,7 +78,7 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 // order is the instance's among those who wait.
 func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order {
 	ready, _ := journey.NodeReady(node)
-	order := rollout.Order{Down: !ready, Failures: instance.Status.Failures, Since: instance.CreationTimestamp.Time,
+	order := rollout.Order{NotReady: !ready, Failures: instance.Status.Failures, Since: instance.CreationTimestamp.Time,
 		Name: instance.Name}
 	if update := instance.Status.Update; update != nil {
 		order.Failures += update.Tries
@@ -130,7 +130,7 @@ func (p *place) use(ctx context.Context, shown *v1alpha1.WindowsInstance,
 		p.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: journey.Seconds(p.now())}
 		granted()
 	})
-	if rollout.IsRefused(err) {
+	if rollout.IsNotWritten(err) {
 		return p.giveBack(ctx, shown, err)
 	}
 	return err

@@ -20,17 +20,20 @@ import (
 // preflightKept is how long the outcome of a check is kept for who asked for it, and did not delete it.
 const preflightKept = time.Hour
 
-// preflightOnly checks a host once, and lets what came of it stand for a while. The host does not join.
-func preflightOnly(ctx context.Context, c *reconciliation) (ctrl.Result, error) {
+// checking is the reconciliation of a host that is only to be checked, and does not join.
+type checking struct{ *reconciliation }
+
+// run checks a host once, and lets what came of it stand for a while.
+func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	if done := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed); done != nil {
-		return expire(ctx, c, done.LastTransitionTime.Add(preflightKept).Sub(c.now()))
+		return c.expire(ctx, done.LastTransitionTime.Add(preflightKept).Sub(c.now()))
 	}
 	c.status.enter(v1alpha1.PhasePreflight, true)
 	if err := c.record.save(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	outcome, err := unlisted(ctx, c)
+	outcome, err := c.unlisted(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -67,7 +70,7 @@ func preflightOnly(ctx context.Context, c *reconciliation) (ctrl.Result, error) 
 
 // unlisted fails for a host that another instance has: its join must not be disturbed. Of two that only
 // check a host, the older one does.
-func unlisted(ctx context.Context, c *reconciliation) (journey.Outcome, error) {
+func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
 	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {
 		return journey.Outcome{}, fmt.Errorf("listing WindowsInstances: %w", err)
@@ -91,7 +94,7 @@ func isOlder(one, other *v1alpha1.WindowsInstance) bool {
 }
 
 // expire deletes an instance that nobody needs any more.
-func expire(ctx context.Context, c *reconciliation, left time.Duration) (ctrl.Result, error) {
+func (c checking) expire(ctx context.Context, left time.Duration) (ctrl.Result, error) {
 	if left > 0 {
 		return c.result(ctx, left)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // record is what is known of an instance's status, and what the API server has of it.
@@ -195,7 +196,7 @@ func (r *record) remember() {
 // postpone keeps to itself what is known, until it is time to come again.
 func (r *record) postpone(after, wait time.Duration) (ctrl.Result, error) {
 	r.remember()
-	return ctrl.Result{RequeueAfter: soonest(after, wait)}, nil
+	return ctrl.Result{RequeueAfter: policy.Soonest(after, wait)}, nil
 }
 
 // saveOrRevert makes a change and saves it. Unlike all else, what could not be written now must not be

@@ -315,7 +315,7 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	i.Status.Update = &v1alpha1.Update{Revision: second, From: first, OverSSH: true,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}}
 	c := newReconciliation(r.Reconciler, i, r.life(i))
-	verdict, err := c.mayJoin(t.Context())
+	verdict, err := joining{c}.mayJoin(t.Context())
 	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
 		t.Errorf("%+v, %v", verdict, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 const (
@@ -80,11 +81,11 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 	}
 	for _, problem := range p.rejected {
 		if problem.Reason == contract.ReasonMachineAddressUnusable {
-			result.RequeueAfter = soonest(result.RequeueAfter, nameRetry)
+			result.RequeueAfter = policy.Soonest(result.RequeueAfter, nameRetry)
 		}
 	}
 	done := func(again time.Duration, err error) {
-		result.RequeueAfter = soonest(result.RequeueAfter, again)
+		result.RequeueAfter = policy.Soonest(result.RequeueAfter, again)
 		all = append(all, err)
 	}
 	for _, entry := range p.create {
@@ -227,14 +228,6 @@ func (r *Reconciler) machineOf(ctx context.Context, instance *v1alpha1.WindowsIn
 	}
 	now := fromOpenShift(machine)
 	return machine, now.Deleting || !isHostOf(instance, now), nil
-}
-
-// soonest of two waits, of which 0 is none.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 func wrap(doing string, err error) error {

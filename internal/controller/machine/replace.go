@@ -111,17 +111,9 @@ func (r *replacer) withoutKey(ctx context.Context) (ctrl.Result, error) {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		result.RequeueAfter = sooner(result.RequeueAfter, left)
+		result.RequeueAfter = policy.Soonest(result.RequeueAfter, left)
 	}
 	return result, nil
-}
-
-// sooner is the shorter of two pauses, of which 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
@@ -171,9 +163,9 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 			if err != nil {
 				return nil, 0, err
 			}
-			after = sooner(after, left)
+			after = policy.Soonest(after, left)
 		}
-		after = sooner(after, max(wait, 0))
+		after = policy.Soonest(after, max(wait, 0))
 	}
 	slices.SortFunc(due, func(a, b dueMachine) int {
 		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)),
@@ -221,7 +213,7 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 			return decisions[i].Action == policy.ActReplace
 		})
 		if r.missed[due[i].machine.Name] {
-			requests[i].Order.Down, requests[i].Order.Since = false, r.options.Now().Add(time.Minute)
+			requests[i].Order.NotReady, requests[i].Order.Since = false, r.options.Now().Add(time.Minute)
 		}
 	}
 	errs := make([]error, len(due))
@@ -284,7 +276,7 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 // request is for the place of one Machine.
 func request(due dueMachine, decide func(look rollout.Snapshot) bool) rollout.Request {
 	return rollout.Request{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
-		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
+		Order: rollout.Order{NotReady: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
 			Name: due.machine.Name},
 		Decide: decide}
 }
@@ -309,7 +301,7 @@ func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Sna
 		return policy.ReplaceDecision{}, err
 	}
 	decision, err := r.remove(ctx, due, look, hash)
-	if errors.Is(err, errChanged) || rollout.IsRefused(err) {
+	if errors.Is(err, errChanged) || rollout.IsNotWritten(err) {
 		err = errors.Join(err, r.gate.Return(ctx, instance))
 	}
 	return decision, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // leavingTime is how long a Machine waits in silence for an address whose instance leaves. An instance
@@ -46,7 +47,7 @@ func (w *waiting) overdue(machines []inventory.Machine, problems map[string]*con
 		}
 		since[m.UID] = one
 		if left := leavingTime - now.Sub(one.at); left > 0 {
-			again = soonest(again, left)
+			again = policy.Soonest(again, left)
 		} else {
 			lasting[m.Name] = problem
 		}

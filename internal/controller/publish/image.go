@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/net/http/httpproxy"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -69,6 +68,5 @@ func accessTo(facts blueprint.Facts) (payloadimage.Access, error) {
 		authorities.Write(b.PEM)
 		authorities.WriteByte('\n')
 	}
-	proxy := httpproxy.Config{HTTPProxy: facts.Proxy.HTTP, HTTPSProxy: facts.Proxy.HTTPS, NoProxy: facts.Proxy.None}
-	return payloadimage.Access{Rules: rules, Secret: secret, CA: authorities.Bytes(), Proxy: proxy.ProxyFunc()}, nil
+	return payloadimage.Access{Rules: rules, Secret: secret, CA: authorities.Bytes(), Proxy: facts.Proxy.Func()}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // How often facts that no watch tells of (the bootstrap secret, the server's version) are read
@@ -76,7 +77,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if isUnread(facts) {
 		again = recheck
 	}
-	return ctrl.Result{RequeueAfter: sooner(again, late)}, nil
+	return ctrl.Result{RequeueAfter: policy.Soonest(again, late)}, nil
 }
 
 // isUnread reports whether hosts wait for something, or something could not be read that nodes can do without.
@@ -134,7 +135,7 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 		if left == 0 {
 			left, _ = p.publishLatest(ctx, desired) // it is told when hosts can join again
 		}
-		again = sooner(again, left)
+		again = policy.Soonest(again, left)
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // retirer takes away the versions that nobody uses.
@@ -59,21 +60,13 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		if actErr != nil {
 			return ctrl.Result{}, actErr
 		}
-		next = sooner(next, left)
+		next = policy.Soonest(next, left)
 		if isGenuine(c) && !what.remove {
 			secretDigests[c.Name] = c.Data[contract.KeyConfidential]
 		}
 	}
 	left, err := r.retireSecrets(ctx, current, secretDigests)
-	return ctrl.Result{RequeueAfter: sooner(next, left)}, err
-}
-
-// sooner is the shorter of two times after which to look again; 0 is never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
+	return ctrl.Result{RequeueAfter: policy.Soonest(next, left)}, err
 }
 
 // used are the versions that a Node runs or is to run, whose payload it fetches, that it may go

@@ -17,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // publishSecret makes the Secret of a version as it must be.
@@ -101,7 +102,7 @@ func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
 		case has:
 			why = "its content is not what its manifest says"
 		case left > 0:
-			next = sooner(next, left)
+			next = policy.Soonest(next, left)
 			continue
 		}
 		if err = r.client.Delete(ctx, s, exactly(s)); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

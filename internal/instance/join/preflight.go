@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/net/http/httpproxy"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -86,9 +85,7 @@ func isProxied(facts blueprint.Facts) bool {
 	if err != nil {
 		return false
 	}
-	choose := (&httpproxy.Config{HTTPProxy: facts.Proxy.HTTP, HTTPSProxy: facts.Proxy.HTTPS,
-		NoProxy: facts.Proxy.None}).ProxyFunc()
-	proxy, err := choose(server)
+	proxy, err := facts.Proxy.Func()(server)
 	return err == nil && proxy != nil
 }
 
