@@ -76,6 +76,7 @@ func (p *plugin) connect() (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
+	web.CheckRedirect = refuseRedirect
 	r := &reader{operator: p.operator, namespace: namespace, now: p.now,
 		credentials: []string{config.BearerToken, config.Password}}
 	if r.Client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web}); err != nil {
@@ -85,6 +86,12 @@ func (p *plugin) connect() (*reader, error) {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	return r, nil
+}
+
+// refuseRedirect follows nothing: the API server redirects nobody itself, but passes on what a node answers, and
+// client-go would send the caller's credential wherever that leads.
+func refuseRedirect(to *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("refused a redirect to %s, which no honest node answers", to.URL.Host)
 }
 
 // errNotInstalled says that the API server has none of our kinds.

@@ -27,8 +27,8 @@ type UpgradeFacts struct {
 	IsRequested, IsApplied, Refused bool
 	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be;
 	// IsUnheard that it has reported nothing of the other since, and that the node has not been
-	// Ready.
-	IsSwitched, IsUnheard bool
+	// Ready; IsSilent that it has never reported anything of it, although kubelet is well.
+	IsSwitched, IsUnheard, IsSilent bool
 	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
@@ -192,6 +192,9 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "the cache shows that the daemon went back, or that proofTimeout is over", switching,
 			ActionReadAgain, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
+		// It may have been dead before. At the end of a join it is known whether it reports at this revision.
+		{switching, "proofTimeout is over, the node is Ready, and the daemon has never reported anything of the revision", switching,
+			ActionJoin, "", func(f UpgradeFacts, now time.Time) bool { return f.IsSilent && late(f, now) }},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
 		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},

@@ -91,7 +91,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 				len(status.Rollout.Failures), status.Rollout.Revision))
 	}
 	failing := count(&status.Instances, f.Instances)
-	busy, lacks := underWay(f), blocking(f.Lacks)
+	busy, lacks := underWay(f, status.Rollout.Phase == v1alpha1.RolloutHalted), blocking(f.Lacks)
 	available(status, f)
 	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(lacks) == 0, reasonSafe,
 		reasonNotSafe, upgradeMessage(busy, lacks))
@@ -207,9 +207,9 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // a host that can't be reached is on its way.
 const bootTime = 20 * time.Minute
 
-// underWay names the hosts that join, leave or are updated. One that is off, fails, or is paused
-// before its join is stuck: waiting for it would keep away the release that may be its cure.
-func underWay(f Facts) (names []string) {
+// underWay names the hosts that join, leave or are updated. One that is off, fails, is paused before its join, or
+// waits because the rollout is halted is stuck: waiting for it would keep away the release that may be its cure.
+func underWay(f Facts, halted bool) (names []string) {
 	for i := range f.Instances {
 		one := &f.Instances[i]
 		s := state(one)
@@ -217,10 +217,10 @@ func underWay(f Facts) (names []string) {
 		switch {
 		case s.failing:
 			moves = boots(one, f.Now)
-		case s.leaving || s.ready:
-			moves = s.leaving || s.progressing
-		case s.joined:
-			moves = s.progressing
+		case s.leaving:
+			moves = true
+		case s.joined || s.ready:
+			moves = s.progressing && !isStuck(one, s, halted, f.Now)
 		default: // it is new; without a supported cluster it can't join
 			moves = !s.paused && !isUnsupported(f.Lacks)
 		}
@@ -230,6 +230,24 @@ func underWay(f Facts) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// isStuck reports whether a host that has joined gets no further by itself, though it goes on trying: it has not been
+// Ready for long, its last try failed, or the rollout is halted.
+func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) bool {
+	switch {
+	case !s.ready:
+		return !isJustDown(i, now) || i.Status.Reason == string(contract.ReasonRolloutHalted)
+	case i.Status.Disruption != nil:
+		return false
+	}
+	return halted || i.Status.Update != nil && i.Status.Update.Tries > 0
+}
+
+// isJustDown reports whether a host that has joined has not been Ready only for as long as a boot may take.
+func isJustDown(i *v1alpha1.WindowsInstance, now time.Time) bool {
+	ready := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionReady)
+	return ready == nil || ready.Status != metav1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) < bootTime
 }
 
 // boots reports whether a host that does not answer is a Machine in its first minutes.

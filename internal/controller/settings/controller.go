@@ -183,8 +183,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // again is when to look next, where time alone changes the answer: 0 for never.
 func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, facts Facts) time.Duration {
-	booting := func(i v1alpha1.WindowsInstance) bool { return i.Status.Failures > 0 && boots(&i, facts.Now) }
-	waits := status.Rollout.Phase == v1alpha1.RolloutWaiting || slices.ContainsFunc(facts.Instances, booting)
+	soon := func(i v1alpha1.WindowsInstance) bool {
+		return i.Status.Failures > 0 && boots(&i, facts.Now) || i.Status.JoinedTime != nil && isJustDown(&i, facts.Now)
+	}
+	waits := status.Rollout.Phase == v1alpha1.RolloutWaiting || slices.ContainsFunc(facts.Instances, soon)
 	if waits && (planned == 0 || planned > waitingRetry) {
 		return waitingRetry
 	}

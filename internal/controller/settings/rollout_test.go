@@ -187,3 +187,51 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 		})
 	}
 }
+
+func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	waits := func(name string, words ...string) v1alpha1.WindowsInstance {
+		i := joined(name, append(words, "waiting")...)
+		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+			Status: metav1.ConditionTrue, Reason: string(contract.ReasonRolloutHalted)})
+		return i
+	}
+	held := waits("c", "down")
+	held.Status.Reason = string(contract.ReasonRolloutHalted)
+	retried := waits("e")
+	retried.Status.Update.Tries = 1
+	down := func(name string, ago time.Duration) v1alpha1.WindowsInstance {
+		i := waits(name)
+		i.Status.Reason = string(contract.ReasonNodeNotReady)
+		meta.RemoveStatusCondition(&i.Status.Conditions, v1alpha1.ConditionReady)
+		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Reason: "R",
+			Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Unix(3600, 0).Add(-ago))})
+		return i
+	}
+	switching := waits("d")
+	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+	for name, test := range map[string]struct {
+		hosts []v1alpha1.WindowsInstance
+		names string
+	}{
+		"nobody is disturbed":                  {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b"), held}},
+		"one is in service nowhere":            {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), switching}, names: "d"},
+		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b", "leaving")}, names: "b"},
+		"nobody failed, and so nothing halts":  {hosts: []v1alpha1.WindowsInstance{waits("a")}, names: "a"},
+		"a try that failed waits for the next": {hosts: []v1alpha1.WindowsInstance{retried}},
+		"one went down just now":               {hosts: []v1alpha1.WindowsInstance{down("f", time.Minute)}, names: "f"},
+		"one has been down for an hour":        {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var status v1alpha1.WindowsMachineConfigStatus
+			settings.Assess(&status, settings.Facts{DesiredRevision: "2", Instances: test.hosts,
+				Config: &v1alpha1.WindowsMachineConfig{}, Now: time.Unix(3600, 0)})
+			upgradeable := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
+			if (upgradeable.Status == metav1.ConditionTrue) != (test.names == "") ||
+				!strings.HasSuffix(upgradeable.Message, test.names) {
+				t.Errorf("Upgradeable is %+v", upgradeable)
+			}
+		})
+	}
+}

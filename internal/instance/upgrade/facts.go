@@ -31,6 +31,15 @@ func (u *Upgrade) isUnheard(update *v1alpha1.Update, node *corev1.Node) bool {
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
+// isSilent says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has its
+// payload: nobody knows whether it was alive before it was told.
+func isSilent(update *v1alpha1.Update, node *corev1.Node) bool {
+	ready, _ := journey.NodeReady(node)
+	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
+		journey.ApplyStatus(node) == "" && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
+		node.Annotations[contract.StagedAnnotation] != update.Revision
+}
+
 // isUnseen says that a node is about to be switched, and the cache does not show that this was requested. It
 // may be back in service since its pods were taken for lost.
 func isUnseen(view *journey.View) bool {
@@ -66,7 +75,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	if update.SwitchTime != nil {
 		f.SwitchSince = update.SwitchTime.Time
 	}
-	f.IsUnheard = u.isUnheard(update, node)
+	f.IsUnheard, f.IsSilent = u.isUnheard(update, node), isSilent(update, node)
 	if why := refused(node, update.Revision); why != nil && !passes(why) {
 		f.Refused = true
 	}

@@ -90,6 +90,7 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		return u.takePlace(ctx, view), true, nil
 	case policy.ActionJoin:
 		logf.FromContext(ctx).Info("upgrading over SSH", "revision", update.Revision)
+		update.OverSSH = true
 		u.ToStep(&update.Progress, row.Next)
 		status.Phase = v1alpha1.PhasePending
 		return journey.Outcome{Then: journey.JoinAgain}, true, nil

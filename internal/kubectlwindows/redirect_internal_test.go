@@ -1,0 +1,64 @@
+package kubectlwindows
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// A node that is taken over answers what it likes where kubelet's logs are read, and the API server passes that on.
+func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+" "+r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer elsewhere.Close()
+	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/proxy/logs/") {
+			http.Redirect(w, r, elsewhere.URL+"/x", http.StatusFound)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer api.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: api.URL, CertificateAuthorityData: pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})}
+	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	config.Contexts["x"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}, "x"
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err = os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.KubeConfig = &file
+	r, err := (&plugin{flags: flags, now: time.Now, operator: "x"}).connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, failed := r.reportText(t.Context(), "win-1")
+	if failed == nil || !strings.Contains(failed.Error(), "redirect") {
+		t.Errorf("the report: %v", failed)
+	}
+	if _, failed = r.log(t.Context(), "win-1", logFile("kubelet"), 1000); failed == nil {
+		t.Error("the log was read")
+	}
+	if len(asked) > 0 {
+		t.Errorf("the node's server was asked: %q", asked)
+	}
+}
