@@ -318,6 +318,10 @@ type Update struct {
 	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
+	// WhileDown says that the node had not been Ready for long when its host began to be taken to the revision over SSH.
+	// If it fails there, too, the revision is not blamed.
+	// +optional
+	WhileDown bool `json:"whileDown,omitempty"`
 	// NothingSince is since when the daemon has got nothing of the payload that it is to fetch, or has
 	// reported nothing of it; absent while it gets something.
 	// +optional
@@ -349,6 +353,11 @@ type Reboot struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// UnansweredBootID is the boot in which the daemon was last told to reboot its host, and did not respond although
+	// kubelet was well. The host is then joined again before the next try.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	UnansweredBootID string `json:"unansweredBootID,omitempty"`
 }
 
 // RebootReason says who requests a reboot.

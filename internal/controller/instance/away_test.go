@@ -79,7 +79,15 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 		i.Status.UpdateFailure != nil {
 		t.Fatalf("told %s, failed %+v", told, i.Status.UpdateFailure)
 	}
-	r.advance(t, 1, time.Minute)
+	dials := r.machine(1).Dials()
+	r.advance(t, 1, time.Minute) // and is joined again, as its daemon may have been dead before
+	if r.machine(1).Dials() == dials {
+		t.Errorf("its time has no end: %+v", r.get(t, 1).Status)
+	}
+	for range 12 {
+		r.joinsAgain(t, 1)
+		r.advance(t, 1, time.Minute)
+	}
 	if i = r.get(t, 1); i.Status.UpdateFailure == nil {
 		t.Errorf("its time has no end: %+v", i.Status)
 	}

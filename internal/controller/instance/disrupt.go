@@ -58,6 +58,11 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			c.rebootToo(ctx, view)
 			continue
 		}
+		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
+			logf.FromContext(ctx).Info("joining again", "reason", outcome.Problem.Reason, "detail", outcome.Problem.Detail)
+			c.instance.Status.Phase = v1alpha1.PhasePending
+			return joining{c}.run(ctx)
+		}
 		// What it waits for may have no end, while the node goes down or its daemon dies.
 		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 		if outcome.IsUnreported {
@@ -67,6 +72,21 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 		return c.await(ctx, view.Node, outcome, outcome.Quiet)
 	}
 	return ctrl.Result{RequeueAfter: journey.CallRetry}, nil
+}
+
+// dialPause is how often a host is dialled that did not come back from a reboot in time.
+const dialPause = 5 * time.Minute
+
+// isUp dials a host that did not come back from a reboot in time. One that accepts a login did, and only its node is
+// down. The connection stays, for the join.
+func (c *reconciliation) isUp(ctx context.Context) bool {
+	if now := c.now(); now.Sub(c.life.dialledAt) >= dialPause {
+		c.life.dialledAt = now
+		work, ended := c.interruptible(ctx, c.life)
+		defer ended()
+		return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
+	}
+	return false
 }
 
 // maxSteps bounds one reconcile; a journey has a dozen steps.

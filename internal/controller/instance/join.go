@@ -26,6 +26,9 @@ type joining struct{ *reconciliation }
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	status := &c.instance.Status
+	if err := c.follow(ctx); err != nil {
+		return free, err
+	}
 	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
@@ -47,6 +50,43 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
 	}
 	return free, err
+}
+
+// follow has a host whose node has not been Ready for long go to the revision that is desired by now, which may be what
+// it needs: to be joined again at the one that it held did not help. Like any other it goes there once, in a place of
+// its own, in no closed window, and not where it failed or the rollout halted.
+func (c joining) follow(ctx context.Context) error {
+	status := &c.instance.Status
+	desired, _, err := c.parts.Desired.Current(ctx)
+	if err != nil || c.life.session.Connected() || !c.journeys.join.MayFollow(status, desired.Version) {
+		return nil //nolint:nilerr // the join waits for it
+	}
+	if inVain, err := c.journeys.join.IsInVain(ctx, c.instance); err != nil || !inVain {
+		return err
+	}
+	node, serves, err := c.parts.InService(ctx, c.instance)
+	if err != nil || serves || node == nil {
+		return err
+	}
+	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
+	if !change.Waits() {
+		c.journeys.join.Move(status, desired.Version)
+		return nil
+	}
+	config, err := c.config(ctx)
+	if err != nil || policy.Closed(config.Spec.Rollout, c.now()) != "" {
+		return err
+	}
+	if status.Disruption == nil {
+		_, err = c.place.take(ctx, node, v1alpha1.DisruptionUpdate, desired.Version,
+			func() { c.journeys.join.Follow(status, change) })
+		return err
+	}
+	halted, err := c.halted(ctx, desired.Version)
+	if err == nil && halted == "" {
+		c.journeys.join.Follow(status, change)
+	}
+	return err
 }
 
 // run goes through the phases until one waits or fails.

@@ -34,6 +34,8 @@ type life struct {
 	rebootWithdrawn bool
 	// requestedAt is when a revision was last requested of its daemon.
 	requestedAt time.Time
+	// dialledAt is when a host that did not come back from a reboot was dialled last.
+	dialledAt time.Time
 	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
 	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an

@@ -236,6 +236,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
+	r.slow = hosttestUnreachable
 	r.advance(t, 1, 21*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootTimedOut)
 	if i.Status.Disruption == nil || i.Status.Fix == "" {
@@ -254,6 +255,59 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)
 	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
+// The host is up, and kubelet or the daemon is not: an update of Windows broke or disabled a service.
+func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	dials := r.machine(1).Dials()
+	r.advance(t, 1, 19*time.Minute)
+	if r.machine(1).Dials() > dials {
+		t.Fatal("it was dialled while it may still boot")
+	}
+	r.advance(t, 1, 2*time.Minute)
+	r.joinsAgain(t, 1)
+	r.isReady(t, 1, true)
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+	for range 4 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials+1 ||
+		i.Status.Disruption != nil || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
+		r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("%d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+}
+
+// Nothing asks a daemon for anything for weeks, so one that is dead is found when its host is to be rebooted.
+func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.advance(t, 1, 24*time.Hour)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	dials, drains := r.machine(1).Dials(), 0
+	for range 60 {
+		before := r.get(t, 1).Status.Phase
+		r.advance(t, 1, time.Minute)
+		if r.machine(1).Dials() > dials {
+			break
+		}
+		if i := r.get(t, 1); i.Status.Phase == v1alpha1.PhaseRebooting && before != i.Status.Phase {
+			drains++
+		}
+	}
+	if drains != 1 || r.machine(1).Dials() == dials {
+		t.Fatalf("within an hour it was drained %d times, and joined again: %v", drains, r.machine(1).Dials() > dials)
+	}
+	r.joinsAgain(t, 1)
+	r.advance(t, 1, time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.boots(t, 1, "boot-2")
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 

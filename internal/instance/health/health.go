@@ -91,15 +91,15 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.care(ctx, instance, node)
 }
 
-// noteRequested finds out whether the desired revision was requested already, by an operator that ended
-// before it wrote that down.
+// noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote that
+// down: the desired one, or one that was desired before it. None of them waits for a place.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Update != nil {
 		return
 	}
-	if desired, _, err := h.Desired.Current(ctx); err == nil && revision == desired.Version &&
-		!h.Revisions.Compare(ctx, status.DesiredRevision, desired).Waits() {
+	requested, found, err := h.Revisions.Named(ctx, revision)
+	if err == nil && found && !h.Revisions.Compare(ctx, status.DesiredRevision, requested).Waits() {
 		status.DesiredRevision = revision
 	}
 }

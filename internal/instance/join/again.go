@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,45 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := status.Update; update == nil || update.Step != v1alpha1.StepRollingBack {
 		status.Update = nil
 	}
-	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
+	status.Phase = v1alpha1.PhasePending
+	if reboot := status.Reboot; reboot == nil || reboot.UnansweredBootID == "" { // or its next try may wait longer
+		status.Reboot = nil
+	}
+}
+
+// MayFollow reports whether a host that is joined again has not been taken to a revision yet: it is not at it, on its
+// way there, or back from there.
+func (*Join) MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
+	update := status.Update
+	return status.JoinedTime != nil && status.DesiredRevision != revision && (update == nil ||
+		update.Revision != revision || update.WhileDown && status.Disruption == nil) &&
+		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
+}
+
+// IsInVain reports whether a host that was joined again at the revision that it held did not become Ready in the time of
+// a proof, or can't be joined.
+func (j *Join) IsInVain(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	bounds, err := j.CurrentBounds(ctx)
+	if err != nil || instance.Status.Failures > 0 {
+		return err == nil, err
+	}
+	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
+	return ok && instance.Status.Phase == v1alpha1.PhaseConfirming && j.Left(began, bounds.Proof) <= 0, nil
+}
+
+// Move has a host join at another revision that pods don't feel.
+func (j *Join) Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
+	if status.HeldRevision == status.DesiredRevision {
+		status.HeldRevision = revision // there is nothing in it that it could fail at
+	}
+	status.DesiredRevision = revision
+}
+
+// Follow has a host that is joined again be brought to another revision over SSH, in a place of its own.
+func (j *Join) Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update) {
+	status.Update = &v1alpha1.Update{Revision: to.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
+		Drains: to.Drains, OverSSH: true, WhileDown: true,
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}}
 }
 
 // Suspend has a host in service whose node serves while its join waits for a place. One whose status
@@ -55,9 +94,15 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 }
 
 // ComeBack has a host without a place, which was being taken to another revision over SSH, come back at
-// the one that it held.
+// the one that it held. One whose node was down then goes to the other like any node, once it is Ready.
 func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
-	if update := status.Update; IsOverSSH(update) {
+	switch update := status.Update; {
+	case !IsOverSSH(update):
+	case update.WhileDown:
+		status.Update = nil
+	case update.SwitchTime != nil: // its daemon was told, and may have done it since
+		update.OverSSH = false
+	default:
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
 	}
 }
@@ -86,7 +131,9 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		tries, drains = status.Update.Tries, status.Update.Drains
 	}
 	code := problem.Reason.Code()
-	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
+	if status.Update == nil || !status.Update.WhileDown {
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
+	}
 	status.Update = &v1alpha1.Update{Revision: revision, From: held, Drains: drains, OverSSH: true,
 		Reason: string(problem.Reason), Code: code, Message: problem.Detail,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
@@ -104,6 +151,9 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 		status.UpdateFailure = nil
 	}
 	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
+	if status.Reboot != nil {
+		status.Reboot.UnansweredBootID = ""
+	}
 	now := journey.Seconds(j.Now())
 	if status.JoinedTime == nil {
 		status.JoinedTime = &now

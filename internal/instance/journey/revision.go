@@ -69,6 +69,14 @@ func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return desired.Version
 }
 
+// Named reads a revision that is desired, or was published before and still is.
+func (r *Revisions) Named(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
+	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Version == revision {
+		return current, err == nil, err
+	}
+	return r.published(ctx, revision)
+}
+
 // published reads a revision that is not the desired one. What is not exactly what the revision's
 // name stands for, or not all known to this release, counts as not there.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {

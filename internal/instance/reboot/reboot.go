@@ -181,10 +181,14 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
 			return journey.RetryWrite(err)
 		}
+		boot, since := status.Reboot.BootID, status.Reboot.Since
 		status.Reboot.BootID = ""
 		outcome, isBack := r.TryLater(ctx, view, purpose, "", problem)
 		if !isBack {
 			return outcome
+		}
+		if problem.Reason == contract.ReasonDaemonUnresponsive {
+			status.Reboot.UnansweredBootID, status.UnresponsiveSince = boot, &since
 		}
 		return outcome.With(journey.FailedEvent(purpose, problem))
 	}

@@ -1,0 +1,233 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// calm are hosts that have been at one revision for a day. desire publishes another one that differs in a setting of
+// kubelet, or in a file that nobody reads, neither of which brings payload.
+func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)) {
+	t.Helper()
+	r = newRig(t)
+	desire = func(kubelet, file string) {
+		t.Helper()
+		r.manifest = contract.Manifest{
+			Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`, Disruptive: true, Bootstrap: true}},
+			Files: []contract.File{
+				{Path: `C:\k\kubelet.exe`, Digest: strings.Repeat("0", 64), Size: 1, Services: []string{"kubelet"}},
+				{Path: `C:\k\kubelet.conf`, Content: kubelet, Services: []string{"kubelet"}},
+				{Path: `C:\k\file`, Content: "file " + file},
+			},
+		}
+		r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
+		r.publish(t, r.version, r.manifest)
+	}
+	desire("before", "")
+	for _, n := range hosts {
+		if err := r.api.Create(t.Context(), listed(n)[0]); err != nil {
+			t.Fatal(err)
+		}
+		r.join(t, n)
+		r.talks(t, n)
+		r.reconcile(t, n)
+	}
+	r.advance(t, hosts[0], 24*time.Hour)
+	return r, desire
+}
+
+// A setting brings nothing that a daemon would fetch first, so one that has been dead for weeks is found only when the
+// setting is requested.
+func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	desire("after", "")
+	dials := r.machine(1).Dials()
+	r.reconcile(t, 1)
+	for range 12 {
+		r.advance(t, 1, time.Minute)
+	}
+	i := r.get(t, 1)
+	if i.Status.UpdateFailure != nil || r.machine(1).Dials() == dials {
+		t.Fatalf("after the time for the proof: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+	r.register(t, 1, r.version)
+	r.joinsAgain(t, 1)
+	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+	r.reconcile(t, 1)
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
+		i.Status.Disruption != nil || i.Status.UpdateFailure != nil {
+		t.Errorf("it was joined again, and is %+v", i.Status)
+	}
+	r.reconcile(t, 2)
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+// A setting that keeps the daemon of every node from the API server must not go on to the next.
+func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.version
+	desire("after", "")
+	r.reconcile(t, 1)
+	for range 12 {
+		r.advance(t, 1, time.Minute)
+	}
+	r.joinsAgain(t, 1)
+	for range 12 {
+		r.advance(t, 1, time.Minute)
+	}
+	i := r.get(t, 1)
+	if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != r.version || i.Status.DesiredRevision != held {
+		t.Fatalf("it never reported, over SSH either: %+v", i.Status)
+	}
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+}
+
+// down has a node go down, and its host joined again at the revision that it held, which does not help.
+func (r *rig) down(t *testing.T, n int) {
+	t.Helper()
+	r.isReady(t, n, false)
+	r.advance(t, n, 11*time.Minute)
+	r.joinsAgain(t, n)
+	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseConfirming || i.Status.DesiredRevision != i.Status.HeldRevision {
+		t.Fatalf("it was to be joined again at the revision that it held: %+v", i.Status)
+	}
+}
+
+// What holds a node down may be mended by a revision that is desired later: a setting, or a release.
+func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
+	t.Parallel()
+	closed := []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: time.Hour}}}
+	for name, test := range map[string]struct {
+		arrange func(t *testing.T, r *rig)
+		file    string // nobody feels that
+		stays   bool
+	}{
+		"in a place":        {},
+		"that nobody feels": {file: "another"},
+		"in no closed window": {stays: true, arrange: func(t *testing.T, r *rig) {
+			t.Helper()
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = closed })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, desire := calm(t, 1, 2)
+			held := r.version
+			if test.arrange != nil {
+				test.arrange(t, r)
+			}
+			r.down(t, 1)
+			if test.file != "" {
+				desire("before", test.file)
+			} else {
+				desire("after", "")
+			}
+			r.advance(t, 1, time.Minute)
+			if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
+				t.Fatalf("it may still become Ready, and was told %q", at)
+			}
+			r.advance(t, 1, 11*time.Minute)
+			r.joinsAgain(t, 1)
+			at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
+			if (at == r.version) == test.stays {
+				t.Fatalf("its daemon was told %q, the desired revision is %q, and it held %q", at, r.version, held)
+			}
+			r.isReady(t, 1, true)
+			r.annotate(t, 1, contract.RevisionAnnotation, at)
+			r.advance(t, 1, time.Minute)
+			r.joinsAgain(t, 1)
+			i := r.get(t, 1)
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.HeldRevision != at || i.Status.UpdateFailure != nil {
+				t.Errorf("at the end it is %+v", i.Status)
+			}
+		})
+	}
+}
+
+// A node that is down already shows nothing of a revision that does not help it either: the others go on.
+func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.version
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
+	r.down(t, 1)
+	desire("after", "")
+	r.advance(t, 1, 11*time.Minute)
+	r.joinsAgain(t, 1)
+	for range 12 {
+		r.advance(t, 1, time.Minute)
+	}
+	r.joinsAgain(t, 1)
+	i := r.get(t, 1)
+	if i.Status.UpdateFailure != nil || i.Status.DesiredRevision != held || i.Status.Disruption != nil {
+		t.Fatalf("it did not become Ready there either: %+v", i.Status)
+	}
+	r.reconcile(t, 2)
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	for range 3 * 24 {
+		r.advance(t, 1, 20*time.Minute)
+		r.joinsAgain(t, 1)
+	}
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
+		t.Errorf("it was taken to %q a second time", at)
+	}
+	cure := r.version
+	desire("cure", "")
+	r.advance(t, 1, 20*time.Minute)
+	r.joinsAgain(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
+		t.Errorf("a third revision is desired, and it was told %q (held %q, second %q): %+v", at, held, cure,
+			r.get(t, 1).Status)
+	}
+}
+
+// An operator may end after it told nodes a revision that they don't wait for, and before it noted that.
+func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	desire("before", "another")
+	told := r.version
+	r.annotate(t, 1, contract.DesiredRevisionAnnotation, told)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
+	desire("after", "another")
+	r.restart(t)
+	r.reconcile(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != told {
+		t.Errorf("it was told %q, and is told %q now, until it has its place", told, at)
+	}
+}
+
+// The host can't be reached over SSH, and its daemon does late what it was told.
+func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1)
+	desire("after", "")
+	r.slow = hosttestUnreachable
+	for range 15 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonUnreachable) {
+		t.Fatalf("it was to be joined again: %+v", i.Status)
+	}
+	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+	for range 10 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
+		i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+		t.Errorf("it is at the revision: %+v", i.Status)
+	}
+}
