@@ -12,6 +12,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // meters are the metrics of joins and disruptions.
@@ -52,17 +53,16 @@ const scrapeTimeout = 5 * time.Second
 // instances gives metrics of each WindowsInstance at the time of a scrape, out of the caches: what
 // is gone has none, and nothing has to be deleted.
 type instances struct {
-	cached    client.Reader
-	namespace string
+	parts *journey.Parts
 
 	info, ready, updated, unresponsive, reboot, certificate *prometheus.Desc
 }
 
-func newInstances(cached client.Reader, namespace string) *instances {
+func newInstances(parts *journey.Parts) *instances {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"windows_instance", "node"}, labels...), nil)
 	}
-	return &instances{cached: cached, namespace: namespace,
+	return &instances{parts: parts,
 		info: describe("wmco_instance_info", "1, with the phase of an instance, and why it waits or fails.",
 			"phase", "reason", "code"),
 		ready: describe("wmco_instance_ready",
@@ -70,7 +70,7 @@ func newInstances(cached client.Reader, namespace string) *instances {
 		updated: describe("wmco_instance_updated",
 			"1 when a host has the revision that it should have, else 0."),
 		unresponsive: describe("wmco_instance_daemon_unresponsive",
-			"1 while a daemon neither applies its desired revision nor reports why not, else 0."),
+			"1 while a daemon does not respond, was stopped, or has an expired certificate, else 0."),
 		reboot: describe("wmco_instance_reboot_requested",
 			"1 while a reboot of the host is requested or pending, else 0."),
 		certificate: describe("wmco_instance_daemon_certificate_expiry_timestamp_seconds",
@@ -90,9 +90,9 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	list, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
-	err := i.cached.List(ctx, list, client.InNamespace(i.namespace), client.UnsafeDisableDeepCopy)
+	err := i.parts.Client.List(ctx, list, client.InNamespace(i.parts.Namespace), client.UnsafeDisableDeepCopy)
 	if err == nil {
-		err = i.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
+		err = i.parts.Client.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
 			client.UnsafeDisableDeepCopy)
 	}
 	// The caches are not there yet. An invalid metric would withhold all others.
@@ -105,20 +105,24 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 	for n := range list.Items {
 		instance := &list.Items[n]
-		node := byName[instance.Status.NodeName]
-		if node == nil {
-			node = &corev1.Node{}
+		node := &corev1.Node{}
+		if found := byName[instance.Status.NodeName]; found != nil && instance.Status.NodeUID != "" {
+			node = found
 		}
 		i.collect(out, instance, node)
 	}
 }
 
-// collect gives the metrics of one instance. The Node is empty where there is none.
+// collect gives the metrics of one instance. The Node is empty where there is none. A host has its name before it has
+// a Node: the label is empty until one was adopted, and stays while it joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
-	status := &instance.Status
+	status, name := &instance.Status, ""
+	if status.NodeUID != "" {
+		name = status.NodeName
+	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value,
-			append([]string{instance.Name, status.NodeName}, labels...)...)
+			append([]string{instance.Name, name}, labels...)...)
 	}
 	truth := func(d *prometheus.Desc, holds bool) {
 		value := 0.0
@@ -128,10 +132,12 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		gauge(d, value)
 	}
 	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
-	truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-	// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
-	truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
-	truth(i.unresponsive, status.UnresponsiveSince != nil)
+	if !instance.Spec.PreflightOnly { // which never becomes a node
+		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
+		// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
+		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
+	}
+	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
 	requested := false
 	for _, key := range []string{contract.RebootRequestedAnnotation, contract.RebootRequiredAnnotation,
 		contract.RebootPendingAnnotation} {
@@ -143,4 +149,18 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
 	}
+}
+
+// hasDeadDaemon tells of a daemon that is to respond, or is taken for dead. Why it is joined again is not what an
+// attempt that fails has as its reason.
+func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
+	status := &instance.Status
+	if status.UnresponsiveSince != nil || status.Reason == string(contract.ReasonDaemonUnresponsive) {
+		return true
+	}
+	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving || instance.Spec.Paused {
+		return false
+	}
+	problem, _ := i.parts.Daemons.Unresponsive(status, node)
+	return problem != nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
@@ -43,6 +44,7 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	well := instance("10.0.0.1", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.Revision, s.DesiredRevision = v1alpha1.PhaseReady, "win-a", "1-a", "1-a"
+		s.NodeUID = "a"
 		s.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 	})
 	waiting := instance("10.0.0.2", func(s *v1alpha1.WindowsInstanceStatus) {
@@ -50,42 +52,71 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 	})
 	unwell := instance("10.0.0.3", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.Revision, s.DesiredRevision, s.UnresponsiveSince = v1alpha1.PhaseReady, "win-c", "1-a", "1-b", &now
+		s.NodeUID = "c"
 	})
+	// Preflight has named it. The Node of that name is of a host that was there before.
+	named := instance("10.0.0.5", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.NodeName, s.Reason, s.Code = v1alpha1.PhaseBootstrapping, "win-e", "FeatureMissing", "W305"
+	})
+	// It has been a node, and is joined again.
+	again := instance("10.0.0.6", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.NodeName, s.NodeUID, s.JoinedTime = v1alpha1.PhaseConnecting, "win-f", "f", &now
+		s.Reason = string(contract.ReasonDaemonUnresponsive)
+	})
+	checked := instance("10.0.0.7", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.Reason, s.Code = v1alpha1.PhasePreflight, "OSUnsupported", "W301"
+	})
+	checked.Spec.PreflightOnly = true
 	foreign := instance("10.0.0.4", func(*v1alpha1.WindowsInstanceStatus) {})
 	foreign.Namespace = "elsewhere"
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(well, waiting, unwell, foreign,
-		node("win-a", "2027-01-29T08:00:00Z"), node("win-c", "soon", contract.RebootPendingAnnotation)).Build()
+		named, again, checked, node("win-a", "2027-01-29T08:00:00Z"),
+		node("win-c", "soon", contract.RebootPendingAnnotation),
+		node("win-e", "2027-01-29T08:00:00Z", contract.RebootPendingAnnotation)).Build()
 	want := `
 # HELP wmco_instance_daemon_certificate_expiry_timestamp_seconds When the daemon's client certificate expires, as it reports it.
 # TYPE wmco_instance_daemon_certificate_expiry_timestamp_seconds gauge
 wmco_instance_daemon_certificate_expiry_timestamp_seconds{node="win-a",windows_instance="10.0.0.1"} 1.8012096e+09
-# HELP wmco_instance_daemon_unresponsive 1 while a daemon neither applies its desired revision nor reports why not, else 0.
+# HELP wmco_instance_daemon_unresponsive 1 while a daemon does not respond, was stopped, or has an expired certificate, else 0.
 # TYPE wmco_instance_daemon_unresponsive gauge
 wmco_instance_daemon_unresponsive{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_daemon_unresponsive{node="",windows_instance="10.0.0.5"} 0
+wmco_instance_daemon_unresponsive{node="",windows_instance="10.0.0.7"} 0
 wmco_instance_daemon_unresponsive{node="win-a",windows_instance="10.0.0.1"} 0
 wmco_instance_daemon_unresponsive{node="win-c",windows_instance="10.0.0.3"} 1
+wmco_instance_daemon_unresponsive{node="win-f",windows_instance="10.0.0.6"} 1
 # HELP wmco_instance_info 1, with the phase of an instance, and why it waits or fails.
 # TYPE wmco_instance_info gauge
 wmco_instance_info{code="",node="win-a",phase="Ready",reason="",windows_instance="10.0.0.1"} 1
 wmco_instance_info{code="",node="win-c",phase="Ready",reason="",windows_instance="10.0.0.3"} 1
+wmco_instance_info{code="",node="win-f",phase="Connecting",reason="DaemonUnresponsive",windows_instance="10.0.0.6"} 1
 wmco_instance_info{code="W201",node="",phase="Connecting",reason="Unreachable",windows_instance="10.0.0.2"} 1
+wmco_instance_info{code="W301",node="",phase="Preflight",reason="OSUnsupported",windows_instance="10.0.0.7"} 1
+wmco_instance_info{code="W305",node="",phase="Bootstrapping",reason="FeatureMissing",windows_instance="10.0.0.5"} 1
 # HELP wmco_instance_ready 1 when an instance is a node at its desired revision and Ready, else 0.
 # TYPE wmco_instance_ready gauge
 wmco_instance_ready{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_ready{node="",windows_instance="10.0.0.5"} 0
 wmco_instance_ready{node="win-a",windows_instance="10.0.0.1"} 1
 wmco_instance_ready{node="win-c",windows_instance="10.0.0.3"} 0
+wmco_instance_ready{node="win-f",windows_instance="10.0.0.6"} 0
 # HELP wmco_instance_reboot_requested 1 while a reboot of the host is requested or pending, else 0.
 # TYPE wmco_instance_reboot_requested gauge
 wmco_instance_reboot_requested{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_reboot_requested{node="",windows_instance="10.0.0.5"} 0
+wmco_instance_reboot_requested{node="",windows_instance="10.0.0.7"} 0
 wmco_instance_reboot_requested{node="win-a",windows_instance="10.0.0.1"} 0
 wmco_instance_reboot_requested{node="win-c",windows_instance="10.0.0.3"} 1
+wmco_instance_reboot_requested{node="win-f",windows_instance="10.0.0.6"} 0
 # HELP wmco_instance_updated 1 when a host has the revision that it should have, else 0.
 # TYPE wmco_instance_updated gauge
 wmco_instance_updated{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_updated{node="",windows_instance="10.0.0.5"} 0
 wmco_instance_updated{node="win-a",windows_instance="10.0.0.1"} 1
 wmco_instance_updated{node="win-c",windows_instance="10.0.0.3"} 0
+wmco_instance_updated{node="win-f",windows_instance="10.0.0.6"} 0
 `
-	if got := scrape(t, api); got != strings.TrimPrefix(want, "\n") {
+	if got := scrape(t, read(api)); got != strings.TrimPrefix(want, "\n") {
 		t.Errorf("metrics:\n%s", got)
 	}
 	// A cache that can't answer withholds nothing else of the scrape.
@@ -93,7 +124,7 @@ wmco_instance_updated{node="win-c",windows_instance="10.0.0.3"} 0
 		...client.ListOption) error {
 		return errors.New("the cache is not there yet")
 	}})
-	if got := scrape(t, broken); got != "" {
+	if got := scrape(t, read(broken)); got != "" {
 		t.Errorf("metrics without a cache: %s", got)
 	}
 }
@@ -105,19 +136,24 @@ func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
-		Status: v1alpha1.WindowsInstanceStatus{NodeName: "win-a", Revision: "1-a", DesiredRevision: "1-a",
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: "win-a", NodeUID: "a", Revision: "1-a", DesiredRevision: "1-a",
 			Update: &v1alpha1.Update{Revision: "1-b", From: "1-a", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}}}
-	got := scrape(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(waits).Build())
+	got := scrape(t, read(fake.NewClientBuilder().WithScheme(scheme).WithObjects(waits).Build()))
 	if want := `wmco_instance_updated{node="win-a",windows_instance="10.0.0.1"} 0`; !strings.Contains(got, want) {
 		t.Errorf("metrics lack %s:\n%s", want, got)
 	}
 }
 
+// read is what metrics are made of that no Node of a joined host that is Ready is in.
+func read(cached client.Client) *journey.Parts {
+	return &journey.Parts{Options: journey.Options{Client: cached, Namespace: "ns"}}
+}
+
 // scrape gives what a scrape would, after checking it.
-func scrape(t *testing.T, cached client.Reader) string {
+func scrape(t *testing.T, parts *journey.Parts) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(newInstances(cached, "ns"))
+	registry.MustRegister(newInstances(parts))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -46,9 +46,6 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	if err != nil {
 		return err
 	}
-	if err = metrics.Registry.Register(newInstances(mgr.GetClient(), options.Namespace)); err != nil {
-		return fmt.Errorf("registering the metrics of instances: %w", err)
-	}
 	r := &Reconciler{
 		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
 			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,
@@ -62,6 +59,9 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	options.SeenNotReady = gate.SeenNotReady
 	if r.parts, err = journey.New(options); err != nil {
 		return err
+	}
+	if err = metrics.Registry.Register(newInstances(r.parts)); err != nil {
+		return fmt.Errorf("registering the metrics of instances: %w", err)
 	}
 	r.journeys = newJourneys(r.parts)
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").

@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,13 @@ func unresponsive(t *testing.T, hosts ...int) *rig {
 		}
 	}
 	return r
+}
+
+// alerts tells whether the metric for the alert WindowsDaemonUnresponsive is 1 for a host.
+func (r *rig) alerts(t *testing.T, n int) bool {
+	t.Helper()
+	return strings.Contains(scrape(t, r.parts), fmt.Sprintf(
+		"wmco_instance_daemon_unresponsive{node=%q,windows_instance=%q} 1\n", r.node(t, n).Name, key(n).Name))
 }
 
 // rescued plays what a host does that is joined again, until its daemon reports.
@@ -205,12 +213,15 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 		t.Errorf("it is looked at again after %s", result.RequeueAfter)
 	}
 	r.advance(t, 1, 64*time.Minute)
-	if r.machine(1).Dials() != dials {
+	if r.machine(1).Dials() != dials || r.alerts(t, 1) {
 		t.Fatal("it was not given time")
 	}
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.advance(t, 1, 2*time.Minute)
 	for n := range 3 { // a host that can't be reached goes on serving, keeps no place, and is tried less and less often
+		if !r.alerts(t, 1) {
+			t.Errorf("failure %d: no alert says so", n)
+		}
 		i := r.expect(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
 		if r.machine(1).Dials() != dials+n+1 || i.Status.Disruption != nil || i.Status.Failures != int32(n+1) ||
 			condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
@@ -218,9 +229,17 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 		}
 		r.advance(t, 1, i.Status.NextAttemptTime.Sub(r.clock))
 	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	if r.alerts(t, 1) {
+		t.Error("an alert is about whom somebody works at")
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.advance(t, 1, time.Minute)
 	r.rescued(t, 1)
+	if r.alerts(t, 1) {
+		t.Error("an alert says so still")
+	}
 	// what it reported before, or what is wrong
 	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
 	last := r.machine(1).Dials()
@@ -346,6 +365,9 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	}
 	r.saving = nil
 	i := r.get(t, 1)
+	if !r.alerts(t, 1) {
+		t.Error("no alert says that its daemon is stopped")
+	}
 	if noted != 1 || !i.Status.DaemonStopped || r.calls(1, contract.VerbBootstrap) != before {
 		t.Fatalf("saved %d times, status %+v", noted, i.Status)
 	}
