@@ -111,7 +111,7 @@ func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 			recorded++
 		}
 	}
-	if recorded != 14 {
+	if recorded != 15 {
 		t.Errorf("there are %d recording rules", recorded)
 	}
 	s.alerts(t, p, h)
@@ -193,9 +193,11 @@ func (s *stage) kubeState(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, pod := range pods.Items {
+		fmt.Fprintf(w, "kube_pod_info{namespace=%q,pod=%q,uid=%q,node=%q} 1\n", pod.Namespace, pod.Name, pod.UID,
+			pod.Spec.NodeName)
 		for _, c := range pod.Status.ContainerStatuses {
-			fmt.Fprintf(w, "kube_pod_container_info{namespace=%q,pod=%q,container=%q,container_id=%q} 1\n",
-				pod.Namespace, pod.Name, c.Name, c.ContainerID)
+			fmt.Fprintf(w, "kube_pod_container_info{namespace=%q,pod=%q,uid=%q,container=%q,container_id=%q} 1\n",
+				pod.Namespace, pod.Name, pod.UID, c.Name, c.ContainerID)
 		}
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -50,22 +53,56 @@ func groups(t *testing.T, file string) (rules []rule, text []byte) {
 
 func TestA70_EachAlertFiresAndFallsSilent(t *testing.T) {
 	t.Parallel()
+	tests := promtool(t, "alerts_test.yaml")
+	alerts, _ := groups(t, "alerts.yaml")
+	for _, alert := range alerts {
+		if !strings.Contains(tests, "- name: "+alert.Alert+"\n") {
+			t.Errorf("alert %s has no test", alert.Alert)
+		}
+	}
+}
+
+// What one node says, whatever it says, takes no alert or record from the others, nor from the operator.
+func TestA53_AHostileNodeEndsNoAlertOrRecordAndHasNoneOfOthers(t *testing.T) {
+	t.Parallel()
+	promtool(t, "hostile_test.yaml")
+	for _, file := range []string{"alerts.yaml", "rules.yaml"} {
+		rules, _ := groups(t, file)
+		for _, r := range rules {
+			expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, selector := range parser.ExtractSelectors(expr) {
+				if !slices.ContainsFunc(selector, func(m *labels.Matcher) bool {
+					return m.Name == "job" && m.Type == labels.MatchEqual
+				}) {
+					t.Errorf("%s%s takes %v of every job", r.Alert, r.Record, selector)
+				}
+			}
+		}
+	}
+}
+
+// promtool checks all rules, runs a file of tests of them, and gives its content.
+func promtool(t *testing.T, file string) string {
+	t.Helper()
 	dir := t.TempDir()
-	promtool := filepath.Join(dir, "promtool")
+	program := filepath.Join(dir, "promtool")
 	// The flags of the lab's Prometheus, whose packages are compiled already.
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-tags",
-		"remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
+		"remove_all_sd", "-o", program, "github.com/prometheus/prometheus/cmd/promtool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building promtool: %v\n%s", err, output)
 	}
-	alerts, text := groups(t, "alerts.yaml")
+	_, alerts := groups(t, "alerts.yaml")
 	_, recorded := groups(t, "rules.yaml")
-	tests, err := os.ReadFile(filepath.Join(root, "tools", "prometheus", "alerts_test.yaml"))
+	tests, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"alerts.rules.yaml": text, "recording.rules.yaml": recorded,
+	for name, content := range map[string][]byte{"alerts.rules.yaml": alerts, "recording.rules.yaml": recorded,
 		"test.yaml": tests} {
 		if err = os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -73,17 +110,13 @@ func TestA70_EachAlertFiresAndFallsSilent(t *testing.T) {
 	}
 	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "alerts.rules.yaml", "recording.rules.yaml"},
 		{"test", "rules", "test.yaml"}} {
-		c := exec.CommandContext(t.Context(), promtool, args...)
+		c := exec.CommandContext(t.Context(), program, args...)
 		c.Dir = dir
 		if output, err := c.CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, output)
 		}
 	}
-	for _, alert := range alerts {
-		if !strings.Contains(string(tests), "- name: "+alert.Alert+"\n") {
-			t.Errorf("alert %s has no test", alert.Alert)
-		}
-	}
+	return string(tests)
 }
 
 // Every alert has a section of the runbook page, which ends in a command.
