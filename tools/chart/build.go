@@ -201,6 +201,9 @@ func template(object, defaults map[string]any) (string, error) {
 			return "", err
 		}
 	}
+	if err := mark(object); err != nil {
+		return "", err
+	}
 	data, err := yaml.Marshal(object)
 	if err != nil {
 		return "", err
@@ -210,7 +213,26 @@ func template(object, defaults map[string]any) (string, error) {
 
 func placeholder(i int) string { return fmt.Sprintf("@@%d@@", i) }
 
-// parameterise puts placeholders where values stand.
+// mark puts placeholders where values stand in an object that is no Deployment.
+func mark(object map[string]any) error {
+	name := get(object, []any{"metadata", "name"})
+	for i, v := range values {
+		for _, p := range v.places {
+			if p.kind != object["kind"] || p.name != name {
+				continue
+			}
+			if get(object, p.field) == nil {
+				return fmt.Errorf("%s: nothing at %v of %s", v.key, p.field, id(object))
+			}
+			if err := set(object, p.field, placeholder(i)); err != nil {
+				return fmt.Errorf("%s: %w", v.key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// parameterise puts placeholders where values stand in the Deployment.
 func parameterise(object, defaults map[string]any) error {
 	for i, v := range values {
 		if v.field == nil {

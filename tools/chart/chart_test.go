@@ -163,6 +163,48 @@ func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 		wanted(t, "default"))
 }
 
+// A plain cluster has no Prometheus that everybody knows: which one reads is said, or nothing of it is installed.
+func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.T) {
+	t.Parallel()
+	plain := []string{"--set", "cluster=kubernetes", "--api-versions", "monitoring.coreos.com/v1"}
+	with := func(set string) []string { return append(slices.Clone(plain), "--set", set) }
+	compare(t, render(t, plain...), wanted(t, "kubernetes"))
+	for set, says := range map[string][]string{
+		"monitoring.namespace=monitoring": {"monitoring", "prometheus-k8s", "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"},
+		"monitoring.namespace=metrics,monitoring.serviceAccount=reader,monitoring.caFile=/ca.pem": {"metrics", "reader", "/ca.pem"},
+	} {
+		want := wanted(t, "kubernetes")
+		maps.Copy(want, read(t, wanted(t, "monitoring"), says[0], says[1], says[2]))
+		compare(t, render(t, with(set)...), want)
+		compare(t, render(t, "--set", "cluster=kubernetes,monitoring.enabled=true,"+set), want)
+	}
+	_, err := run(t, nil, helm, append([]string{"template", made}, with("monitoring.enabled=true")...)...)
+	if err == nil || !strings.Contains(err.Error(), "set monitoring.namespace") {
+		t.Errorf("no Prometheus was named: %v", err)
+	}
+	want := wanted(t, "default")
+	maps.Copy(want, read(t, wanted(t, "monitoring"), "openshift-monitoring", "another", openShiftsCA))
+	compare(t, render(t, "--set", "cluster=openshift,monitoring.enabled=true,monitoring.serviceAccount=another"), want)
+}
+
+const openShiftsCA = "/etc/prometheus/configmaps/kubelet-serving-ca-bundle/ca-bundle.crt"
+
+// read is monitoring as another Prometheus reads it than the one of OpenShift.
+func read(t *testing.T, objects map[string]map[string]any, namespace, account, ca string) map[string]map[string]any {
+	t.Helper()
+	other := strings.NewReplacer("openshift-monitoring", namespace, "kind: ServiceAccount\n  name: prometheus-k8s",
+		"kind: ServiceAccount\n  name: "+account, openShiftsCA, ca)
+	var documents []string
+	for _, object := range objects {
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, other.Replace(string(data)))
+	}
+	return parse(t, documents)
+}
+
 func TestA73_TheChartCompletesPodsWhereTheAPIServerCan(t *testing.T) {
 	t.Parallel()
 	const kind = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
@@ -246,6 +288,9 @@ func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 		"extraArgs={debugLogging}":     "extraArgs",
 		"extraEnv[0].value=x":          "extraEnv",
 		"monitoring.enabled=perhaps":   "monitoring/enabled",
+		"monitoring.namespace=a/b":     "monitoring/namespace",
+		"monitoring.serviceAccount=":   "monitoring/serviceAccount",
+		"monitoring.caFile=ca.crt":     "monitoring/caFile",
 		"clusterAPI.enabled=perhaps":   "clusterAPI/enabled",
 		"flannel.enabled=perhaps":      "flannel/enabled",
 		"cluster=okd":                  "cluster",

@@ -9,8 +9,10 @@ type value struct {
 	// schema is the JSON schema of it, without its description.
 	schema schema
 	// field is where it stands in the Deployment; its default is what stands there. Nil for a value
-	// that a template of files/ reads, or that adds a field.
+	// that a template of files/ reads, that adds a field, or that stands in other objects.
 	field []any
+	// places are where it stands in other objects, rendered by expression.
+	places []place
 	// expression renders it where it is not simply the value.
 	expression string
 	// otherwise is the default of a value without a field.
@@ -21,10 +23,22 @@ type value struct {
 	appends bool
 }
 
+// place is a field of an object.
+type place struct {
+	kind, name string
+	field      []any
+}
+
 type schema map[string]any
 
 // container is the path of the operator's container in its Deployment.
 var pod, container = []any{"spec", "template", "spec"}, []any{"spec", "template", "spec", "containers", 0}
+
+// subjects are who may read the metrics.
+func subjects(key string) []place {
+	field := []any{"subjects", 0, key}
+	return []place{{"RoleBinding", "prometheus-k8s", field}, {"ClusterRoleBinding", operator + "-metrics", field}}
+}
 
 func at(path []any, more ...any) []any { return append(append([]any{}, path...), more...) }
 
@@ -89,8 +103,36 @@ var values = []value{
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
 		", in which everything stands. The chart takes no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},
-	{key: "monitoring.enabled", about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. " +
-		"auto: where the cluster has the Prometheus operator's API.", schema: choice, otherwise: present},
+	{
+		key: "monitoring.enabled",
+		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: where the cluster has the " +
+			"Prometheus operator's API and is OpenShift, or monitoring.namespace is set.",
+		schema: choice, otherwise: present,
+	},
+	{
+		key: "monitoring.namespace",
+		about: "Namespace of the Prometheus that reads the metrics, such as kube-prometheus's monitoring. Empty: " +
+			"openshift-monitoring on OpenShift; elsewhere no monitoring is installed.",
+		schema:     schema{"type": "string", "pattern": `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`},
+		otherwise:  "",
+		expression: `{{ include "wmco.prometheusNamespace" . | toJson }}`,
+		places: append(subjects("namespace"), place{"NetworkPolicy", operator + "-metrics", []any{"spec", "ingress", 0, "from", 0,
+			"namespaceSelector", "matchLabels", "kubernetes.io/metadata.name"}}),
+	},
+	{
+		key: "monitoring.serviceAccount", about: "ServiceAccount of that Prometheus.",
+		schema: schema{"type": "string", "pattern": dns}, otherwise: "prometheus-k8s", places: subjects("name"),
+	},
+	{
+		key: "monitoring.caFile",
+		about: "Path, in that Prometheus's container, of the CA that signs for kubernetes.io/kubelet-serving. Empty: " +
+			"where OpenShift's has it; elsewhere the cluster's CA, which signs these where kubeadm made the cluster.",
+		schema:     schema{"type": "string", "pattern": `^(/.*)?$`},
+		otherwise:  "",
+		expression: `{{ include "wmco.kubeletCA" . | toJson }}`,
+		places: []place{{"ServiceMonitor", "windows-exporter",
+			[]any{"spec", "endpoints", 0, "tlsConfig", "caFile"}}},
+	},
 	{key: "machineAPI.enabled", about: "Whether to give the operator its rights in openshift-machine-api. " +
 		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
 	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +

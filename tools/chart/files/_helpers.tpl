@@ -5,8 +5,23 @@
 {{- end -}}
 
 {{- define "wmco.monitoring" -}}
-{{- $on := .Values.monitoring.enabled -}}
-{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}yes{{ end -}}
+{{- $on := toString .Values.monitoring.enabled -}}
+{{- $known := or (include "wmco.openshift" .) .Values.monitoring.namespace -}}
+{{- if or (eq $on "true") (and (eq $on "auto") (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") $known) }}yes{{ end -}}
+{{- end -}}
+
+{{- define "wmco.prometheusNamespace" -}}
+{{- if .Values.monitoring.namespace }}{{ .Values.monitoring.namespace }}
+{{- else if include "wmco.openshift" . }}openshift-monitoring
+{{- else }}{{ fail "set monitoring.namespace to the namespace of the Prometheus that is to read the metrics: without OpenShift the chart does not know it" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "wmco.kubeletCA" -}}
+{{- if .Values.monitoring.caFile }}{{ .Values.monitoring.caFile }}
+{{- else if include "wmco.openshift" . }}/etc/prometheus/configmaps/kubelet-serving-ca-bundle/ca-bundle.crt
+{{- else }}/var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+{{- end -}}
 {{- end -}}
 
 {{- define "wmco.clusterAPI" -}}
