@@ -24,7 +24,8 @@ LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VER
 HOSTS    ?= 3
 MACHINES ?= 0
 FAIL    ?=
-# CLUSTER=kubernetes has the demo on a cluster that kubeadm configured, instead of one that looks like OpenShift.
+# CLUSTER=kubernetes has the demo on a cluster that kubeadm configured, instead of one that looks like OpenShift, and deploy install what such
+# a cluster needs.
 CLUSTER  ?= openshift
 # NODES is how many nodes bench-config has, UPGRADES how many bench-upgrade has; NEXT is the version to which demo-upgrade goes.
 NODES    ?= 200
@@ -232,17 +233,24 @@ release: ## Collect what is published of VERSION in out/release: images, chart, 
 bump: ## Show newer patches of everything that is pinned, with their licences and known vulnerabilities (WRITE=1 takes them, MINOR=1 goes further)
 	go run -C tools/bump . --root $(CURDIR) --vulnerabilities $(if $(WRITE),--write) $(if $(MINOR),--minor)
 
+# What is installed on each kind of cluster, and the rights for namespaces that not each of the kind has: directory:namespace.
+DEPLOY_openshift  := default
+DEPLOY_kubernetes := kubernetes
+RIGHTS_openshift  := machine-api:openshift-machine-api cluster-api:openshift-cluster-api
+RIGHTS_kubernetes := kubernetes/flannel:kube-flannel
+DEPLOY = $(or $(DEPLOY_$(CLUSTER)),$(error CLUSTER is openshift or kubernetes))
+
 .PHONY: deploy
-deploy: ## Install into the cluster of the current KUBECONFIG
-	kubectl apply --server-side -k config/default
-	for part in machine-api cluster-api; do \
-	  if kubectl get namespace openshift-$$part >/dev/null 2>&1; then kubectl apply --server-side -k config/$$part; fi; done
+deploy: ## Install into the cluster of the current KUBECONFIG, or upgrade there (CLUSTER=kubernetes)
+	kubectl apply --server-side -k config/$(DEPLOY)
+	for part in $(RIGHTS_$(CLUSTER)); do \
+	  if kubectl get namespace $${part#*:} >/dev/null 2>&1; then kubectl apply --server-side -k config/$${part%:*}; fi; done
 
 .PHONY: undeploy
-undeploy: ## Remove it again; refused while there is any WindowsInstance: empty windows-instances first
+undeploy: ## Remove it again (CLUSTER=kubernetes); refused while there is any WindowsInstance: empty windows-instances first
 	go run ./cmd/wmco uninstall-check
-	for part in machine-api cluster-api; do kubectl delete --ignore-not-found -k config/$$part; done
-	kubectl delete --ignore-not-found -k config/default
+	for part in $(RIGHTS_$(CLUSTER)); do kubectl delete --ignore-not-found -k config/$${part%:*}; done
+	kubectl delete --ignore-not-found -k config/$(DEPLOY)
 
 .PHONY: clean
 clean: ## Remove everything that was built here

@@ -35,7 +35,6 @@ func triedBy() map[string]string {
 		"helm ":                           "TestA65_TheChartIsInstalledUpgradedAndRemoved",
 		"go run -C tools/image . verify":  image,
 		"go run -C tools/image . supply":  "TestAProgramIsTakenOutOfTheImageThatCarriesIt",
-		"go run ./cmd/wmco":               "TestA65_TheChartIsInstalledUpgradedAndRemoved",
 		"WATCH_NAMESPACE=windows go run ": "TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined",
 	}
 }
@@ -49,7 +48,9 @@ var (
 	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|wmco-e2e|make|go|ssh|ssh-keygen|scp|kubeadm|curl|` +
 		`skopeo|net|reg|icacls|[A-Z][a-z]+-[A-Z]\w+|ln|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+)(?: |$)|\S+\.exe(?: |$)).*)$`)
 	comment = regexp.MustCompile(`\s+# .*$`)
-	blank   = regexp.MustCompile(`<[^<>]+>`)
+	// continued is a line whose command goes on in the next.
+	continued = regexp.MustCompile(`(?:\\|\||&&)$`)
+	blank     = regexp.MustCompile(`<[^<>]+>`)
 	// fence is a block of YAML with how far it is indented.
 	fence  = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
@@ -88,7 +89,7 @@ func commandsOf(page string, lines []string) (all []command) {
 		}
 		indent := strings.Index(lines[i], match[1])
 		text := comment.ReplaceAllString(match[1], "")
-		for i+1 < len(lines) && (strings.HasSuffix(text, `\`) || strings.HasSuffix(text, "|")) {
+		for i+1 < len(lines) && continued.MatchString(text) {
 			i++
 			text = strings.TrimSpace(strings.TrimSuffix(text, `\`)) + " " + strings.TrimSpace(lines[i])
 		}
