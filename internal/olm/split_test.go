@@ -2,6 +2,8 @@ package olm_test
 
 import (
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +115,28 @@ func TestA66_AnotherNamespaceIsInEveryObject(t *testing.T) {
 		}
 		if strings.Contains(string(text), contract.OperatorNamespace) {
 			t.Errorf("%s %s names %s", object.GetKind(), object.GetName(), contract.OperatorNamespace)
+		}
+	}
+}
+
+// OLM does not know what the operator applied: docs/install.md has who removes the operator delete it.
+func TestA66_WhatTheOperatorAppliesIsDeletedWithIt(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := regexp.MustCompile(`oc delete ([a-z,]+) (-A )?-l ` + contract.ManagedByLabel + "=" + contract.OperatorServiceAccount)
+	everywhere := map[string]bool{}
+	for _, command := range marked.FindAllStringSubmatch(string(page), -1) {
+		for kind := range strings.SplitSeq(command[1], ",") {
+			everywhere[kind] = command[2] != ""
+		}
+	}
+	for _, object := range split(t, contract.OperatorNamespace).Operator {
+		namespaced := object.GetNamespace() != ""
+		if all, deleted := everywhere[strings.ToLower(object.GetKind())]; !deleted || all != namespaced {
+			t.Errorf("%s %s/%s stays", object.GetKind(), object.GetNamespace(), object.GetName())
 		}
 	}
 }
