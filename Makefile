@@ -208,9 +208,9 @@ image: payload ## Make the images of operator, payload and wmco-e2e in out/image
 bundle: ## Make OLM's bundle and a catalog with it in out/olm, of the images in out/image (PUSH=registry/repository, KEY=file, REPLACES=version)
 	@test -d $(OUT)/image || { echo "there are no images in $(OUT)/image: make image first"; exit 1; }
 	operator=$$(go run -C tools/image . name operator --from $(OUT)/image --version $(VERSION) --repository $(REPOSITORY)) && \
-	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --out $(OUT)/olm && \
+	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --payload $(OUT)/payload --image $$operator --out $(OUT)/olm && \
 	bundle=$$(go run -C tools/image . pack bundle $(OUT)/olm/bundle $(PACK)) && \
-	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --bundle $$bundle --out $(OUT)/olm && \
+	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --payload $(OUT)/payload --image $$operator --bundle $$bundle --out $(OUT)/olm && \
 	go run -C tools/image . pack catalog $(OUT)/olm/catalog $(subst bundle-image,catalog-image,$(PACK))
 	$(if $(PUSH),for part in bundle catalog; do go run -C tools/image . push $(PUSH) --from $(OUT)/olm/$$part-image --tag v$(VERSION) || exit 1; done)
 

@@ -17,11 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-const (
-	// openShiftOffset is by how much the minor version of Kubernetes is above that of OpenShift 4.
-	openShiftOffset = 13
-	kubernetes      = "k8s.io/kubernetes"
-)
+const kubernetes = "k8s.io/kubernetes"
 
 // supportPage says what this release works with, as far as the pins and the code decide it.
 func supportPage(root string) ([]byte, error) {
@@ -83,8 +79,8 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 		if minor == byDefault {
 			how = "always, unless `MINORS` says otherwise"
 		}
-		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+blueprint.MaxSkew),
-			fmt.Sprintf("4.%d to 4.%d", minor-openShiftOffset, minor-openShiftOffset+blueprint.MaxSkew), how})
+		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+payload.MaxSkew),
+			fmt.Sprintf("4.%d to 4.%d", minor-payload.OpenShiftOffset, minor-payload.OpenShiftOffset+payload.MaxSkew), how})
 	}
 	return rows, nil
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
-// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
-const MaxSkew = 3
-
 // Fitting leaves of a payload one version of each part that must fit the API server: of kubelet the
 // newest that fits, and of the others the same version or else, too, the newest that fits. Where no
 // kubelet fits, it answers a problem with ReasonVersionUnsupported, and the payload as it was.
@@ -83,8 +79,8 @@ func newest(server *version.Version, all []payload.File) (found *payload.File, w
 			why = append(why, fmt.Sprintf("%q, which is no version", f.Version))
 		case v.Major() != server.Major() || v.Minor() > server.Minor():
 			why = append(why, f.Version+", which is newer than the API server or of another major version")
-		case v.Minor()+MaxSkew < server.Minor():
-			why = append(why, fmt.Sprintf("%s, which is more than %d minor versions older", f.Version, MaxSkew))
+		case v.Minor()+payload.MaxSkew < server.Minor():
+			why = append(why, fmt.Sprintf("%s, which is more than %d minor versions older", f.Version, payload.MaxSkew))
 		case best == nil || best.LessThan(v):
 			found, best = &all[i], v
 		}
@@ -94,7 +90,7 @@ func newest(server *version.Version, all []payload.File) (found *payload.File, w
 
 // fittingMinors says which minor versions of kubelet fit an API server.
 func fittingMinors(server *version.Version) string {
-	oldest := server.Minor() - min(server.Minor(), MaxSkew)
+	oldest := server.Minor() - min(server.Minor(), payload.MaxSkew)
 	return fmt.Sprintf("%d.%d to %d.%d", server.Major(), oldest, server.Major(), server.Minor())
 }
 

@@ -26,9 +26,12 @@ func bundle(t *testing.T, version, replaces string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := t.TempDir()
+	out, programs := t.TempDir(), filepath.Join(t.TempDir(), "payload")
+	if err = scene.WritePayload(programs); err != nil {
+		t.Fatal(err)
+	}
 	c := exec.CommandContext(t.Context(), "go", "run", "-C", filepath.Join(root, "tools", "olm"), ".", "--root", root,
-		"--out", out, "--version", version, "--replaces", replaces)
+		"--payload", programs, "--out", out, "--version", version, "--replaces", replaces)
 	if output, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("making the bundle: %v: %s", err, output)
 	}

@@ -18,12 +18,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/olm"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 const (
@@ -34,7 +36,7 @@ const (
 //go:embed files/*
 var files embed.FS
 
-type options struct{ root, version, replaces, image, bundleImage, out string }
+type options struct{ root, version, replaces, payload, image, bundleImage, out string }
 
 var semver = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
 
@@ -54,13 +56,16 @@ func build(o options) error {
 		return err
 	}
 	b := &bundle{options: o, parts: parts}
+	if b.oldest, b.newest, err = served(o.payload); err != nil {
+		return fmt.Errorf("finding out for which clusters the payload is, which `make payload` builds: %w", err)
+	}
 	csv, err := b.csv()
 	if err != nil {
 		return fmt.Errorf("making the ClusterServiceVersion: %w", err)
 	}
 	content := map[string]any{
 		"bundle/manifests/" + packageName + ".clusterserviceversion.yaml": csv,
-		"bundle/metadata/annotations.yaml":                                map[string]any{"annotations": annotations()},
+		"bundle/metadata/annotations.yaml":                                map[string]any{"annotations": b.annotations()},
 	}
 	for _, object := range b.rest {
 		name := fmt.Sprintf("bundle/manifests/%s_%s.yaml", object.GetName(), strings.ToLower(object.GetKind()))
@@ -95,7 +100,7 @@ func write(path string, data []byte) error {
 }
 
 // annotations say what kind of bundle it is; the bundle's image has them as labels, too.
-func annotations() map[string]string {
+func (b *bundle) annotations() map[string]string {
 	return map[string]string{
 		"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
 		"operators.operatorframework.io.bundle.manifests.v1":       "manifests/",
@@ -103,8 +108,36 @@ func annotations() map[string]string {
 		"operators.operatorframework.io.bundle.package.v1":         packageName,
 		"operators.operatorframework.io.bundle.channels.v1":        channel,
 		"operators.operatorframework.io.bundle.channel.default.v1": channel,
-		"com.redhat.openshift.versions":                            "v4.17",
+		"com.redhat.openshift.versions": fmt.Sprintf("v4.%d-v4.%d", b.oldest-payload.OpenShiftOffset,
+			b.newest-payload.OpenShiftOffset),
 	}
+}
+
+// served are the oldest and the newest minor version of Kubernetes that a kubelet of a payload fits.
+func served(directory string) (oldest, newest uint, err error) {
+	text, err := os.ReadFile(filepath.Join(directory, payload.ManifestName))
+	if err != nil {
+		return 0, 0, err
+	}
+	manifest, err := payload.ParseManifest(text)
+	if err != nil {
+		return 0, 0, err
+	}
+	var minors []uint
+	for _, f := range manifest.Files {
+		if f.Name != payload.NameKubelet {
+			continue
+		}
+		v, err := version.ParseGeneric(f.Version)
+		if err != nil {
+			return 0, 0, fmt.Errorf("kubelet %q: %w", f.Version, err)
+		}
+		minors = append(minors, v.Minor())
+	}
+	if len(minors) == 0 {
+		return 0, 0, errors.New("it has no kubelet")
+	}
+	return slices.Min(minors), slices.Max(minors) + payload.MaxSkew, nil
 }
 
 // install are all objects of an install on OpenShift.
@@ -134,6 +167,8 @@ func install(root string) ([]*unstructured.Unstructured, error) {
 type bundle struct {
 	options
 	parts olm.Parts
+	// oldest and newest are the minor versions of Kubernetes that the payload is for.
+	oldest, newest uint
 	// rest are the bundle's objects beside the ClusterServiceVersion.
 	rest []*unstructured.Unstructured
 }
@@ -192,6 +227,7 @@ func (b *bundle) csv() (map[string]any, error) {
 	said["operatorframework.io/suggested-namespace"] = contract.OperatorNamespace
 	said["operatorframework.io/suggested-namespace-template"] = namespace
 	spec["version"], spec["install"] = b.version, strategy
+	spec["minKubeVersion"] = fmt.Sprintf("1.%d.0", b.oldest)
 	spec["icon"] = []any{map[string]any{"mediatype": "image/svg+xml", "base64data": base64.StdEncoding.EncodeToString(icon)}}
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
 	spec["relatedImages"] = []any{map[string]any{"name": packageName, "image": image}}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/olm"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // makeBundle makes a bundle and a catalog, and returns all files by name.
 func makeBundle(t *testing.T, o options) map[string][]byte {
 	t.Helper()
-	o.root, o.out = root, t.TempDir()
+	o.root, o.out, o.payload = root, t.TempDir(), cmp.Or(o.payload, payloadOf(t, "v1.36.3"))
 	if err := build(o); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +43,53 @@ func makeBundle(t *testing.T, o options) map[string][]byte {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// payloadOf makes a payload with these versions of kubelet.
+func payloadOf(t *testing.T, versions ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	b, err := payload.NewBuilder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range versions {
+		if _, err = b.Add(payload.NameKubelet, version, "stand-in", strings.NewReader(version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err = b.Finish("0.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Where no kubelet of the payload fits no host joins, so nobody is offered the operator there.
+func TestA66_TheBundleIsForTheClustersThatAKubeletOfThePayloadFits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kubelets           []string
+		openshift, minimum string
+	}{
+		{[]string{"v1.36.3"}, "v4.23-v4.26", "1.36.0"},
+		{[]string{"v1.37.2", "v1.34.4"}, "v4.21-v4.27", "1.34.0"},
+	} {
+		all := makeBundle(t, options{version: "0.1.0", image: image, payload: payloadOf(t, c.kubelets...)})
+		for name, want := range map[string]string{
+			"bundle/metadata/annotations.yaml":                                "com.redhat.openshift.versions: " + c.openshift + "\n",
+			"bundle/manifests/" + packageName + ".clusterserviceversion.yaml": "\n  minKubeVersion: " + c.minimum + "\n",
+			"catalog/configs/" + packageName + "/catalog.yaml":                " minKubeVersion: " + c.minimum + "\n",
+		} {
+			if !strings.Contains(string(all[name]), want) {
+				t.Errorf("with kubelet %v, %s has no %q", c.kubelets, name, want)
+			}
+		}
+	}
+	for _, payload := range []string{payloadOf(t), payloadOf(t, "newest"), t.TempDir()} {
+		if err := build(options{root: root, out: t.TempDir(), version: "0.1.0", payload: payload}); err == nil {
+			t.Error("it is made for nobody knows which clusters")
+		}
+	}
 }
 
 func TestA66_TheSameSourceGivesTheSameBundle(t *testing.T) {
