@@ -477,7 +477,7 @@ type WindowsMachineConfigStatus struct {
 	// Rollout is the progress of the desired revision.
 	// +optional
 	Rollout RolloutStatus `json:"rollout,omitempty"`
-	// Conditions are Available, Upgradeable, Degraded and Accepted.
+	// Conditions are Available, Upgradeable, Degraded, Accepted and PayloadComplete.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
