@@ -520,8 +520,8 @@ func nodeExplanations() []row {
 		{ReasonPlacesUnwritable, 716, "The list of places in the rollout budget can't be written, so no node is " +
 			"disrupted: somebody made the ConfigMap windows-rollout-places immutable or too large, or a policy " +
 			"of the cluster denies the write.",
-			"If the message names a policy or a missing right, allow the operator to write it. Otherwise delete it: " +
-				"kubectl delete configmap windows-rollout-places -n openshift-windows-machine-config-operator. " +
+			"If the message names a policy or a missing right, allow the operator to write it. Otherwise delete it " +
+				"in the operator's namespace: kubectl delete configmap windows-rollout-places -n <namespace>. " +
 				"It is made again from the WindowsInstances."},
 		{ReasonUncordoned, 712,
 			"Somebody uncordoned the node while the operator was draining it, so it stays in service.",
@@ -641,8 +641,8 @@ func machineExplanations() []row {
 func clusterExplanations() []row {
 	return []row{
 		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.",
-			"Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n " +
-				"openshift-windows-machine-config-operator."},
+			"Create it in the operator's namespace: kubectl create secret generic cloud-private-key " +
+				"--from-file=private-key.pem=<file> -n <namespace>."},
 		{ReasonPrivateKeyInvalid, 902,
 			"The private key can't be used.",
 			"Supply a key in PEM or OpenSSH format without a passphrase: Ed25519, ECDSA, or RSA of at least 2048 " +

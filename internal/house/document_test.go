@@ -86,6 +86,9 @@ func TestEveryReasonIsNumberedOnceAndHasAFix(t *testing.T) {
 		if e.When == "" || e.Fix == "" || !strings.HasSuffix(e.Fix, ".") || !strings.HasSuffix(e.When, ".") {
 			t.Errorf("%s lacks a sentence on when it occurs, or on the fix", e.Reason)
 		}
+		if strings.Contains(e.Fix, contract.OperatorNamespace) {
+			t.Errorf("the fix of %s is for one namespace, and the operator may be in another", e.Reason)
+		}
 	}
 	source, err := os.ReadFile(filepath.Join(root(t), "internal", "contract", "reason.go"))
 	if err != nil {
