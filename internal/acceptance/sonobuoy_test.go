@@ -44,6 +44,15 @@ func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 	if len(p.Spec.VolumeMounts) != 1 || p.Spec.VolumeMounts[0] != (corev1.VolumeMount{Name: "results", MountPath: sonobuoyDefault}) {
 		t.Errorf("results are lost: %v", p.Spec.VolumeMounts)
 	}
+	// make image gives the image the tag of the operator's, and make release its digest.
+	installed, err := os.ReadFile("../../config/default/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tag, _ := strings.Cut(p.Spec.Image, ":")
+	if !strings.Contains(string(installed), "newTag: "+tag+"\n") {
+		t.Errorf("nothing makes the image %s", p.Spec.Image)
+	}
 	// The host that a comment of the file names is one that is understood, too.
 	args := p.Spec.Args
 	for line := range strings.Lines(string(text)) {
