@@ -80,7 +80,8 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 			how = "always, unless `MINORS` says otherwise"
 		}
 		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+payload.MaxSkew),
-			fmt.Sprintf("4.%d to 4.%d", minor-payload.OpenShiftOffset, minor-payload.OpenShiftOffset+payload.MaxSkew), how})
+			fmt.Sprintf("4.%d to 4.%d", minor-payload.OpenShiftOffset,
+				minor-payload.OpenShiftOffset+payload.MaxSkew), how})
 	}
 	return rows, nil
 }

@@ -105,8 +105,8 @@ var values = []value{
 		schema: schema{"type": "boolean"}, otherwise: true},
 	{
 		key: "monitoring.enabled",
-		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: where the cluster has the " +
-			"Prometheus operator's API and is OpenShift, or monitoring.namespace is set.",
+		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: where the cluster has " +
+			"the Prometheus operator's API and is OpenShift, or monitoring.namespace is set.",
 		schema: choice, otherwise: present,
 	},
 	{
@@ -116,8 +116,8 @@ var values = []value{
 		schema:     schema{"type": "string", "pattern": `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`},
 		otherwise:  "",
 		expression: `{{ include "wmco.prometheusNamespace" . | toJson }}`,
-		places: append(subjects("namespace"), place{"NetworkPolicy", operator + "-metrics", []any{"spec", "ingress", 0, "from", 0,
-			"namespaceSelector", "matchLabels", "kubernetes.io/metadata.name"}}),
+		places: append(subjects("namespace"), place{"NetworkPolicy", operator + "-metrics", []any{"spec", "ingress", 0,
+			"from", 0, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name"}}),
 	},
 	{
 		key: "monitoring.serviceAccount", about: "ServiceAccount of that Prometheus.",
