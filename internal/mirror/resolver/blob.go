@@ -16,20 +16,21 @@ import (
 // than a stream.
 const maxHeld = 1 << 20
 
-// blob answers a request for a blob.
-func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
+// blob finds the answer to a request for a blob. Cancel ends ctx.
+func (p *pull) blob(ctx context.Context, cancel context.CancelFunc,
+	asked string) (give func(http.ResponseWriter) error, err error) {
 	if p.method == http.MethodHead {
-		return p.blobHead(w, request)
+		return p.blobHead(ctx)
 	}
-	part, ranged := parseSpan(request.Header.Get("Range"))
+	part, ranged := parseSpan(asked)
 	size := p.resolver.kinds.size(p.target)
 	if size > 0 && part.first >= size {
-		w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
-		refuse(w, http.StatusRequestedRangeNotSatisfiable, codeUnsupported, "the range begins behind the end")
-		return nil
+		return func(w http.ResponseWriter) error {
+			w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
+			refuse(w, http.StatusRequestedRangeNotSatisfiable, codeUnsupported, "the range begins behind the end")
+			return nil
+		}, nil
 	}
-	ctx, cancel := context.WithCancel(request.Context())
-	defer cancel()
 	f := &flow{pull: p, part: part, ranged: ranged, size: size, sized: size > 0, named: size > 0}
 	var held []byte
 	answer, at, err := p.next(ctx, http.MethodGet, part, func(_ context.Context, at mirror.Pull, r *reply) error {
@@ -44,17 +45,19 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.served = at
 	if held != nil {
 		answer.close()
-		f.head(w, http.StatusOK)
-		p.resolver.kinds.arrived(p.target)
-		p.resolver.book.served(at.Host, 1, int64(len(held)))
-		return write(w, held)
+		return func(w http.ResponseWriter) error {
+			f.head(w, http.StatusOK)
+			p.resolver.kinds.arrived(p.target)
+			p.resolver.book.served(at.Host, 1, int64(len(held)))
+			return write(w, held)
+		}, nil
 	}
-	return f.run(ctx, cancel, w, answer, at)
+	return func(w http.ResponseWriter) error { return f.run(ctx, cancel, w, answer, at) }, nil
 }
 
 // hold reads a small blob whole and checks it.
@@ -72,9 +75,9 @@ func (p *pull) hold(at mirror.Pull, r *reply) ([]byte, error) {
 	return content, nil
 }
 
-func (p *pull) blobHead(w http.ResponseWriter, request *http.Request) error {
+func (p *pull) blobHead(ctx context.Context) (give func(http.ResponseWriter) error, err error) {
 	var size int64
-	answer, at, err := p.next(request.Context(), http.MethodHead, everything(), func(_ context.Context, _ mirror.Pull,
+	answer, at, err := p.next(ctx, http.MethodHead, everything(), func(_ context.Context, _ mirror.Pull,
 		r *reply) error {
 		known := p.resolver.kinds.size(p.target)
 		d, legal := parseDigest(r.header.Get("Docker-Content-Digest"))
@@ -90,13 +93,15 @@ func (p *pull) blobHead(w http.ResponseWriter, request *http.Request) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer.close()
 	p.served = at
-	(&flow{pull: p, part: everything(), size: size, sized: true}).head(w, http.StatusOK)
-	p.resolver.book.served(at.Host, 1, 0)
-	return nil
+	return func(w http.ResponseWriter) error {
+		(&flow{pull: p, part: everything(), size: size, sized: true}).head(w, http.StatusOK)
+		p.resolver.book.served(at.Host, 1, 0)
+		return nil
+	}, nil
 }
 
 // flow is a blob, or a part of one, on its way through.

@@ -198,6 +198,7 @@ type rig struct {
 	url     string
 	client  *http.Client
 	reports chan resolver.Report
+	stop    func()
 }
 
 // calm has time limits that no busy machine meets by accident.
@@ -232,13 +233,14 @@ func newRig(tb testing.TB, o resolver.Options, c resolver.Config) *rig {
 	go func() { served <- g.Serve(ctx, listener) }()
 	transport := &http.Transport{DisableCompression: true}
 	g.client = &http.Client{Transport: transport}
-	tb.Cleanup(func() {
+	g.stop = sync.OnceFunc(func() {
 		transport.CloseIdleConnections()
 		cancel()
 		if err := <-served; err != nil {
 			tb.Error(err)
 		}
 	})
+	tb.Cleanup(g.stop)
 	return g
 }
 
@@ -314,6 +316,10 @@ func (g *rig) askWith(ctx context.Context, tb testing.TB, method, registry, path
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return g.send(request, headers...)
+}
+
+func (g *rig) send(request *http.Request, headers ...string) answer {
 	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])

@@ -28,11 +28,10 @@ type found struct {
 	content   []byte // nil if only a HEAD was sent
 }
 
-// manifest answers a request for a manifest. Nothing goes to containerd before it has been checked.
-func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
+// manifest finds the answer to a request for a manifest. Nothing goes to containerd before it has been checked.
+func (p *pull) manifest(ctx context.Context) (give func(http.ResponseWriter) error, err error) {
 	var f found
-	ctx := request.Context()
-	answer, at, err := p.next(ctx, request.Method, everything(), func(ctx context.Context, at mirror.Pull,
+	answer, at, err := p.next(ctx, p.method, everything(), func(ctx context.Context, at mirror.Pull,
 		r *reply) (err error) {
 		if r.method == http.MethodHead {
 			f, err = p.headed(ctx, at, r)
@@ -42,7 +41,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer.close()
 	p.served = at
@@ -53,6 +52,10 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		p.resolver.kinds.begin(p.target, f.digest, contract.PullByDigest, true)
 	}
 	p.resolver.kinds.children(p.target, f.digest, p.kind, f.content)
+	return func(w http.ResponseWriter) error { return p.giveManifest(ctx, w, f) }, nil
+}
+
+func (p *pull) giveManifest(ctx context.Context, w http.ResponseWriter, f found) error {
 	h := w.Header()
 	h.Set("Content-Type", f.mediaType)
 	h.Set("Content-Length", strconv.FormatInt(f.size, 10))
@@ -60,7 +63,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	h.Set("ETag", strconv.Quote(string(f.digest)))
 	w.WriteHeader(http.StatusOK)
 	if p.method == http.MethodHead {
-		p.resolver.book.served(at.Host, 1, 0)
+		p.resolver.book.served(p.served.Host, 1, 0)
 		return nil
 	}
 	p.resolver.kinds.arrived(p.target)
@@ -68,7 +71,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
 			p.target.name(), "hosts", hosts)
 	}
-	p.resolver.book.served(at.Host, 1, f.size)
+	p.resolver.book.served(p.served.Host, 1, f.size)
 	return write(w, f.content)
 }
 

@@ -31,6 +31,8 @@ type pull struct {
 	retries int
 	// left is how long places may be waited for in all. It does not count for what flows.
 	left time.Duration
+	// deadline is when there must be an answer; zero once there is one.
+	deadline time.Time
 	// attempts are what failed so far, in order.
 	attempts []Attempt
 	// served is who the bytes came from in the end; empty if nobody.
@@ -161,7 +163,7 @@ func (p *pull) next(ctx context.Context, method string, s span,
 		if !p.flows() {
 			p.left -= time.Since(turn)
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !isLate(ctx) {
 			p.state.health.unknown(at.Host)
 			if err == nil {
 				answer.close()
@@ -188,7 +190,7 @@ func (p *pull) limit(ctx context.Context, firstByte time.Duration) (context.Cont
 	}
 	o := p.resolver.options
 	whole := o.Whole
-	if firstByte < o.LastFirstByte {
+	if !o.isLast(firstByte) {
 		whole = o.FirstByte + o.Stall
 	}
 	return context.WithTimeoutCause(ctx, min(whole, p.left), errSlow)
@@ -229,7 +231,7 @@ func (p *pull) turn(ctx context.Context) (at mirror.Pull, firstByte time.Duratio
 			continue
 		}
 		if len(p.line.now)+len(p.line.later)+len(p.line.busy)+len(p.line.last) == 0 {
-			return at, p.resolver.options.LastFirstByte, true
+			return at, p.share(), true
 		}
 		return at, p.resolver.options.FirstByte, true
 	}
@@ -245,7 +247,26 @@ func (p *pull) turn(ctx context.Context) (at mirror.Pull, firstByte time.Duratio
 	default:
 		return mirror.Pull{}, 0, false
 	}
-	return at, p.resolver.options.LastFirstByte, true
+	return at, p.share(), true
+}
+
+// share is how long a place may take when it had its turn, or there was never another: what is left, shared with
+// those that may have another turn, too.
+func (p *pull) share() time.Duration {
+	o, left := p.resolver.options, p.resolver.options.LastFirstByte
+	if !p.deadline.IsZero() {
+		rest := time.Until(p.deadline)
+		if !p.flows() {
+			rest = min(rest, p.left)
+		}
+		left = min(left, rest/time.Duration(1+len(p.line.later)+len(p.line.busy)+len(p.line.last)))
+	}
+	return max(left, o.FirstByte)
+}
+
+// isLast says whether a place has no other turn if it needs longer.
+func (o Options) isLast(firstByte time.Duration) bool {
+	return firstByte > o.FirstByte || o.FirstByte >= o.LastFirstByte
 }
 
 // wait is over after a while, or when ctx ends.
@@ -265,7 +286,7 @@ func (p *pull) failed(at mirror.Pull, f *fault, took, firstByte time.Duration) {
 	} else {
 		p.state.health.well(at.Host)
 	}
-	if f.reason == ReasonSlow && firstByte < p.resolver.options.LastFirstByte || f.reason == ReasonBrokenOff &&
+	if f.reason == ReasonSlow && !p.resolver.options.isLast(firstByte) || f.reason == ReasonBrokenOff &&
 		p.setbacks() == 0 {
 		p.line.later = append(p.line.later, at)
 	}

@@ -30,7 +30,7 @@ type Options struct {
 	// included) as long as there is another one to ask. Default 15 s.
 	FirstByte time.Duration
 	// LastFirstByte is how long if there is no other, which is time for a mirror that must first
-	// fetch a large layer itself. Default 2 min. Containerd gives up after five minutes without a byte.
+	// fetch a large layer itself. Default 2 min.
 	LastFirstByte time.Duration
 	// Stall is how long any later 64 KiB may take. Default 30 s.
 	Stall time.Duration
@@ -38,6 +38,11 @@ type Options struct {
 	// is no other one to ask. Otherwise it has FirstByte and Stall together. A request ends when it has
 	// waited as long for all places as one round takes. Default 1 min.
 	Whole time.Duration
+	// Header is how long containerd may wait for the header of an answer, before it is sent to the same
+	// address again; after nine times as long a request ends in any case. It must be less than what
+	// containerd waits for one (30 s, fixed), and nine times less than its
+	// image_pull_progress_timeout (5 min). Default 25 s.
+	Header time.Duration
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
@@ -61,7 +66,8 @@ func (o Options) defaults() Options {
 		value time.Duration
 	}{
 		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.LastFirstByte, 2 * time.Minute},
-		{&o.Stall, 30 * time.Second}, {&o.Whole, time.Minute}, {&o.Pause, time.Second},
+		{&o.Stall, 30 * time.Second}, {&o.Whole, time.Minute}, {&o.Header, 25 * time.Second},
+		{&o.Pause, time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -89,6 +95,7 @@ type Resolver struct {
 	book       *book
 	rooms      map[endpoint]*room
 	chunks     *sync.Pool
+	parked     sync.Map // ticket → *search
 
 	mu      sync.RWMutex
 	current *state // nil before the first Update
@@ -187,6 +194,10 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 	if err := server.Shutdown(limited); err != nil {
 		_ = server.Close()
 	}
+	r.parked.Range(func(t, _ any) bool {
+		r.drop(t.(ticket))
+		return true
+	})
 	if s, ok := r.acquire(); ok { // it may be served again
 		s.road.closeIdle()
 		s.release()
@@ -228,34 +239,53 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		_, _ = w.Write([]byte("{}"))
 		return
 	}
-	s, ok := r.acquire()
-	if !ok {
-		refuse(w, http.StatusServiceUnavailable, codeUnavailable, "the mirror rules are not known yet")
-		return
+	ticket := ticketOf(request, t, handle)
+	s := r.claim(ticket)
+	if s == nil {
+		current, ok := r.acquire()
+		if !ok {
+			refuse(w, http.StatusServiceUnavailable, codeUnavailable, "the mirror rules are not known yet")
+			return
+		}
+		p := newPull(r, current, t, request)
+		p.pod = pod
+		s = r.search(request, p)
 	}
-	defer s.release()
-	p := newPull(r, s, t, request)
-	p.pod = pod
-	r.serve(w, request, p)
+	r.wait(w, request, s, ticket)
 }
 
-func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
-	defer lift(w)
-	release, err := r.take(request.Context(), p)
-	if err != nil {
+// wait answers when a pull has something to say, but in time in any case.
+func (r *Resolver) wait(w http.ResponseWriter, request *http.Request, s *search, t ticket) {
+	var timeout <-chan time.Time
+	if s.turn++; s.turn < turns { // else it ends before that
+		timer := time.NewTimer(r.options.Header)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-s.done:
+		r.serve(w, request, s)
+	case <-timeout:
+		r.park(w, request, s, t)
+	case <-request.Context().Done():
+		s.leave()
 		panic(http.ErrAbortHandler)
 	}
-	defer release()
-	switch {
-	case p.refused != "":
-		err = errNowhere
-	case p.target.endpoint == manifests:
-		err = p.manifest(w, request)
-	default:
-		err = p.blob(w, request)
+}
+
+func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, s *search) {
+	defer lift(w)
+	defer s.leave()
+	if s.failure != "" {
+		panic(s.failure)
 	}
-	if errors.Is(err, errNowhere) && p.isFirstByDigest() {
-		r.kinds.begin(p.target, p.target.digest, contract.PullByDigest, false)
+	defer context.AfterFunc(request.Context(), func() { s.stop(nil) })()
+	err := s.err
+	if err == nil {
+		err = s.give(w)
+	}
+	if errors.Is(err, errNowhere) && s.isFirstByDigest() {
+		r.kinds.begin(s.target, s.target.digest, contract.PullByDigest, false)
 	}
 	if request.Context().Err() != nil { // who is gone needs no report
 		if err != nil {
@@ -263,11 +293,11 @@ func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) 
 		}
 		return
 	}
-	if errors.Is(err, errNowhere) && p.sourceDenied && p.pod == nil {
-		challengePod(w, request, p.target, "")
+	if errors.Is(err, errNowhere) && s.sourceDenied && s.pod == nil {
+		challengePod(w, request, s.target, "")
 		return
 	}
-	p.close(request.Context(), w, err)
+	s.close(request.Context(), w, err)
 }
 
 // isFirstByDigest says whether this is the request that a pull by digest begins with.
@@ -296,6 +326,11 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image",
 			p.target.name())
 		panic(http.ErrAbortHandler)
+	case errors.Is(err, errLate) && len(p.attempts) == 0:
+		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("too many pulls are under way", "image",
+			p.target.name())
+		refuse(w, http.StatusBadGateway, codeUnavailable, "too many pulls are under way")
+		return
 	}
 	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts, Refused: p.refused}
 	if err == nil {

@@ -55,6 +55,8 @@ type node struct {
 	parallel int    // how many parts of a layer containerd fetches at a time
 	pod      string // user:password of the pod's imagePullSecrets, as kubelet hands them to containerd
 	log      *logrus.Entry
+	// patience is how long containerd waits for a header, if not as long as it does.
+	patience time.Duration
 }
 
 func newNode(t *testing.T, n *network) *node {
@@ -195,6 +197,9 @@ func (d *node) pull(ctx context.Context, image string) error {
 		UpdateClient: func(client *http.Client) error {
 			client.Transport.(*http.Transport).DialContext = d.dial
 			client.Transport.(*http.Transport).DisableKeepAlives = true
+			if d.patience > 0 {
+				client.Transport.(*http.Transport).ResponseHeaderTimeout = d.patience
+			}
 			return nil
 		},
 	})})
