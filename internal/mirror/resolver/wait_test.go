@@ -15,7 +15,7 @@ import (
 )
 
 // scale is by how much the times of these tests are shorter than the real ones, on both sides.
-const scale = 25
+const scale = 10
 
 // headerTimeout is what containerd waits for the header of an answer.
 const headerTimeout = 30 * time.Second / scale
@@ -91,10 +91,10 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 		asked  int // how often the last one is
 		pause  time.Duration
 	}{
-		"two hang, the third is good":    {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
-		"two hang, the third takes 20 s": {faults: []func() faultFunc{hanging, hanging, taking(20 * time.Second)}, asked: 2},
-		"the only one takes 45 s":        {faults: []func() faultFunc{taking(45 * time.Second)}, asked: 1},
-		"the only one is busy for 30 s":  {faults: []func() faultFunc{busy}, asked: 4, pause: 10 * time.Second / scale},
+		"two hang, the third is good":     {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
+		"one hangs, the other takes 20 s": {faults: []func() faultFunc{hanging, taking(20 * time.Second)}, asked: 2},
+		"the only one takes 35 s":         {faults: []func() faultFunc{taking(35 * time.Second)}, asked: 1},
+		"the only one is busy for 30 s":   {faults: []func() faultFunc{busy}, asked: 4, pause: 10 * time.Second / scale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,10 +249,10 @@ func TestA22_AWaitIsForOneBlob(t *testing.T) {
 	t.Parallel()
 	m, other := newImage(1, 1000), newImage(2, 1000)
 	u := newUpstream(t, m, other).failing(func(w http.ResponseWriter, r *http.Request) bool {
-		return strings.Contains(r.URL.Path, digestOf(m.layer)) && taking(time.Second*scale)()(w, r)
+		return strings.Contains(r.URL.Path, digestOf(m.layer)) && taking(2500*time.Millisecond*scale)()(w, r)
 	})
 	o := scaled()
-	o.Header = 500 * time.Millisecond
+	o.Header = 2 * time.Second
 	g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	location := redirected(t, g, "a/blobs/"+digestOf(m.layer))
 	_, query, _ := strings.Cut(location, "?")

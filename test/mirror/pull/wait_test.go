@@ -12,7 +12,7 @@ import (
 
 // scale is by how much the times of these tests are shorter than those on nodes, of the resolver and
 // of containerd.
-const scale = 25
+const scale = 10
 
 // newScaledNode has all times as they are on nodes, scaled.
 func newScaledNode(t *testing.T, n *network) *node {
@@ -47,7 +47,7 @@ func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 	}{
 		"two hang, the third is good, the source is next": {[]fault{silent, silent, nil}, "tag", ""},
 		"two hang, the third is good":                     {[]fault{silent, silent, nil}, "digest", " never"},
-		"the only one takes 45 s":                         {[]fault{takes(45 * time.Second / scale)}, "tag", " never"},
+		"the only one takes 35 s":                         {[]fault{takes(35 * time.Second / scale)}, "tag", " never"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +95,7 @@ func TestA22_AWaitKeepsThePodsCredentials(t *testing.T) {
 			real.ServeHTTP(w, r)
 			return
 		}
-		takes(45*time.Second/scale)(w, r, real)
+		takes(35*time.Second/scale)(w, r, real)
 	})
 	d := newScaledNode(t, n)
 	d.apply(t, settings{rules: []string{source + "/other tag m1.test never"}})
