@@ -51,10 +51,9 @@ func accessOf(sddl string, trusted []string) Access {
 	return AccessAdministrators
 }
 
-// foreign says whether a security descriptor in text form lets somebody who is not trusted replace
-// what lies in a directory: the owner may change its rights, and so may who has WRITE_DAC or
-// WRITE_OWNER; who has FILE_DELETE_CHILD may rename what others made in it. What it lets do to the
-// directory itself is not asked: that is a matter of the one above.
+// foreign says whether a security descriptor in text form lets somebody who is not trusted replace a
+// directory or what lies in it: the owner may change its rights, and so may who has WRITE_DAC or
+// WRITE_OWNER; who has DELETE may rename it, and who has FILE_DELETE_CHILD what others made in it.
 func foreign(sddl string, trusted []string) bool {
 	if !slices.Contains(trusted, section(sddl, "O:")) {
 		return true
@@ -76,16 +75,16 @@ func foreign(sddl string, trusted []string) bool {
 	return false
 }
 
-// replaces says whether rights, in letters or as a number, have one that lets replace what lies in
-// a directory.
+// replaces says whether rights, in letters or as a number, have one that lets replace a directory or
+// what lies in it.
 func replaces(rights string) bool {
-	const deleteChild, writeDAC, writeOwner, genericAll = 0x40, 0x40000, 0x80000, 0x10000000
+	const deleteIt, deleteChild, writeDAC, writeOwner, genericAll = 0x10000, 0x40, 0x40000, 0x80000, 0x10000000
 	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {
-		return number&(deleteChild|writeDAC|writeOwner|genericAll) != 0
+		return number&(deleteIt|deleteChild|writeDAC|writeOwner|genericAll) != 0
 	}
 	return slices.ContainsFunc(flags(rights), func(right string) bool {
 		// DT has the bit of FILE_DELETE_CHILD.
-		return slices.Contains([]string{"FA", "GA", "KA", "DT", "WD", "WO"}, right)
+		return slices.Contains([]string{"FA", "GA", "KA", "SD", "DT", "WD", "WO"}, right)
 	})
 }
 

@@ -61,6 +61,8 @@ func TestADirectoryIsForeignWhenOthersMayReplaceWhatLiesInIt(t *testing.T) {
 		"as a user makes it in C:\\":                {"O:" + user + "G:BAD:AI(A;OICIID;FA;;;SY)(A;ID;FA;;;" + user + ")", true},
 		"a user may delete in it":                   {"O:BAD:(A;;FA;;;BA)(A;;0x40;;;BU)", true},
 		"a user may delete in it, in letters":       {"O:BAD:(A;;FA;;;BA)(A;;CCDCDT;;;BU)", true},
+		"a user may rename it":                      {"O:BAD:(A;;FA;;;BA)(A;OICI;0x1301bf;;;BU)", true},
+		"a user may rename it, in letters":          {"O:BAD:(A;;FA;;;BA)(A;OICI;FRSD;;;BU)", true},
 		"a user may change its rights":              {"O:BAD:(A;;WD;;;BU)", true},
 		"a user may own it":                         {"O:BAD:(A;;WO;;;AU)", true},
 		"everybody has full access":                 {"O:BAD:(A;;FA;;;WD)", true},
