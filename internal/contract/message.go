@@ -171,8 +171,8 @@ type CleanupRequest struct{}
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
-	// Kept is what stays, in words or as a path: files of others in C:\k, data that is held or protected, and
-	// what may be ours or not, since the state file was lost.
+	// Kept is what stays, in words or as a path: files of others in C:\k, data that is held or protected or lies
+	// below a user's directory, and what may be ours or not, since the state file was lost.
 	Kept []string `json:"kept,omitempty"`
 	// RebootAdvised is set when something goes away only with the next boot (a file in use).
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`

@@ -86,6 +86,10 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 					noError(t, err)
 				}
 			},
+			MakeJunction: func(t *testing.T, path, to string) {
+				t.Helper()
+				noError(t, m.MakeJunction(path, to))
+			},
 			Reboot: func(t *testing.T) {
 				t.Helper()
 				reboot(t, m)

@@ -114,7 +114,7 @@ func (how opening) allowed(n *node) error {
 	switch {
 	case how.flag&os.O_CREATE != 0 && how.flag&os.O_EXCL != 0:
 		return fs.ErrExist
-	case n.dir():
+	case !n.file():
 		return winos.ErrDenied
 	case how.writes() && (n.images > 0 || n.exclusive || how.exclusive && n.writers > 0):
 		return winos.ErrInUse

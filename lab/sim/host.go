@@ -158,6 +158,13 @@ func (f fileFace) Remove(path string) error {
 	return f.m.volume.remove(path)
 }
 
+func (f fileFace) RemoveAll(path string) error {
+	if err := f.p.alive(); err != nil {
+		return err
+	}
+	return f.m.volume.removeAll(path)
+}
+
 func (f fileFace) Stat(path string) (winos.FileInfo, error) {
 	if err := f.p.alive(); err != nil {
 		return winos.FileInfo{}, err

@@ -5,6 +5,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io/fs"
 	"sync"
@@ -97,6 +98,28 @@ func (m *Machine) Disown(path string) error {
 		return &fs.PathError{Op: "disown", Path: path, Err: err}
 	}
 	n.foreign = true
+	return nil
+}
+
+// MakeJunction makes a junction to a directory that exists, as an ordinary user may where he may make
+// directories.
+func (m *Machine) MakeJunction(path, to string) error {
+	v := m.volume
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	target, err := v.find(to)
+	if err == nil && !target.dir() {
+		err = errNotDirectory
+	}
+	dir, name, errParent := v.parent(path)
+	if err = errors.Join(err, errParent); err == nil && dir.children[fold(name)] != nil {
+		err = fs.ErrExist
+	}
+	if err != nil {
+		return &fs.PathError{Op: "junction", Path: path, Err: err}
+	}
+	n := v.add(dir, name, winos.AccessInherit, false)
+	n.leads, n.foreign = target, true
 	return nil
 }
 

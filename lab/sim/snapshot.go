@@ -88,7 +88,9 @@ func (v *volume) snapshot(s Snapshot) {
 		for key, child := range n.children {
 			path := prefix + `\` + key
 			what := "directory"
-			if !child.dir() {
+			if child.leads != nil {
+				what = "junction"
+			} else if !child.dir() {
 				what = fmt.Sprintf("%d bytes %s", child.content.size, child.digest())
 			}
 			if child.access == winos.AccessAdministrators {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"strings"
@@ -40,6 +41,8 @@ type node struct {
 	name     string
 	parent   *node
 	children map[string]*node // by folded name; nil for a file
+	// leads is the directory that a junction leads to.
+	leads    *node
 	content  content
 	modified time.Time
 	access   winos.Access
@@ -52,6 +55,11 @@ type node struct {
 }
 
 func (n *node) dir() bool { return n.children != nil }
+
+func (n *node) file() bool { return n.children == nil && n.leads == nil }
+
+// through is where a path goes on that leads to n: beyond a junction.
+func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
 // busy says whether somebody has it, or anything below it, open or running.
 func (n *node) busy() bool {
@@ -79,7 +87,7 @@ func (n *node) open() bool { return n.readers+n.writers > 0 }
 
 func (n *node) info() winos.FileInfo {
 	return winos.FileInfo{Name: n.name, Size: n.content.size, Dir: n.dir(), ModTime: n.modified, Access: n.access,
-		Foreign: n.foreign}
+		Foreign: n.foreign || n.through().foreign}
 }
 
 func newVolume(total, foreign int64, now func() time.Time, admin func() bool) *volume {
@@ -145,9 +153,10 @@ func (v *volume) parent(path string) (dir *node, name string, err error) {
 	dir = v.root
 	for _, name := range names[:len(names)-1] {
 		child, ok := dir.children[fold(name)]
-		if !ok || !child.dir() {
+		if !ok || child.file() {
 			return nil, "", fs.ErrNotExist
 		}
+		child = child.through()
 		if err := v.check(child); err != nil {
 			return nil, "", err
 		}
@@ -192,12 +201,13 @@ func (v *volume) list(path string) ([]winos.FileInfo, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	n, err := v.find(path)
-	if err == nil && !n.dir() {
+	if err == nil && n.file() {
 		err = errNotDirectory
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "list", Path: path, Err: err}
 	}
+	n = n.through()
 	infos := make([]winos.FileInfo, 0, len(n.children))
 	for _, name := range sortedKeys(n.children) {
 		infos = append(infos, n.children[name].info())
@@ -231,11 +241,12 @@ func (v *volume) mkdirAllLocked(path string, access winos.Access) error {
 		switch {
 		case !ok:
 			child = v.add(dir, name, access, true)
-		case !child.dir() && i == len(names)-1:
+		case child.file() && i == len(names)-1:
 			return fs.ErrExist
-		case !child.dir():
+		case child.file():
 			return fs.ErrNotExist
 		default:
+			child = child.through()
 			if err := v.check(child); err != nil {
 				return err
 			}
@@ -248,6 +259,27 @@ func (v *volume) mkdirAllLocked(path string, access winos.Access) error {
 func (v *volume) remove(path string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.removeLocked(path)
+}
+
+func (v *volume) removeAll(path string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.removeAllLocked(path)
+}
+
+// removeAllLocked removes everything below a path that nobody has open. A junction has nothing below it.
+func (v *volume) removeAllLocked(path string) error {
+	var all []error
+	if n, err := v.find(path); err == nil && n != v.root {
+		for _, name := range sortedKeys(n.children) {
+			all = append(all, v.removeAllLocked(path+`\`+n.children[name].name))
+		}
+	}
+	return errors.Join(append(all, v.removeLocked(path))...)
+}
+
+func (v *volume) removeLocked(path string) error {
 	n, err := v.find(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -336,7 +368,7 @@ func (v *volume) renameLocked(from, to string) error {
 	}
 	if target, ok := dir.children[fold(name)]; ok && target != n {
 		switch {
-		case target.dir() || n.dir():
+		case !target.file() || !n.file():
 			return winos.ErrDenied
 		case target.busy():
 			return winos.ErrInUse
@@ -360,7 +392,7 @@ func (v *volume) run(path string) (release func(), err error) {
 	n, err := v.find(path)
 	switch {
 	case err != nil:
-	case n.dir():
+	case !n.file():
 		err = winos.ErrDenied
 	case n.writers > 0:
 		err = winos.ErrInUse

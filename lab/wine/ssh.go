@@ -63,6 +63,14 @@ func (f files) Remove(path string) error {
 	return host.Files.Remove(path)
 }
 
+func (f files) RemoveAll(path string) error {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return err
+	}
+	return host.Files.RemoveAll(path)
+}
+
 func (f files) Stat(path string) (winos.FileInfo, error) {
 	host, err := f.machine.Windows()
 	if err != nil {

@@ -37,7 +37,7 @@ func removeStale(files winos.Files, want []contract.File, ours []string) *contra
 		if kept[strings.ToLower(entry.Name)] {
 			continue
 		}
-		if err = winos.RemoveAll(files, contract.DirRegistries+`\`+entry.Name); err != nil {
+		if err = files.RemoveAll(contract.DirRegistries + `\` + entry.Name); err != nil {
 			return FileProblem(fmt.Errorf("removing what hides a rule from containerd: %w", err))
 		}
 	}

@@ -118,6 +118,20 @@ func (f mortalFiles) Remove(path string) error {
 	return f.m.change(func() error { return f.Files.Remove(path) })
 }
 
+// RemoveAll goes file by file, since the process may die between two of them.
+func (f mortalFiles) RemoveAll(path string) error {
+	info, err := f.Stat(path)
+	if err != nil || !info.Dir {
+		return f.Remove(path)
+	}
+	entries, err := f.List(path)
+	all := []error{err}
+	for _, e := range entries {
+		all = append(all, f.RemoveAll(path+`\`+e.Name))
+	}
+	return errors.Join(append(all, f.Remove(path))...)
+}
+
 func (f mortalFiles) MkdirAll(path string, access winos.Access) error {
 	return f.m.change(func() error { return f.Files.MkdirAll(path, access) })
 }

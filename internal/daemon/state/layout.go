@@ -173,10 +173,12 @@ func Usurped(files winos.Files, shared ...string) (*contract.Problem, error) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
 			continue
 		}
-		for _, d := range append(parents(dir), dir) {
-			if problem, err := usurped(files, d); problem != nil || err != nil {
-				return problem, err
-			}
+		problem, err := UsurpedAbove(files, dir)
+		if problem == nil && err == nil {
+			problem, err = usurped(files, dir)
+		}
+		if problem != nil || err != nil {
+			return problem, err
 		}
 	}
 	for _, dir := range shared {
@@ -193,6 +195,16 @@ func Usurped(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return nil, nil
 }
 
+// UsurpedAbove is Usurped for the directories above a path.
+func UsurpedAbove(files winos.Files, path string) (*contract.Problem, error) {
+	for _, dir := range parents(path) {
+		if problem, err := usurped(files, dir); problem != nil || err != nil {
+			return problem, err
+		}
+	}
+	return nil, nil
+}
+
 func usurped(files winos.Files, path string) (*contract.Problem, error) {
 	info, err := files.Stat(path)
 	switch {
@@ -204,7 +216,7 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		return nil, nil
 	}
 	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
-		"administrator, or lets such a one replace what is in it; have Administrators own it, or rename "+
+		"administrator, or lets such a one replace it or what is in it; have Administrators own it, or rename "+
 		"or remove it", path), nil
 }
 

@@ -210,7 +210,7 @@ func (c *cleaning) exchange(context.Context) {
 			continue
 		}
 		// The operator removes the whole directory, so what is still open does not matter here.
-		if err = winos.RemoveAll(c.host.Files, path); err != nil {
+		if err = c.host.Files.RemoveAll(path); err != nil {
 			c.log.Info("a file stays in the exchange directory", "name", e.Name, "detail", err.Error())
 		}
 	}

@@ -62,6 +62,9 @@ func (c *cleaning) data(ctx context.Context) {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
 			continue
 		}
+		if c.exchangeable(dir) {
+			continue
+		}
 		if err := c.clear(dir); err != nil {
 			c.answer.RebootAdvised = c.answer.RebootAdvised || errors.Is(err, winos.ErrInUse)
 			c.kept(dir)
@@ -208,7 +211,7 @@ func (c *cleaning) remove(what, path string) {
 
 // removeAll removes a file, or a directory with everything in it.
 func (c *cleaning) removeAll(path string) {
-	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.exchangeable(path) {
 		return
 	}
 	if err := c.clear(path); err != nil {
@@ -218,8 +221,29 @@ func (c *cleaning) removeAll(path string) {
 	c.removed("path", path)
 }
 
-// clear removes a file, or a directory with everything in it, and goes on after an error.
+// exchangeable says whether a user could put something else in the place of path, and then keeps it.
+func (c *cleaning) exchangeable(path string) bool {
+	problem, err := state.UsurpedAbove(c.host.Files, path)
+	if problem == nil && err == nil {
+		return false
+	}
+	c.kept(path)
+	c.log.Info("it could be another by the time that it is removed", "path", path, "problem", problem, "error", err)
+	return true
+}
+
+// clear removes a file, or a directory with everything in it, and goes on after an error. In C:\k, where
+// nobody but administrators can exchange what is looked at, it has programs that still run make room.
 func (c *cleaning) clear(path string) error {
+	err := c.host.Files.RemoveAll(path)
+	if errors.Is(err, winos.ErrInUse) && contract.Within(contract.DirK, path) {
+		return c.dislodge(path)
+	}
+	return err
+}
+
+// dislodge removes what is left of a file or a directory.
+func (c *cleaning) dislodge(path string) error {
 	info, err := c.host.Files.Stat(path)
 	if err != nil || !info.Dir {
 		return c.unlink(path)
@@ -230,16 +254,16 @@ func (c *cleaning) clear(path string) error {
 	}
 	var all []error
 	for _, e := range entries {
-		all = append(all, c.clear(path+`\`+e.Name))
+		all = append(all, c.dislodge(path+`\`+e.Name))
 	}
 	return errors.Join(append(all, c.host.Files.Remove(path))...)
 }
 
-// unlink removes a file or an empty directory. The exe of a process that can't be ended is moved
-// out of the way, under a name that nobody uses again, and the next boot deletes it.
+// unlink removes a file or an empty directory. In C:\k, the exe of a process that can't be ended is
+// moved out of the way, under a name that nobody uses again, and the next boot deletes it.
 func (c *cleaning) unlink(path string) error {
 	err := c.host.Files.Remove(path)
-	if !errors.Is(err, winos.ErrInUse) {
+	if !errors.Is(err, winos.ErrInUse) || !contract.Within(contract.DirK, path) {
 		return err
 	}
 	aside := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"

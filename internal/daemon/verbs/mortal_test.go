@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"sync/atomic"
@@ -118,6 +119,20 @@ func (f mortalFiles) Rename(from, to string) error {
 func (f mortalFiles) Remove(path string) error {
 	defer f.step()()
 	return f.Files.Remove(path)
+}
+
+// RemoveAll goes file by file, since the process may die between two of them.
+func (f mortalFiles) RemoveAll(path string) error {
+	info, err := f.Stat(path)
+	if err != nil || !info.Dir {
+		return f.Remove(path)
+	}
+	entries, err := f.List(path)
+	all := []error{err}
+	for _, e := range entries {
+		all = append(all, f.RemoveAll(path+`\`+e.Name))
+	}
+	return errors.Join(append(all, f.Remove(path))...)
 }
 
 func (f mortalFiles) List(dir string) ([]winos.FileInfo, error) {

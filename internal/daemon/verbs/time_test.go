@@ -95,7 +95,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 	}{
 		"its directory was removed": {func(t *testing.T, r *rig) {
 			t.Helper()
-			if err := winos.RemoveAll(r.Host().Files, contract.DirDaemonLog); err != nil {
+			if err := r.Host().Files.RemoveAll(contract.DirDaemonLog); err != nil {
 				t.Fatal(err)
 			}
 		}, func(t *testing.T, r *rig) {

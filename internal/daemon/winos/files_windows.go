@@ -341,18 +341,25 @@ func trusted() ([]string, error) {
 	return append(administrators(), user.User.Sid.String()), nil
 }
 
-// reason finds out what "access denied" on a file means. Windows also says it of deleting or
+// reason is reasonOf for a path.
+func reason(target *uint16, err error) error {
+	return reasonOf(err, func() error {
+		h, err := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
+		if err == nil {
+			_ = windows.CloseHandle(h)
+		}
+		return err
+	})
+}
+
+// reasonOf finds out what "access denied" on a file means. Windows also says it of deleting or
 // replacing the exe of a running process; opening that for writing is then a sharing violation,
 // which tells the two apart.
-func reason(target *uint16, err error) error {
+func reasonOf(err error, openToWrite func() error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return err
 	}
-	h, probe := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
-	if probe == nil {
-		_ = windows.CloseHandle(h)
-		return err
-	}
+	probe := openToWrite()
 	if errors.Is(probe, windows.ERROR_SHARING_VIOLATION) || errors.Is(probe, windows.ERROR_USER_MAPPED_FILE) {
 		return probe
 	}

@@ -19,6 +19,13 @@ func TestReadOnlyFilesAreRemovedToo(t *testing.T) {
 	if err := files.Remove(path); err != nil {
 		t.Error(err)
 	}
+	dir := newDir(t)
+	if err := os.WriteFile(dir+`\file`, []byte("x"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTheRootOfTheSystemDriveIsADirectory(t *testing.T) {
@@ -63,7 +70,7 @@ func TestRemovingADirectoryDoesNotFollowALinkInIt(t *testing.T) {
 	if _, err := os.Lstat(dir + `\goes\link`); errors.Is(err, os.ErrNotExist) {
 		t.Skip("this system makes no links, though it says so (Wine)")
 	}
-	if err := winos.RemoveAll(files, dir+`\goes`); err != nil {
+	if err := files.RemoveAll(dir + `\goes`); err != nil {
 		t.Error(err)
 	}
 	if there, err := winos.Exists(files, dir+`\keep\file`); !there || err != nil {

@@ -45,6 +45,7 @@ func (noFiles) Open(string) (io.ReadCloser, error)            { return nil, ErrU
 func (noFiles) Create(string, Access) (io.WriteCloser, error) { return nil, ErrUnsupported }
 func (noFiles) Rename(string, string) error                   { return ErrUnsupported }
 func (noFiles) Remove(string) error                           { return ErrUnsupported }
+func (noFiles) RemoveAll(string) error                        { return ErrUnsupported }
 func (noFiles) Stat(string) (FileInfo, error)                 { return FileInfo{}, ErrUnsupported }
 func (noFiles) List(string) ([]FileInfo, error)               { return nil, ErrUnsupported }
 func (noFiles) MkdirAll(string, Access) error                 { return ErrUnsupported }

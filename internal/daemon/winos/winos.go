@@ -129,8 +129,8 @@ type FileInfo struct {
 	Dir     bool
 	ModTime time.Time
 	Access  Access
-	// Foreign says that somebody who is no administrator owns it, or may change its rights or take
-	// away what lies in it. It is known from Stat only.
+	// Foreign says that somebody who is no administrator owns it, or may change its rights, or take
+	// it or what lies in it away. It is known from Stat only.
 	Foreign bool
 }
 
@@ -146,6 +146,11 @@ type Files interface {
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory. Removing what does not exist is fine.
 	Remove(path string) error
+	// RemoveAll deletes a file, or a directory with everything in it, and goes on after an error. Of a
+	// link or junction in it the link is deleted, also of one that somebody puts in the place of a
+	// directory meanwhile; nobody but administrators may be able to exchange what is above path.
+	// Removing what does not exist is fine.
+	RemoveAll(path string) error
 	// Stat answers fs.ErrNotExist for what does not exist.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
@@ -422,28 +427,4 @@ func Exists(files Files, path string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// RemoveAll removes a directory and everything in it. Removing what does not exist is fine; it goes
-// on after an error.
-func RemoveAll(files Files, path string) error {
-	info, err := files.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !info.Dir {
-		return files.Remove(path)
-	}
-	entries, err := files.List(path)
-	if err != nil {
-		return err
-	}
-	var all []error
-	for _, e := range entries {
-		all = append(all, RemoveAll(files, path+`\`+e.Name))
-	}
-	return errors.Join(append(all, files.Remove(path))...)
 }

@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
 		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService,
-			DisableService: disableService, Listen: listen, AppendAs: appendAs}
+			DisableService: disableService, Listen: listen, AppendAs: appendAs, MakeJunction: makeJunction}
 		if onWine() {
 			fixture.Cannot = wineCannot()
 			fixture.CreateNetwork = createNetwork
@@ -165,6 +165,7 @@ func wineCannot() map[winostest.Ability]string {
 		winostest.ServiceEnvironment: "its service manager ignores a service's own variables, and knows the " +
 			"system's as they were at boot",
 		winostest.CaseInsensitive: "a rename that only changes case does nothing",
+		winostest.Junctions:       "it knows none",
 		winostest.Features:        "it has no DISM API",
 		winostest.Routing:         "its IP helper has no functions that change routes",
 	}
@@ -318,6 +319,13 @@ func appendAs(t *testing.T, path string) func(line string) {
 	}
 }
 
+func makeJunction(t *testing.T, path, to string) {
+	t.Helper()
+	if output, err := exec.CommandContext(t.Context(), "cmd", "/c", "mklink", "/J", path, to).CombinedOutput(); err != nil {
+		t.Fatalf("making a junction: %v: %s", err, output)
+	}
+}
+
 func listen(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -337,7 +345,7 @@ func newDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := winos.RemoveAll(files, dir); err != nil {
+		if err := files.RemoveAll(dir); err != nil {
 			t.Errorf("cleaning up: %v", err)
 		}
 	})

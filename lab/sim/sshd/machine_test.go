@@ -147,6 +147,8 @@ func (m *diskMachine) Remove(path string) error {
 	return os.Remove(m.local(path))
 }
 
+func (m *diskMachine) RemoveAll(path string) error { return os.RemoveAll(m.local(path)) }
+
 func (m *diskMachine) Stat(path string) (winos.FileInfo, error) {
 	info, err := os.Stat(m.local(path))
 	if err != nil {

@@ -129,6 +129,10 @@ func (f files) Remove(path string) error {
 	return tell(context.Background(), f.client, "Remove", path)
 }
 
+func (f files) RemoveAll(path string) error {
+	return tell(context.Background(), f.client, "RemoveAll", path)
+}
+
 func (f files) Stat(path string) (winos.FileInfo, error) {
 	return call[winos.FileInfo](context.Background(), f.client, "Stat", path)
 }

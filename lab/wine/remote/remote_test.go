@@ -80,7 +80,7 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 		t.Errorf("the directory is %+v, %v", info, err)
 	}
 	if err := errors.Join(host.Files.Rename(`C:\a\b\c.txt`, `C:\a\d.txt`), host.Files.Remove(`C:\a\d.txt`),
-		host.Files.Remove(`C:\a\b`)); err != nil {
+		host.Files.RemoveAll(`C:\a\b`)); err != nil {
 		t.Error(err)
 	}
 	if infos, err := host.Files.List(`C:\a`); err != nil || len(infos) != 0 {

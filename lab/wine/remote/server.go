@@ -102,6 +102,11 @@ func (m *Machine) Remove(path string, reply *Reply[None]) error {
 	return do(reply, func(context.Context) error { return m.host.Files.Remove(path) })
 }
 
+// RemoveAll is winos.Files.RemoveAll.
+func (m *Machine) RemoveAll(path string, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error { return m.host.Files.RemoveAll(path) })
+}
+
 // Stat is winos.Files.Stat.
 func (m *Machine) Stat(path string, reply *Reply[winos.FileInfo]) error {
 	return answer(reply, func(context.Context) (winos.FileInfo, error) { return m.host.Files.Stat(path) })

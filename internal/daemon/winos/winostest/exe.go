@@ -28,6 +28,7 @@ func exeProtected(m machine) {
 	_, err := files.Create(exe, winos.AccessInherit)
 	isError(t, "creating", err, winos.ErrInUse)
 	isError(t, "removing", files.Remove(exe), winos.ErrInUse)
+	isError(t, "removing its directory", files.RemoveAll(m.dir), winos.ErrInUse)
 	isError(t, "replacing", winos.WriteFile(files, exe, strings.NewReader("new"), winos.AccessInherit), winos.ErrInUse)
 	if found, err := winos.Exists(files, exe+".tmp"); err != nil || found {
 		t.Errorf("a temporary file stayed: %v %v", found, err)

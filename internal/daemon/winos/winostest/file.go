@@ -21,6 +21,10 @@ func fileCases() []testCase {
 		{name: "a directory is made with its parents and listed", run: fileDirectory},
 		{name: "a directory is no file and a file no directory", run: fileKinds},
 		{name: "a directory is removed only when it is empty", run: fileRemoved},
+		{name: "of a directory that is removed, what somebody holds stays and is named", needs: []Ability{SharingModes},
+			run: fileHeld},
+		{name: "a directory is removed with its junctions, and not what they lead to", needs: []Ability{Junctions},
+			run: fileJunctions},
 		{name: "a rename replaces the target and moves directories", run: fileRenamed},
 		{name: "a rename that fails changes nothing", run: fileRenameFails},
 		{name: "a file being written is left alone by others", needs: []Ability{SharingModes}, run: fileShared},
@@ -91,7 +95,7 @@ func fileMissing(m machine) {
 		isError(t, "listing "+path, err, fs.ErrNotExist)
 		isError(t, "renaming "+path, files.Rename(path, m.dir+`\second`), fs.ErrNotExist)
 		noError(t, files.Remove(path))
-		noError(t, winos.RemoveAll(files, path))
+		noError(t, files.RemoveAll(path))
 	}
 	_, err := files.Create(m.dir+`\no\thing`, winos.AccessInherit)
 	isError(t, "creating in a directory that is not there", err, fs.ErrNotExist)
@@ -173,9 +177,65 @@ func fileRemoved(m machine) {
 	noError(t, files.Remove(dir+`\sub`))
 	mkdir(t, m, dir+`\a\b\c`)
 	m.write(t, dir+`\a\b\file`, "x")
-	noError(t, winos.RemoveAll(files, dir))
+	noError(t, files.RemoveAll(dir))
 	if names := m.names(t, m.dir); len(names) != 0 {
 		t.Errorf("the directory has %q", names)
+	}
+}
+
+func fileHeld(m machine) {
+	t := m.t
+	files, dir := m.Host.Files, m.dir+`\dir`
+	held := dir + `\b\held`
+	mkdir(t, m, dir+`\a`)
+	mkdir(t, m, dir+`\b\empty`)
+	for _, path := range []string{dir + `\a\file`, dir + `\b\before`, dir + `\b\then`, dir + `\c`} {
+		m.write(t, path, "x")
+	}
+	w, err := files.Create(held, winos.AccessInherit)
+	noError(t, err)
+	err = files.RemoveAll(dir)
+	isError(t, "removing the directory", err, winos.ErrInUse)
+	if err != nil && !strings.Contains(err.Error(), held) {
+		t.Errorf("it does not name %s: %v", held, err)
+	}
+	for path, want := range map[string]string{dir: "b", dir + `\b`: "held"} {
+		if names := m.names(t, path); !slices.Equal(names, []string{want}) {
+			t.Errorf("%s has %q", path, names)
+		}
+	}
+	noError(t, w.Close())
+	noError(t, files.RemoveAll(dir))
+	m.write(t, m.dir+`\file`, "x")
+	noError(t, files.RemoveAll(m.dir+`\file`))
+	if names := m.names(t, m.dir); len(names) != 0 {
+		t.Errorf("the directory has %q", names)
+	}
+	isError(t, "removing the drive", files.RemoveAll(m.dir[:3]), winos.ErrDenied)
+}
+
+func fileJunctions(m machine) {
+	t := m.t
+	files, dir := m.Host.Files, m.dir+`\dir`
+	kept := m.dir + `\kept`
+	mkdir(t, m, kept+`\sub`)
+	m.write(t, kept+`\sub\file`, "x")
+	mkdir(t, m, dir+`\a`)
+	m.MakeJunction(t, dir+`\a\leads`, kept)
+	m.MakeJunction(t, m.dir+`\alone`, kept)
+	if have := m.read(t, dir+`\a\leads\sub\file`); have != "x" {
+		t.Fatalf("read %q through the junction", have)
+	}
+	if info, err := files.Stat(dir + `\a\leads`); err != nil || info.Dir {
+		t.Errorf("the junction is %+v, %v", info, err)
+	}
+	noError(t, files.RemoveAll(dir))
+	noError(t, files.RemoveAll(m.dir+`\alone`))
+	if names := m.names(t, m.dir); !slices.Equal(names, []string{"kept"}) {
+		t.Errorf("the directory has %q", names)
+	}
+	if have := m.read(t, kept+`\sub\file`); have != "x" {
+		t.Errorf("what they led to holds %q", have)
 	}
 }
 

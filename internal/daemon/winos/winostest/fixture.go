@@ -31,6 +31,8 @@ type Fixture struct {
 	// AppendAs opens a file for appending as programs do, until the test ends, and gives what
 	// writes a line. nil when the machine can't.
 	AppendAs func(t *testing.T, path string) (write func(line string))
+	// MakeJunction makes a junction to a directory.
+	MakeJunction func(t *testing.T, path, to string)
 	// Reboot restarts the machine through winos.System and returns when it is back. nil when the
 	// machine must not be restarted; host name and features are left alone then, too.
 	Reboot func(t *testing.T)
@@ -57,6 +59,8 @@ const (
 	ExeInUse Ability = "exes of running processes are protected"
 	// SharingModes: a file that is being written can't be written by others, nor replaced.
 	SharingModes Ability = "files being written are protected"
+	// Junctions: a directory can lead to another one.
+	Junctions Ability = "there are junctions"
 	// LongPaths: paths may have more than 260 characters.
 	LongPaths Ability = "paths may be long"
 	// HNS: there is a host network service.
@@ -72,7 +76,7 @@ const (
 // abilities are all of them; anything else in Fixture.Cannot is a mistake.
 func abilities() []Ability {
 	return []Ability{
-		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, LongPaths,
-		HNS, Routing, Features, OddCertificates,
+		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, Junctions,
+		LongPaths, HNS, Routing, Features, OddCertificates,
 	}
 }

@@ -136,7 +136,7 @@ func namesLong(m machine) {
 	if names := m.names(t, path); !slices.Equal(names, []string{"file"}) {
 		t.Errorf("the directory has %q", names)
 	}
-	noError(t, winos.RemoveAll(m.Host.Files, m.dir+`\`+strings.Repeat("y", 100)))
+	noError(t, m.Host.Files.RemoveAll(m.dir+`\`+strings.Repeat("y", 100)))
 	longest := m.dir + `\` + strings.Repeat("z", 255)
 	mkdir(t, m, longest)
 	noError(t, m.Host.Files.Remove(longest))

@@ -108,7 +108,7 @@ func secretsDirectory(m machine) {
 		t.Errorf("what is inside holds %q", got)
 	}
 	m.write(t, dir+`\new.txt`, "new")
-	noError(t, winos.RemoveAll(m.Host.Files, dir))
+	noError(t, m.Host.Files.RemoveAll(dir))
 }
 
 func secretsMissing(m machine) {

@@ -1,0 +1,91 @@
+package winos
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// RemoveAll is Files. It goes from one open directory to the next, since a path may lead elsewhere by
+// the time that it is used.
+func (f files) RemoveAll(path string) error {
+	if err := CheckPath(path); err != nil {
+		return err
+	}
+	cut := strings.LastIndexByte(path, '\\') + 1
+	if cut == len(path) {
+		return fail(ErrDenied, "removing the drive %s", path)
+	}
+	above, err := os.OpenRoot(verbatim(path[:cut]))
+	if err != nil {
+		if _, gone := f.Stat(path); errors.Is(gone, fs.ErrNotExist) {
+			return nil
+		}
+		return fail(err, "opening what is above %s", path)
+	}
+	defer func() { _ = above.Close() }()
+	return removeTree(above, path[cut:], path)
+}
+
+// removeTree removes what is called name in an open directory, with everything in it. Its path is for
+// errors.
+func removeTree(above *os.Root, name, path string) error {
+	if err := CheckPath(path); err != nil {
+		return err // a name that Windows, and os.Root, take for another
+	}
+	err := removeName(above, name, path)
+	if err == nil {
+		return nil
+	}
+	dir, opened := openDirectory(above, name)
+	if dir == nil {
+		return errors.Join(err, fail(opened, "opening %s", path))
+	}
+	return errors.Join(removeContent(dir, path), removeName(above, name, path))
+}
+
+// removeContent empties an open directory, and closes it: Windows may not remove it before.
+func removeContent(dir *os.Root, path string) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	all := []error{fail(err, "listing %s", path)}
+	for _, entry := range entries {
+		all = append(all, removeTree(dir, entry.Name(), path+`\`+entry.Name()))
+	}
+	return errors.Join(append(all, dir.Close())...)
+}
+
+// openDirectory opens a directory that lies in another. A link is none, and neither is a file.
+func openDirectory(above *os.Root, name string) (*os.Root, error) {
+	info, err := above.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return nil, err
+	}
+	dir, err := above.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	// A link that was put there meanwhile may have led to another directory in the one above.
+	opened, err := dir.Stat(".")
+	if err == nil && os.SameFile(info, opened) {
+		return dir, nil
+	}
+	return nil, errors.Join(err, dir.Close())
+}
+
+// removeName removes a file, a link or an empty directory, also one that is marked read-only.
+func removeName(above *os.Root, name, path string) error {
+	err := above.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err = reasonOf(err, func() error {
+		_ = above.Chmod(name, 0o600) // the mark would deny it, too
+		file, err := above.OpenFile(name, os.O_WRONLY, 0)
+		if err == nil {
+			_ = file.Close()
+		}
+		return err
+	})
+	return fail(err, "removing %s", path)
+}
