@@ -57,10 +57,11 @@ func (k *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]
 	return nil // what needs it says so
 }
 
-// ReleaseAddresses removes our reservations, in every network.
+// ReleaseAddresses removes our reservations, in every network. A user's directory is none: he could lead
+// what is removed there elsewhere.
 func ReleaseAddresses(files winos.Files) error {
 	networks, err := files.List(dirNetworks)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && usersOwn(files, dirNetworks) {
 		return nil
 	}
 	if err != nil {
@@ -68,11 +69,16 @@ func ReleaseAddresses(files winos.Files) error {
 	}
 	var all []error
 	for _, network := range networks {
-		if network.Dir {
+		if network.Dir && !usersOwn(files, dirReserved(network.Name)) {
 			all = append(all, releaseIn(files, dirReserved(network.Name)))
 		}
 	}
 	return errors.Join(all...)
+}
+
+func usersOwn(files winos.Files, dir string) bool {
+	info, err := files.Stat(dir)
+	return err != nil || info.Foreign
 }
 
 func releaseIn(files winos.Files, dir string) error {
