@@ -25,10 +25,9 @@ type UpgradeFacts struct {
 	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
 	// reports it, Refused that it reports that it failed and went back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be;
-	// IsUnheard that it has reported nothing of the other since, and that the node has not been
-	// Ready; IsSilent that it has never reported anything of it, although kubelet is well.
-	IsSwitched, IsUnheard, IsSilent bool
+	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
+	IsSwitched bool
+	SilenceFacts
 	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
@@ -45,6 +44,13 @@ type UpgradeFacts struct {
 // isLate reports whether what began then has taken longer than it may.
 func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time) bool {
 	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout, now))
+}
+
+// SilenceFacts say what a daemon that reports nothing may mean.
+type SilenceFacts struct {
+	// IsUnheard says that it has reported nothing of the revision since it was told, and that the node has not been
+	// Ready; IsSilent that it has never reported anything of it, although kubelet is well.
+	IsUnheard, IsSilent bool
 }
 
 // StagingFacts say how far the daemon is with the payload.

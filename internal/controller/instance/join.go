@@ -58,10 +58,10 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 func (c joining) follow(ctx context.Context) error {
 	status := &c.instance.Status
 	desired, _, err := c.parts.Desired.Current(ctx)
-	if err != nil || c.life.session.Connected() || !c.journeys.join.MayFollow(status, desired.Version) {
+	if err != nil || c.life.session.Connected() || !join.MayFollow(status, desired.Version) {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	if inVain, err := c.journeys.join.IsInVain(ctx, c.instance); err != nil || !inVain {
+	if inVain, err := join.IsInVain(ctx, c.parts, c.instance); err != nil || !inVain {
 		return err
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
@@ -70,7 +70,7 @@ func (c joining) follow(ctx context.Context) error {
 	}
 	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
 	if !change.Waits() {
-		c.journeys.join.Move(status, desired.Version)
+		join.Move(status, desired.Version)
 		return nil
 	}
 	config, err := c.config(ctx)
@@ -79,12 +79,12 @@ func (c joining) follow(ctx context.Context) error {
 	}
 	if status.Disruption == nil {
 		_, err = c.place.take(ctx, node, v1alpha1.DisruptionUpdate, desired.Version,
-			func() { c.journeys.join.Follow(status, change) })
+			func() { join.Follow(status, change, c.now()) })
 		return err
 	}
 	halted, err := c.halted(ctx, desired.Version)
 	if err == nil && halted == "" {
-		c.journeys.join.Follow(status, change)
+		join.Follow(status, change, c.now())
 	}
 	return err
 }

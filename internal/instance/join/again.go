@@ -3,6 +3,7 @@ package join
 import (
 	"cmp"
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -49,7 +50,7 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 
 // MayFollow reports whether a host that is joined again has not been taken to a revision yet: it is not at it, on its
 // way there, or back from there.
-func (*Join) MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
+func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 	update := status.Update
 	return status.JoinedTime != nil && status.DesiredRevision != revision && (update == nil ||
 		update.Revision != revision || update.WhileDown && status.Disruption == nil) &&
@@ -58,17 +59,17 @@ func (*Join) MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) 
 
 // IsInVain reports whether a host that was joined again at the revision that it held did not become Ready in the time of
 // a proof, or can't be joined.
-func (j *Join) IsInVain(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
-	bounds, err := j.CurrentBounds(ctx)
+func IsInVain(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
+	bounds, err := parts.CurrentBounds(ctx)
 	if err != nil || instance.Status.Failures > 0 {
 		return err == nil, err
 	}
 	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-	return ok && instance.Status.Phase == v1alpha1.PhaseConfirming && j.Left(began, bounds.Proof) <= 0, nil
+	return ok && instance.Status.Phase == v1alpha1.PhaseConfirming && parts.Left(began, bounds.Proof) <= 0, nil
 }
 
 // Move has a host join at another revision that pods don't feel.
-func (j *Join) Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
+func Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if status.HeldRevision == status.DesiredRevision {
 		status.HeldRevision = revision // there is nothing in it that it could fail at
 	}
@@ -76,10 +77,10 @@ func (j *Join) Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
 }
 
 // Follow has a host that is joined again be brought to another revision over SSH, in a place of its own.
-func (j *Join) Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update) {
+func Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time.Time) {
 	status.Update = &v1alpha1.Update{Revision: to.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
 		Drains: to.Drains, OverSSH: true, WhileDown: true,
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}}
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(now)}}
 }
 
 // Suspend has a host in service whose node serves while its join waits for a place. One whose status
