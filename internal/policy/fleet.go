@@ -142,8 +142,9 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
 			hasPlace := instance.Status.Disruption != nil
-			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Unavailable: "its Node is gone",
-				Granted: hasPlace, Unplaced: hosts[instance.Name].Leaving && !hasPlace, Set: setOf[instance.Name]})
+			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
+				Unavailable: "its Node is gone",
+				Granted:     hasPlace, Unplaced: hosts[instance.Name].Leaving && !hasPlace, Set: setOf[instance.Name]})
 		}
 	}
 	return fleet

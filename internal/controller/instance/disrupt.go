@@ -59,7 +59,8 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			continue
 		}
 		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
-			logf.FromContext(ctx).Info("joining again", "reason", outcome.Problem.Reason, "detail", outcome.Problem.Detail)
+			logf.FromContext(ctx).Info("joining again", "reason", outcome.Problem.Reason, "detail",
+				outcome.Problem.Detail)
 			c.instance.Status.Phase = v1alpha1.PhasePending
 			return joining{c}.run(ctx)
 		}

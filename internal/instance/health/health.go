@@ -91,8 +91,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.care(ctx, instance, node)
 }
 
-// noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote that
-// down: the desired one, or one that was desired before it. None of them waits for a place.
+// noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote
+// that down: the desired one, or one that was desired before it. None of them waits for a place.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Update != nil {

@@ -57,8 +57,8 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// IsInVain reports whether a host that was joined again at the revision that it held did not become Ready in the time of
-// a proof, or can't be joined.
+// IsInVain reports whether a host that was joined again at the revision that it held did not become Ready in the time
+// of a proof, or can't be joined.
 func IsInVain(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	bounds, err := parts.CurrentBounds(ctx)
 	if err != nil || instance.Status.Failures > 0 {
@@ -133,7 +133,8 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	code := problem.Reason.Code()
 	if status.Update == nil || !status.Update.WhileDown {
-		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail,
+			Time: now}
 	}
 	status.Update = &v1alpha1.Update{Revision: revision, From: held, Drains: drains, OverSSH: true,
 		Reason: string(problem.Reason), Code: code, Message: problem.Detail,

@@ -35,8 +35,8 @@ func (d *Daemons) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.N
 	}
 }
 
-// isAwaited says that a revision was requested of a daemon, which neither has it nor reports why not, or a reboot, which
-// it did not do.
+// isAwaited says that a revision was requested of a daemon, which neither has it nor reports why not, or a reboot,
+// which it did not do.
 func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID != "" &&
 		contract.SameBoot(reboot.UnansweredBootID, node.Annotations[contract.BootIDAnnotation]) {
