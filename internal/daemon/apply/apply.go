@@ -42,6 +42,7 @@ type Applier struct {
 	digests  digests
 	lives    lives
 	repeats  repeats
+	kept     kept
 	waits    waits
 	// sane are the processes that ran when their services were last configured as they should be.
 	sane map[string]uint32
@@ -60,6 +61,7 @@ func New(o Options) *Applier {
 		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
 		lives:   lives{now: now, of: map[string]*life{}},
 		repeats: repeats{now: now, of: map[subject]*fight{}},
+		kept:    kept{now: now, of: map[string]*denial{}},
 	}
 }
 
@@ -90,6 +92,8 @@ type Report struct {
 	Broken []state.Fault
 	// Restless are those of Failed about services that start and do not stay up.
 	Restless []state.Fault
+	// Kept is what somebody else keeps as it is. It is told, and everything may hold all the same.
+	Kept []*contract.Problem
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
 }
@@ -153,6 +157,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		log:    logr.FromContextOrDiscard(ctx),
 	}
 	run.take(ctx, todo.Steps)
+	report.Kept = k.kept.giveUp(k.state, want.Roots)
 	if err = RemoveAside(k.host.Files, k.state); err != nil {
 		report.failed(FileProblem(err))
 	}

@@ -183,5 +183,5 @@ func (k *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return k.lives.held(step.Name, step.Want)
 	}
-	return k.repeats.held(step)
+	return k.repeats.held(step) || k.kept.held(step)
 }

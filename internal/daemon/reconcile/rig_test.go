@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -53,6 +54,9 @@ type rig struct {
 	crashing, broken, picky, touchy atomic.Bool
 	// unkillable processes are those that a driver holds.
 	unkillable atomic.Bool
+	// policy brings root certificates, and reported is what the daemon said last.
+	policy   policy
+	reported atomic.Pointer[contract.Reconciled]
 	// hns is the host network service, which may hang.
 	hns hns
 	// starts of kube-proxy, and its environment at the last.
@@ -126,6 +130,28 @@ func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 		return winos.ErrDenied
 	}
 	return k.Programs.Kill(ctx, pid, runs)
+}
+
+// policy is a group policy with root certificates of its own. tries counts how often somebody asked for the removal
+// of one.
+type policy struct {
+	brings atomic.Bool
+	tries  atomic.Int64
+}
+
+// governed is a root store, in which what the policy brings stays.
+type governed struct {
+	winos.Trust
+	policy *policy
+}
+
+// Remove is winos.Trust.
+func (g governed) Remove(ctx context.Context, der []byte) error {
+	if !g.policy.brings.Load() {
+		return g.Trust.Remove(ctx, der)
+	}
+	g.policy.tries.Add(1)
+	return fmt.Errorf("changing the root certificates: the change was not kept: %w", winos.ErrDenied)
 }
 
 // hns answers unless it hangs.
@@ -245,6 +271,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		t.Fatal(err)
 	}
 	host.Programs = killer{host.Programs, &r.unkillable}
+	host.Trust = governed{host.Trust, &r.policy}
 	r.hns.Network = host.Network
 	host.Network = &r.hns
 	host = winos.WithTimeouts(host)
@@ -257,7 +284,8 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		defer close(done)
 		r.serve(ctx, reconcile.Options{
 			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
-			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
+			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
+			Report: func(told contract.Reconciled) { r.reported.Store(&told) }})
 	}()
 	r.stop, r.done = cancel, done
 }
