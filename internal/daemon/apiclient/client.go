@@ -15,7 +15,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clienttransport "k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 
@@ -51,12 +50,12 @@ const (
 
 // Open prepares the link. It sends nothing yet.
 func Open(options Options) (*Client, error) {
-	server, ca, err := readKubeconfig(options.Files, options.Kubeconfig)
+	server, err := readKubeconfig(options.Files, options.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
+	if !roots.AppendCertsFromPEM(server.CA) {
 		return nil, fmt.Errorf("kubeconfig %s holds no certificate authority", options.Kubeconfig)
 	}
 	if err = addBundle(roots, options.Files, options.CABundle); err != nil {
@@ -82,9 +81,9 @@ func Open(options Options) (*Client, error) {
 	})
 	// A client of one's own does not name itself: only those that client-go makes do.
 	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, transport)
-	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server, QPS: -1}, &http.Client{Transport: named})
+	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1}, &http.Client{Transport: named})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the link to %s: %w", server, err)
+		return nil, fmt.Errorf("preparing the link to %s: %w", server.URL, err)
 	}
 	return l, nil
 }
@@ -108,32 +107,6 @@ func (l *Client) Reload() error {
 
 // Close ends all connections.
 func (l *Client) Close() { l.dialer.CloseAll() }
-
-func readKubeconfig(files winos.Files, path string) (server string, ca []byte, err error) {
-	content, err := winos.ReadFile(files, path)
-	if err != nil {
-		return "", nil, fmt.Errorf("reading the daemon's kubeconfig: %w", err)
-	}
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return "", nil, fmt.Errorf("parsing kubeconfig %s: %w", path, err)
-	}
-	current, ok := config.Contexts[config.CurrentContext]
-	if !ok {
-		return "", nil, fmt.Errorf("kubeconfig %s has no current context", path)
-	}
-	cluster, ok := config.Clusters[current.Cluster]
-	if !ok || cluster.Server == "" {
-		return "", nil, fmt.Errorf("kubeconfig %s names no server", path)
-	}
-	ca = cluster.CertificateAuthorityData
-	if len(ca) == 0 && cluster.CertificateAuthority != "" {
-		if ca, err = winos.ReadFile(files, cluster.CertificateAuthority); err != nil {
-			return "", nil, fmt.Errorf("reading the certificate authority of kubeconfig %s: %w", path, err)
-		}
-	}
-	return cluster.Server, ca, nil
-}
 
 func addBundle(roots *x509.CertPool, files winos.Files, path string) error {
 	if path == "" {

@@ -21,7 +21,7 @@ const refusedLimit = 15 * time.Second
 // valid by date is refused when the CA that signed it is trusted no longer, such as after a restore
 // of etcd. Without an answer it is not known, which is an error.
 func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate string) (bool, error) {
-	server, ca, err := readKubeconfig(files, kubeconfig)
+	server, err := readKubeconfig(files, kubeconfig)
 	if err != nil {
 		return false, err
 	}
@@ -34,12 +34,12 @@ func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate str
 		return false, fmt.Errorf("parsing %s: %w", certificate, err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
+	roots.AppendCertsFromPEM(server.CA)
 	ctx, cancel := context.WithTimeout(ctx, refusedLimit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api", nil)
 	if err != nil {
-		return false, fmt.Errorf("asking %s: %w", server, err)
+		return false, fmt.Errorf("asking %s: %w", server.URL, err)
 	}
 	transport := &http.Transport{
 		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -51,7 +51,7 @@ func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate str
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return false, fmt.Errorf("asking %s: %w", server, err)
+		return false, fmt.Errorf("asking %s: %w", server.URL, err)
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10))
 	return response.StatusCode == http.StatusUnauthorized, response.Body.Close()

@@ -60,13 +60,13 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 // WriteToken writes what a service reads: the token, which it reads again while it runs, and the
 // kubeconfig, with the address and CA of the daemon's own.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
-	server, ca, err := readKubeconfig(files, daemonKubeconfig)
+	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {
 		return err
 	}
 	name := to.Account
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: to.Token}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name

@@ -26,7 +26,7 @@ type KubeletIdentity int
 
 // Identities.
 const (
-	// NoIdentity means no kubeconfig, no client certificate, or an expired one: kubelet asks for
+	// NoIdentity means no kubeconfig or client certificate that can be used, or an expired one: kubelet asks for
 	// one with its bootstrap credential.
 	NoIdentity KubeletIdentity = iota
 	// Own means a valid certificate of this node.
@@ -38,9 +38,12 @@ const (
 
 // KubeletIdentityOf finds kubelet's identity for a node at now.
 func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletIdentity, error) {
-	there, err := winos.Exists(files, contract.PathKubeconfig)
-	if err != nil || !there {
-		return NoIdentity, err
+	kubeconfig, err := winos.ReadFile(files, contract.PathKubeconfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return NoIdentity, fmt.Errorf("reading kubelet's kubeconfig: %w", err)
+	}
+	if !apiclient.IsKubeconfig(kubeconfig) { // it may hold zeros: kubelet writes it without a flush
+		return NoIdentity, nil
 	}
 	content, err := winos.ReadFile(files, pathCertificate)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -38,6 +38,13 @@ func certificate(t *testing.T, name string, until time.Time) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
+// kubeconfigOf is a kubeconfig as kubelet writes it.
+func kubeconfigOf(server string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
+"clusters":[{"name":"k","cluster":{"server":%q}}]}`, server)
+}
+
 func half(text string) string { return text[:len(text)-60] }
 
 func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
@@ -49,20 +56,27 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 		credential, kept        bool
 	}{
 		"a kubelet that never ran":           {"", "", reconcile.NoIdentity, true, false},
-		"a kubeconfig without a certificate": {"x", "", reconcile.NoIdentity, true, true},
-		"a certificate that can't be read":   {"x", "nonsense", reconcile.NoIdentity, true, true},
+		"a kubeconfig without a certificate": {kubeconfigOf("https://api.example.com:6443"), "", reconcile.NoIdentity, true, true},
+		// A power cut right after the first join: kubelet writes it without a flush.
+		"a kubeconfig of zeros": {string(make([]byte, 100)), pair(t, "system:node:win-a", now.Add(time.Hour)),
+			reconcile.NoIdentity, true, true},
+		"a kubeconfig without a server": {kubeconfigOf(""), pair(t, "system:node:win-a", now.Add(time.Hour)),
+			reconcile.NoIdentity, true, true},
+		"a kubeconfig without a user": {strings.ReplaceAll(kubeconfigOf("https://api.example.com:6443"), "users", "others"),
+			pair(t, "system:node:win-a", now.Add(time.Hour)), reconcile.NoIdentity, true, true},
+		"a certificate that can't be read": {kubeconfigOf("https://api.example.com:6443"), "nonsense", reconcile.NoIdentity, true, true},
 		"a certificate without a kubeconfig": {"", pair(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.NoIdentity, true, false},
 		// A full disk, or a power cut while kubelet wrote it: kubelet would not start with it.
-		"a certificate without its key": {"x", certificate(t, "system:node:win-a", now.Add(time.Hour)),
+		"a certificate without its key": {kubeconfigOf("https://api.example.com:6443"), certificate(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.NoIdentity, true, true},
-		"a certificate with half its key": {"x", half(pair(t, "system:node:win-a", now.Add(time.Hour))),
+		"a certificate with half its key": {kubeconfigOf("https://api.example.com:6443"), half(pair(t, "system:node:win-a", now.Add(time.Hour))),
 			reconcile.NoIdentity, true, true},
-		"an expired certificate": {"x", pair(t, "system:node:win-a", now.Add(-time.Second)),
+		"an expired certificate": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-a", now.Add(-time.Second)),
 			reconcile.NoIdentity, true, true},
-		"a certificate of another name": {"x", pair(t, "system:node:win-b", now.Add(time.Hour)),
+		"a certificate of another name": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-b", now.Add(time.Hour)),
 			reconcile.ForeignIdentity, true, false},
-		"a valid certificate of its own name": {"x", pair(t, "system:node:win-a", now.Add(time.Hour)),
+		"a valid certificate of its own name": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.OwnIdentity, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

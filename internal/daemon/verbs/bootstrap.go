@@ -92,6 +92,9 @@ func takesCredential(ctx context.Context, host winos.Host, node string, request 
 		expired, err := reconcile.KubeletExpired(host.Files, now)
 		return expired || request.Register, err
 	}
+	if err = followServer(ctx, host, request); err != nil {
+		return false, err
+	}
 	identity, err := reconcile.KubeletIdentityOf(host.Files, node, now)
 	if err == nil && identity == reconcile.OwnIdentity {
 		var forgot bool

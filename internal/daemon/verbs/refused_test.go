@@ -7,9 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -51,11 +49,8 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
 	const current = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 	write(t, r, current, refused, winos.AccessAdministrators)
-	write(t, r, contract.PathKubeconfig, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
-"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
-"clusters":[{"name":"k","cluster":{"server":%q,"certificate-authority-data":%q}}]}`, server.URL,
-		base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-			Bytes: server.Certificate().Raw}))), winos.AccessAdministrators)
+	write(t, r, contract.PathKubeconfig, kubeconfigOf(server.URL,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))), winos.AccessAdministrators)
 	kubelets := r.kubelets.Load()
 	join(t, r)
 	eventually(t, "another certificate", func() bool { return read(t, r, current) != refused })

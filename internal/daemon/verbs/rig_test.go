@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -212,14 +213,14 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 		return 1
 	}
 	if !own && stored && !expired { // a certificate in its store counts before the bootstrap credential
-		if err = winos.WriteFile(files, contract.PathKubeconfig, strings.NewReader("own"),
+		if err = winos.WriteFile(files, contract.PathKubeconfig, strings.NewReader(kubeconfigOf(firstServer, firstCA)),
 			winos.AccessAdministrators); err != nil {
 			return 1
 		}
 	} else if !own || expired && first {
 		certificate := selfSigned(contract.KubeletUserPrefix+"win-a", now)
 		for path, content := range map[string][]byte{contract.DirKubeletPKI +
-			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
+			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte(kubeconfigOf(firstServer, firstCA))} {
 			if winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators) != nil {
 				return 1
 			}
@@ -228,6 +229,17 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	p.Running()
 	<-ctx.Done()
 	return 0
+}
+
+// What kubelet knows of the API server since its first join.
+const firstServer, firstCA = "https://127.0.0.1:1", "the CA of the first join"
+
+// kubeconfigOf is a kubeconfig as kubelet writes it.
+func kubeconfigOf(server, ca string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{"client-certificate":%q}}],
+"clusters":[{"name":"k","cluster":{"server":%q,"certificate-authority-data":%q}}]}`,
+		contract.DirKubeletPKI+`\kubelet-client-current.pem`, server, base64.StdEncoding.EncodeToString([]byte(ca)))
 }
 
 // overlay makes the network.

@@ -1,0 +1,118 @@
+package verbs_test
+
+import (
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const pathKubeletCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
+
+// joinWith joins again with another bootstrap credential.
+func joinWith(t *testing.T, r *rig, kubeconfig string) {
+	t.Helper()
+	request := bootstrapRequest()
+	request.BootstrapKubeconfig = []byte(kubeconfig)
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, made.DaemonCSR)))
+	eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
+}
+
+// proxied starts kube-proxy, for which the daemon of this host knows too little of the Node.
+func proxied(t *testing.T, r *rig) {
+	t.Helper()
+	services := r.Host().Services
+	config := winos.ServiceConfig{Name: "kube-proxy", Description: plan.Description("kube-proxy"),
+		Command: contract.PathKubeProxy}
+	if err := errors.Join(services.Apply(t.Context(), config), services.Start(t.Context(), "kube-proxy")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The CA of the API server was rotated, or spec.apiServer changed: kubelet's kubeconfig, which kube-proxy reads, too,
+// has what the first join told, and nobody but kubelet ever wrote it.
+func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code int
+		kept bool
+	}{
+		"its certificate counts":                        {http.StatusOK, true},
+		"its certificate counts no more with the other": {http.StatusUnauthorized, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(c.code)
+			}))
+			defer server.Close()
+			ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+			r := newRig(t, sim.Options{})
+			join(t, r)
+			tended(t, r)
+			write(t, r, contract.PathKubeProxy, "MZ proxy", winos.AccessInherit)
+			proxied(t, r)
+			write(t, r, contract.PathFlannelKubeconfig, kubeconfigOf(firstServer, firstCA), winos.AccessAdministrators)
+			certificate, kubelets := read(t, r, pathKubeletCertificate), r.kubelets.Load()
+			joinWith(t, r, kubeconfigOf(server.URL, ca))
+			paths := []string{contract.PathFlannelKubeconfig}
+			if c.kept {
+				paths = append(paths, contract.PathKubeconfig)
+			}
+			for _, path := range paths {
+				config, err := clientcmd.Load([]byte(read(t, r, path)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if k := config.Clusters["k"]; k == nil || k.Server != server.URL || string(k.CertificateAuthorityData) != ca {
+					t.Errorf("%s has %+v", path, k)
+				}
+				if u := config.AuthInfos["u"]; u == nil || u.ClientCertificate != pathKubeletCertificate {
+					t.Errorf("%s has the user %+v", path, u)
+				}
+			}
+			if kept := read(t, r, pathKubeletCertificate) == certificate; kept != c.kept {
+				t.Errorf("kubelet has the certificate of before: %t", kept)
+			}
+			if n := r.kubelets.Load() - kubelets; n != 1 {
+				t.Errorf("kubelet was started %d times, and once was needed", n)
+			}
+			if service(t, r, "kube-proxy").State != winos.ServiceStopped {
+				t.Error("kube-proxy runs on with what it read before")
+			}
+			if !c.kept {
+				return
+			}
+			proxied(t, r)
+			kubelets = r.kubelets.Load()
+			joinWith(t, r, kubeconfigOf(server.URL, ca))
+			if r.kubelets.Load() != kubelets || service(t, r, "kube-proxy").State != winos.ServiceRunning {
+				t.Error("services were started again, and nothing had changed")
+			}
+		})
+	}
+}
+
+// kubelet writes its kubeconfig without a flush: a power cut within seconds leaves zeros.
+func TestAKubeletWithAZeroedKubeconfigGetsAnotherWhenItsHostJoinsAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	tended(t, r)
+	zeros := string(make([]byte, 2000))
+	write(t, r, contract.PathKubeconfig, zeros, winos.AccessAdministrators)
+	join(t, r)
+	tended(t, r)
+	if read(t, r, contract.PathKubeconfig) == zeros {
+		t.Error("kubelet's kubeconfig still is zeros")
+	}
+}
