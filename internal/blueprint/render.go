@@ -144,6 +144,8 @@ func parts(in Input, bin binaries) (all part, err error) {
 		all.files = append(all.files, p.files...)
 		all.off = append(all.off, p.off...)
 	}
+	isCA := func(f contract.File) bool { return f.Path == contract.PathBootstrapCA }
+	all.files[slices.IndexFunc(all.files, isCA)].Services = all.verifying()
 	return all, nil
 }
 

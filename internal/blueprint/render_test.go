@@ -318,7 +318,7 @@ func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 		"kubelet's client CA": {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil,
 			false},
 		"the API server's CA": {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") },
-			[]string{"hybrid-overlay-node"}, true},
+			[]string{"hybrid-overlay-node", "kube-proxy", "kubelet"}, true},
 		"a new exporter": {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil, false},
 		"a new containerd": {func(in *blueprint.Input) { changed(in, "containerd.exe") },
 			[]string{"containerd"}, true},

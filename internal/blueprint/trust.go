@@ -10,13 +10,24 @@ import (
 )
 
 // trust are the CA bundles that nodes need before they can believe the API server. kubelet reads
-// its own anew when the file changes; hybrid-overlay reads its at the start only.
-func trust(in Input, bin binaries) (part, error) {
-	bootstrap := contract.File{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA}
-	if bin.has(contract.PathHybridOverlay) {
-		bootstrap.Services = []string{contract.ServiceHybridOverlay}
+// that of its clients anew when the file changes.
+func trust(in Input, _ binaries) (part, error) {
+	return part{files: []contract.File{{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA},
+		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
+}
+
+// verifying names the services that verify the API server by the CA of when they started: hybrid-overlay reads the
+// file, and the others their kubeconfigs, which the daemon keeps in step with it.
+func (p part) verifying() (names []string) {
+	for _, s := range p.services {
+		switch s.Name {
+		case contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceFlannel, contract.ServiceKubeProxy,
+			contract.ServiceCloudNode:
+			names = append(names, s.Name)
+		}
 	}
-	return part{files: []contract.File{bootstrap, {Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
+	slices.Sort(names)
+	return names
 }
 
 // authorities are what nodes trust beside what Windows does: every certificate once, sorted,

@@ -24,10 +24,14 @@ import (
 // Client is a connection to the API server.
 type Client struct {
 	// Client speaks to it.
-	Client dynamic.Interface
-	files  winos.Files
-	dialer *connrotation.Dialer
-	pair   atomic.Pointer[tls.Certificate]
+	Client     dynamic.Interface
+	files      winos.Files
+	kubeconfig string
+	caBundle   string
+	dialer     *connrotation.Dialer
+	pair       atomic.Pointer[tls.Certificate]
+	// transport verifies the API server by the CAs of now.
+	transport atomic.Pointer[http.Transport]
 }
 
 // Options say where things are.
@@ -54,19 +58,35 @@ func Open(options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	l := &Client{files: options.Files, kubeconfig: options.Kubeconfig, caBundle: options.CABundle,
+		dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	if err = errors.Join(l.verifyBy(server.CA), l.Reload()); err != nil {
+		return nil, err
+	}
+	// A client of one's own does not name itself: only those that client-go makes do.
+	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, l)
+	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1}, &http.Client{Transport: named})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the link to %s: %w", server.URL, err)
+	}
+	return l, nil
+}
+
+// RoundTrip is for http.Client.
+func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
+	return l.transport.Load().RoundTrip(request)
+}
+
+// verifyBy has the API server be verified by a bundle, and by what is trusted beside, on the next connections.
+func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(server.CA) {
-		return nil, fmt.Errorf("kubeconfig %s holds no certificate authority", options.Kubeconfig)
+	if !roots.AppendCertsFromPEM(ca) {
+		return errors.New("there is no certificate authority of the API server")
 	}
-	if err = addBundle(roots, options.Files, options.CABundle); err != nil {
-		return nil, err
+	if err := addBundle(roots, l.files, l.caBundle); err != nil {
+		return err
 	}
-	l := &Client{files: options.Files, dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout,
-		KeepAlive: keepAlive}).DialContext)}
-	if err = l.Reload(); err != nil {
-		return nil, err
-	}
-	transport := utilnet.SetTransportDefaults(&http.Transport{
+	before := l.transport.Swap(utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			RootCAs:    roots,
@@ -78,14 +98,11 @@ func Open(options Options) (*Client, error) {
 		// The internal API server is always reached directly, whatever proxy the system environment
 		// names.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
-	})
-	// A client of one's own does not name itself: only those that client-go makes do.
-	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, transport)
-	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1}, &http.Client{Transport: named})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the link to %s: %w", server.URL, err)
+	}))
+	if before != nil {
+		before.CloseIdleConnections()
 	}
-	return l, nil
+	return nil
 }
 
 // Certificate is the certificate that is shown to the API server.

@@ -49,6 +49,8 @@ type revisions struct {
 	latest latest
 	// last is what was read last and is not the host's revision.
 	last *candidate
+	// serverCA is how the daemon itself verifies the API server.
+	serverCA serverCA
 	// manifest is the watch of the ConfigMap of a version that the Node names, until that was read.
 	manifest        *apiclient.Watch
 	manifestVersion string

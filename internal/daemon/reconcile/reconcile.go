@@ -48,6 +48,8 @@ type Options struct {
 	// Source makes a source of payload of the addresses and certificates (PEM) that the operator
 	// published. Without it, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
+	// Trust, if set, has the API server be verified by another bundle, for this daemon and the next.
+	Trust func(ctx context.Context, ca []byte) error
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
 	// start.
 	Follow func(contract.Manifest)
@@ -262,6 +264,7 @@ func (i inputs) equal(other inputs) bool {
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
+	r.revisions.serverCA.follow(ctx, c, r.Trust)
 	if r.revisions.latest.isAwaited {
 		r.next = r.revisions.latest.until
 		return

@@ -57,6 +57,8 @@ type rig struct {
 	// policy brings root certificates, and reported is what the daemon said last.
 	policy   policy
 	reported atomic.Pointer[contract.Reconciled]
+	// trusted are the CAs of the API server that the daemon was told to trust.
+	trusted trusted
 	// hns is the host network service, which may hang.
 	hns hns
 	// starts of kube-proxy, and its environment at the last.
@@ -130,6 +132,37 @@ func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 		return winos.ErrDenied
 	}
 	return k.Programs.Kill(ctx, pid, runs)
+}
+
+// trusted stands for the daemon's way to the API server.
+type trusted struct {
+	mu  sync.Mutex
+	cas []string
+	// fails counts the calls that are still to fail.
+	fails int
+}
+
+func (t *trusted) trust(_ context.Context, ca []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fails > 0 {
+		t.fails--
+		return winos.ErrNoSpace
+	}
+	t.cas = append(t.cas, string(ca))
+	return nil
+}
+
+func (t *trusted) fail(times int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fails = times
+}
+
+func (t *trusted) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.cas)
 }
 
 // policy is a group policy with root certificates of its own. tries counts how often somebody asked for the removal
@@ -285,7 +318,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		r.serve(ctx, reconcile.Options{
 			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
 			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
-			Report: func(told contract.Reconciled) { r.reported.Store(&told) }})
+			Report: func(told contract.Reconciled) { r.reported.Store(&told) }, Trust: r.trusted.trust})
 	}()
 	r.stop, r.done = cancel, done
 }

@@ -253,7 +253,7 @@ func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 		Program: t.program,
 	}
 	if l != nil {
-		options.Client, options.Kubeconfig = l.Client, t.kubeconfig
+		options.Client, options.Kubeconfig, options.Trust = l.Client, t.kubeconfig, l.Trust
 		options.CertificateEnd = func() time.Time { return l.Certificate().Leaf.NotAfter }
 		options.Source = func(urls []string, ca []byte) (payload.Source, error) {
 			client, err := payload.NewClient(ca, l.Certificate)
