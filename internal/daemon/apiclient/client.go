@@ -65,7 +65,8 @@ func Open(options Options) (*Client, error) {
 	}
 	// A client of one's own does not name itself: only those that client-go makes do.
 	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, l)
-	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1}, &http.Client{Transport: named})
+	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1},
+		&http.Client{Transport: named})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the link to %s: %w", server.URL, err)
 	}
