@@ -96,6 +96,9 @@ type Report struct {
 	Kept []*contract.Problem
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
+	// Left says that steps were left for another pass: the host did not say what is there, something is not known yet
+	// or is in the way, or what failed kept others from being taken.
+	Left bool
 }
 
 // Holds says whether everything is as it must be.
@@ -138,6 +141,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	have, err := k.observe(ctx, want)
 	if err != nil {
 		report.failed(asProblem(contract.ReasonInternal, err))
+		report.Left = true
 		return report
 	}
 	if have.Roots == nil {
@@ -151,6 +155,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	todo := plan.Diff(want, have, k.state.State)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
+	report.Left = len(todo.Waiting)+len(todo.Conflicts) > 0
 	run := &run{
 		Applier: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{},
 		report: &report,

@@ -40,16 +40,15 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	if ok {
 		steps, ok = r.declare(ctx, steps)
 	}
-	for _, step := range steps {
-		if !ok {
-			break
-		}
+	for ok && len(steps) > 0 {
 		if ctx.Err() != nil {
 			r.report.failed(contract.NewProblem(contract.ReasonInProgress, "stopped before everything was done"))
 			return // what was staged is forgotten by the next pass
 		}
-		ok = r.step(ctx, step) || !r.whole
+		ok = r.step(ctx, steps[0]) || !r.whole
+		steps = steps[1:]
 	}
+	r.report.Left = r.report.Left || len(steps) > 0
 	r.forgetStaged()
 }
 
@@ -87,7 +86,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 			r.refuse([]plan.Step{s}, FileProblem(err), s.Name)
 			failed = append(failed, s)
 			if r.whole {
-				return nil, false
+				return r.without(steps, failed), false
 			}
 		}
 	}
@@ -154,6 +153,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 	}
 	problem := FileProblem(err)
 	r.log.Info("what has to be done can't be written down", "reason", problem.Reason, "detail", problem.Detail)
+	r.report.Left = true
 	r.refuse(slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile }),
 		problem, "") // the state file, or a program that can't be moved aside
 	down := func(s plan.Step) bool { return s.Kind == plan.StartService && !r.broken[s.Name] }
@@ -209,6 +209,7 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	switch step.Kind {
 	case plan.StopService, plan.SetService, plan.StartService:
 		if r.needsBroken(step.Name) {
+			r.report.Left = true
 			return true
 		}
 	case plan.Restrict, plan.AddRoot, plan.RemoveRoot, plan.RemoveFile:

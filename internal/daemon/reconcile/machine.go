@@ -12,9 +12,10 @@ type Phase string
 const (
 	// Steady: the host's revision has held, and is kept.
 	Steady Phase = "Steady"
-	// Applying: a revision was written into the state file and is to be brought about as a whole.
+	// Applying: a revision was written into the state file and is to be brought about as a whole. That takes another
+	// pass for each step that has to wait.
 	Applying Phase = "Applying"
-	// Verifying: its steps were taken; it has to hold, and what was started has to stay up.
+	// Verifying: all its steps were taken; it has to hold, and what was started has to stay up.
 	Verifying Phase = "Verifying"
 	// RollingBack: it failed, and the one that held before is brought about again.
 	RollingBack Phase = "RollingBack"
@@ -30,7 +31,7 @@ const (
 	none event = ""
 	// accepted: a candidate has become the host's revision, on trial, and is written down.
 	accepted event = "accepted"
-	// applied: all steps were taken, or only such failed as failed before.
+	// applied: all steps were taken, or only such failed as failed before; none has to wait.
 	applied event = "applied"
 	// failed: the revision on trial can't be had; the one that held before is the host's again.
 	failed event = "failed"

@@ -19,8 +19,12 @@ import (
 //
 //	                       ┌── can't be prepared: nothing has changed ──┐
 //	candidate ── applying ─┼── a step fails ──── back to what held ─────┼── failed: tried again later
-//	                       └── applied ── verifying ── a service ended ─┘
-//	                                          └── everything holds ── proven
+//	               │   ▲   └── applied ── verifying ── a service ended ─┘
+//	               └───┘                      └── everything holds ── proven
+//	          a step has to wait
+//
+// A step that has to wait, because the host says nothing or not all is known, keeps the trial going for as long. That
+// is no failure; when it is taken in the end, it may fail.
 //
 // The state file says at every moment which one is tried and which one held before, so a daemon
 // that dies anywhere goes on from there.
@@ -36,9 +40,12 @@ type pass struct {
 
 // trial is what is known of the revision on trial, beside what the state file says.
 type trial struct {
-	// began is when its pass began, by the host's clock; proofDue is when what was started by it
-	// has run long enough, or zero.
+	// began is when it began, by the host's clock, by which the applier notes starts; proofDue is when
+	// what was started by it has run long enough, or zero.
 	began, proofDue time.Time
+	// changed says that it has changed something on the host, hampered that something fails in it that failed before:
+	// that is not waited for.
+	changed, hampered bool
 	// before is what failed already before it was tried, at a revision that was not on trial.
 	before []state.Fault
 	// since is when services may have been started otherwise than before, or were first seen: when this
@@ -52,6 +59,9 @@ type trial struct {
 
 // excuses says whether a fault is none of the revision on trial.
 func (t *trial) excuses(fault state.Fault) bool { return slices.ContainsFunc(t.before, fault.IsSame) }
+
+// after is what is known of another revision than this one, which becomes the host's now.
+func (t *trial) after(now, byHost time.Time) trial { return trial{before: t.before, since: now, began: byHost} }
 
 func (t *trial) doubt(unsure bool, now time.Time) { t.unsure, t.unsureSince = unsure, now }
 
@@ -80,7 +90,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 
 // step does what the present phase has to be done.
 func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
-	if r.machine.phase == Verifying {
+	if r.machine.phase == Applying || r.machine.phase == Verifying {
 		if why := r.ended(ctx); why != nil {
 			r.fail(ctx, why, true)
 			return apply.Report{}, failed
@@ -138,8 +148,8 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	}
 	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)
 	r.revisions.last = nil
-	r.confidential, r.trial.unsure, r.identity = c.confidential, false, identity{}
-	r.trial.since = r.Clock.Now()
+	r.confidential, r.identity = c.confidential, identity{}
+	r.trial = r.trial.after(r.Clock.Now(), r.Host.System.Now())
 	if !r.program.replaces(r.State.Manifest) {
 		r.follow()
 	}
@@ -161,19 +171,25 @@ func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 		return apply.Report{}, failed
 	}
 	r.remember(ctx, p.node)
-	r.trial.began = r.Host.System.Now() // the clock by which the applier notes starts
-	report := r.applier.Pass(ctx, r.request(p, back))
-	if ctx.Err() != nil {
+	report := r.applier.Pass(ctx, r.request(p, back && !r.trial.hampered))
+	switch {
+	case ctx.Err() != nil:
 		return report, none
+	case !back:
+		return report, applied
 	}
-	r.trial.proofDue = time.Time{}
-	if back && started(report) {
+	if started(report) {
 		r.trial.proofDue = r.Clock.Now().Add(apply.ProofTime)
 	}
+	r.trial.changed = r.trial.changed || report.Changed
+	r.trial.hampered = len(report.Broken) > 0
 	fresh := slices.IndexFunc(report.Broken, func(f state.Fault) bool { return !r.trial.excuses(f) })
-	if back && fresh >= 0 {
-		r.fail(ctx, &report.Broken[fresh].Problem, report.Changed)
+	switch {
+	case fresh >= 0:
+		r.fail(ctx, &report.Broken[fresh].Problem, r.trial.changed)
 		return report, failed
+	case report.Left:
+		return report, none
 	}
 	return report, applied
 }
@@ -237,8 +253,8 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 		why.Detail, "version", r.State.Before.Version)
 	r.State.Back()
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
-	r.trial.proofDue, r.trial.unsure, r.identity = time.Time{}, false, identity{}
-	r.trial.since = r.Clock.Now()
+	r.identity = identity{}
+	r.trial = r.trial.after(r.Clock.Now(), r.Host.System.Now())
 	r.follow()
 	r.failures.note(ctx, version, why, changed || r.program.replaces(r.State.Manifest))
 }

@@ -278,7 +278,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	now := r.inputs(ctx, node, c, problem)
 	changed := !now.equal(r.seen) || r.supplied(c)
 	switch {
-	case changed, r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
+	case changed, due && r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
 		due && (!r.pauses.resting() || r.status.unwritten > 0), due && !r.trial.proofDue.IsZero(),
 		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.Glance(ctx):
 	case due:

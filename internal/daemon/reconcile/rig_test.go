@@ -52,6 +52,10 @@ type rig struct {
 	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it
 	// refuse, and touchy end soon, with the settings "two".
 	crashing, broken, picky, touchy atomic.Bool
+	// silent has the service manager answer nothing.
+	silent atomic.Bool
+	// passes of the daemon.
+	passes atomic.Int64
 	// unkillable processes are those that a driver holds.
 	unkillable atomic.Bool
 	// policy brings root certificates, and reported is what the daemon said last.
@@ -303,6 +307,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host.Services = silentManager{host.Services, &r.silent}
 	host.Programs = killer{host.Programs, &r.unkillable}
 	host.Trust = governed{host.Trust, &r.policy}
 	r.hns.Network = host.Network
@@ -318,7 +323,10 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		r.serve(ctx, reconcile.Options{
 			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
 			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
-			Report: func(told contract.Reconciled) { r.reported.Store(&told) }, Trust: r.trusted.trust})
+			Trust: r.trusted.trust, Report: func(told contract.Reconciled) {
+				r.reported.Store(&told)
+				r.passes.Add(1)
+			}})
 	}()
 	r.stop, r.done = cancel, done
 }

@@ -1,0 +1,189 @@
+package reconcile_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// silentManager is a service manager that answers nothing for a while.
+type silentManager struct {
+	winos.Services
+	silent *atomic.Bool
+}
+
+// Get is winos.Services.
+func (s silentManager) Get(ctx context.Context, name string) (winos.Service, error) {
+	if s.silent.Load() {
+		return winos.Service{}, winos.ErrDenied
+	}
+	return s.Services.Get(ctx, name)
+}
+
+// Steps that have to wait are part of the trial: kube-proxy, which refuses its settings, is started last.
+func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay, goOn func(t *testing.T, r *rig)
+		// without the API server the daemon has to find out by itself.
+		away bool
+	}{
+		"HNS does not answer in the first": {
+			delay: func(_ *testing.T, r *rig) { r.hns.hang() },
+			goOn:  func(_ *testing.T, r *rig) { r.hns.goOn() },
+		},
+		"HNS does not answer in the first, and another daemon makes the next": {
+			delay: func(_ *testing.T, r *rig) { r.hns.hang() },
+			goOn:  func(t *testing.T, r *rig) { r.stopDaemon(); r.start(t, r.api); pass(40 * time.Second); r.hns.goOn() },
+		},
+		"the host reboots, and the overlay network is late": {
+			delay: func(_ *testing.T, r *rig) { r.hns.hang() },
+			goOn: func(t *testing.T, r *rig) {
+				r.stopDaemon()
+				r.hns.goOn()
+				r.SetHNSFault(winos.ErrNotFound)
+				reboot(t, r)
+				r.start(t, nil)
+				pass(time.Minute)
+				r.SetHNSFault(nil)
+			},
+			away: true,
+		},
+		"the service manager does not answer in the first": {
+			delay: func(_ *testing.T, r *rig) { r.silent.Store(true) },
+			goOn:  func(_ *testing.T, r *rig) { r.silent.Store(false) },
+		},
+		"the host has no address in the first": {
+			delay: func(_ *testing.T, r *rig) { r.SetNoRoute(true) },
+			goOn:  func(_ *testing.T, r *rig) { r.SetNoRoute(false) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.picky.Store(true)
+				c.delay(t, r)
+				m := another("two")
+				m.Services[3].Command += " --bind=NODE_IP"
+				m.Services[3].HostVariables = []contract.HostVariable{{Name: "NODE_IP", Fact: contract.FactNodeIP}}
+				two := r.publish(t, m)
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
+				pass(40 * time.Second)
+				c.goOn(t, r)
+				pass(45 * time.Second)
+				r.expectServing(t, "{}")
+				if c.away {
+					return
+				}
+				r.expectStatus(t, one(), contract.ReasonServiceFailed)
+				r.picky.Store(false)
+				pass(5 * time.Minute)
+				r.expectStatus(t, two, "")
+				r.expectServing(t, "two")
+			})
+		})
+	}
+}
+
+// What was started last has to stay up as well.
+func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.touchy.Store(true)
+		r.hns.hang()
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(40 * time.Second)
+		r.hns.goOn()
+		pass(45 * time.Second)
+		r.expectStatus(t, one(), contract.ReasonServiceFailed)
+		r.expectServing(t, "{}")
+	})
+}
+
+// A service that fails as it did before keeps the others from being looked at no longer than for one pass.
+func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.FailService("hybrid-overlay-node", true)
+		if err := r.CrashService("hybrid-overlay-node"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		r.expectStatus(t, one(), contract.ReasonServiceFailed)
+		m := another("two")
+		m.Services = append(m.Services, contract.Service{Name: "zz-exporter", Command: `C:\k\none.exe`, Priority: 4})
+		two := r.publish(t, m)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(30 * time.Second)
+		if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
+			t.Errorf("kubelet's configuration is %q: a service of the revision does not start", got)
+		}
+	})
+}
+
+func TestARevisionIsNotGivenUpForWhatItWaitsFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(20 * time.Minute)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+			t.Errorf("kubelet's configuration is %q", got)
+		}
+		r.expectStatus(t, one(), contract.ReasonNetworkPending)
+		r.hns.goOn()
+		pass(time.Minute)
+		r.expectStatus(t, two, "")
+		r.expectServing(t, "two")
+	})
+}
+
+// A repair that fails is no reason to leave a revision that holds.
+func TestARevisionThatHoldsIsNotGivenUpForDrift(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(time.Minute)
+		r.expectStatus(t, two, "")
+		r.picky.Store(true)
+		if err := r.CrashService("kube-proxy"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			pass(2 * time.Minute)
+			r.expectStatus(t, two, contract.ReasonServiceFailed)
+			if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+				t.Errorf("kubelet's configuration is %q", got)
+			}
+			r.stopDaemon()
+			r.start(t, r.api)
+		}
+		r.picky.Store(false)
+		pass(5 * time.Minute)
+		r.expectStatus(t, two, "")
+	})
+}
+
+// While a trial waits, events on the Node cause no passes.
+func TestATrialThatWaitsIsNotTriedWithEachHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(5 * time.Minute)
+		r.passes.Store(0)
+		for i := range 200 {
+			r.annotate(t, "test/heartbeat", time.Duration(i).String())
+			pass(100 * time.Millisecond)
+		}
+		if n := r.passes.Load(); n > 3 {
+			t.Errorf("%d passes within 20 s", n)
+		}
+		r.hns.goOn()
+	})
+}
