@@ -104,6 +104,13 @@ func (f serviceFace) Stop(ctx context.Context, name string) error {
 	return f.m.services.stopService(ctx, name)
 }
 
+func (f serviceFace) Dependants(ctx context.Context, name string) ([]string, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	return f.m.services.dependants(name)
+}
+
 func (f serviceFace) Delete(ctx context.Context, name string) error {
 	if err := f.change(ctx); err != nil {
 		return err

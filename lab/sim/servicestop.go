@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -89,6 +90,32 @@ func (s *manager) ask(v *service) {
 		v.process.stop(errAsked)
 	}
 	s.notify()
+}
+
+// dependants lists the services that are stopped for this one, in that order.
+func (s *manager) dependants(name string) ([]string, error) {
+	if err := checkServiceName(name); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return nil, ErrOff
+	}
+	var order []string
+	var walk func(name string)
+	walk = func(name string) {
+		for _, key := range sortedKeys(s.services) {
+			v := s.services[key]
+			needs := slices.ContainsFunc(v.config.Dependencies, func(d string) bool { return fold(d) == fold(name) })
+			if needs && v.state != winos.ServiceStopped && !slices.Contains(order, v.config.Name) {
+				walk(v.config.Name)
+				order = append(order, v.config.Name)
+			}
+		}
+	}
+	walk(name)
+	return order, nil
 }
 
 // activeDependant names a service that depends on this one and is not stopped; empty when there is

@@ -48,6 +48,8 @@ type Applier struct {
 	sane map[string]uint32
 	// last is the target of the last pass, for Glance.
 	last plan.Desired
+	// resumed counts how often services of others did not start again.
+	resumed map[string]int
 	// boot is what bootID found.
 	boot string
 }
@@ -58,6 +60,7 @@ func New(o Options) *Applier {
 	return &Applier{
 		host: o.Host, state: o.State, registry: o.Registry, store: payload.NewStore(o.Host.Files),
 		sane:    map[string]uint32{},
+		resumed: map[string]int{},
 		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
 		lives:   lives{now: now, of: map[string]*life{}},
 		repeats: repeats{now: now, of: map[subject]*fight{}},
@@ -163,6 +166,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	}
 	run.take(ctx, todo.Steps)
 	report.Kept = k.kept.giveUp(k.state, want.Roots)
+	k.resume(ctx)
 	if err = RemoveAside(k.host.Files, k.state); err != nil {
 		report.failed(FileProblem(err))
 	}

@@ -132,6 +132,8 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
 			switch s.Kind {
+			case plan.StopService, plan.RemoveService:
+				r.interrupt(ctx, s.Name)
 			case plan.WriteFile:
 				err = errors.Join(err, r.declareFile(s.Name))
 			case plan.SetVariable, plan.UnsetVariable:

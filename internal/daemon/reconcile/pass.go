@@ -61,7 +61,9 @@ type trial struct {
 func (t *trial) excuses(fault state.Fault) bool { return slices.ContainsFunc(t.before, fault.IsSame) }
 
 // after is what is known of another revision than this one, which becomes the host's now.
-func (t *trial) after(now, byHost time.Time) trial { return trial{before: t.before, since: now, began: byHost} }
+func (t *trial) after(now, byHost time.Time) trial {
+	return trial{before: t.before, since: now, began: byHost}
+}
 
 func (t *trial) doubt(unsure bool, now time.Time) { t.unsure, t.unsureSince = unsure, now }
 

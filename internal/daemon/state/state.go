@@ -82,6 +82,9 @@ type Changes struct {
 	Aside []string `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
+	// Interrupted are running services of others that are stopped with one of ours that they need, those that need
+	// others of them last. They are started again.
+	Interrupted []string `json:"interrupted,omitempty"`
 	// Routes are single addresses to which we added routes.
 	Routes []string `json:"routes,omitempty"`
 	// Networks are the HNS networks that revisions had pods on, by name, until they are removed.
@@ -276,6 +279,9 @@ func (l *State) RemoveCertificate(der []byte) {
 func (l *State) Added(der []byte) bool {
 	return slices.ContainsFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
+
+// AddInterrupted notes a service of others that is about to be stopped.
+func (l *State) AddInterrupted(name string) { l.Interrupted = add(l.Interrupted, name) }
 
 // AddRoute notes an address to which we are about to add a route.
 func (l *State) AddRoute(to string) { l.Routes = add(l.Routes, to) }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -59,7 +60,8 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 			installService(t, exe)
 			host.Services = impatient{host.Services, host.Programs, exe}
 			services := winos.WithTimeouts(host).Services
-			config := winos.ServiceConfig{Name: "wmcotest-" + test.service, Command: exe + test.arguments}
+			config := winos.ServiceConfig{Name: "wmcotest-" + test.service,
+				Description: contract.ManagedDescription, Command: exe + test.arguments}
 			must(t, services.Apply(t.Context(), config))
 			t.Cleanup(func() {
 				ctx := context.WithoutCancel(t.Context())

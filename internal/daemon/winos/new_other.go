@@ -34,8 +34,11 @@ func (noServices) Get(context.Context, string) (Service, error) { return Service
 func (noServices) Apply(context.Context, ServiceConfig) error   { return ErrUnsupported }
 func (noServices) Start(context.Context, string) error          { return ErrUnsupported }
 func (noServices) Stop(context.Context, string) error           { return ErrUnsupported }
-func (noServices) Delete(context.Context, string) error         { return ErrUnsupported }
-func (noServices) DeleteAtStop(context.Context, string) error   { return ErrUnsupported }
+func (noServices) Dependants(context.Context, string) ([]string, error) {
+	return nil, ErrUnsupported
+}
+func (noServices) Delete(context.Context, string) error       { return ErrUnsupported }
+func (noServices) DeleteAtStop(context.Context, string) error { return ErrUnsupported }
 
 type noFiles struct{}
 

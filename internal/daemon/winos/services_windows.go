@@ -199,17 +199,25 @@ func (s services) Stop(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err
 	}
-	needs, err := activeServices(ctx)
+	all, err := s.Dependants(ctx, name)
 	if err != nil {
 		return err
 	}
-	for _, dependant := range dependants(needs, name) {
+	for _, dependant := range all {
 		// One that is gone by now needs no stop.
 		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
 		}
 	}
 	return s.stopOne(ctx, name)
+}
+
+func (services) Dependants(ctx context.Context, name string) ([]string, error) {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return nil, err
+	}
+	needs, err := activeServices(ctx)
+	return dependants(needs, name), err
 }
 
 // stopOne stops a service whose dependants have stopped, and waits for the end of its process,

@@ -243,10 +243,12 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 }
 
 // killPrograms kills every process that runs a program of a service's command line. The daemon's
-// own exe is left out: it also runs verbs and the rollback watchdog.
+// own exe is left out: it also runs verbs and the rollback watchdog. So are those of services of others, which may
+// have processes beside, as svchost.exe has.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
-		if strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathGuard) {
+		ours := contract.Within(contract.DirK, exe) || strings.HasPrefix(s.Description, contract.ManagedDescription)
+		if !ours || strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathGuard) {
 			continue
 		}
 		left, err := l.programs.Processes(ctx, exe)

@@ -104,6 +104,8 @@ type Services interface {
 	// Stop stops the running dependants, then the service, and returns when their processes have
 	// ended. A stopped service is left alone.
 	Stop(ctx context.Context, name string) error
+	// Dependants lists the services that Stop would stop for this one, each before those that it needs.
+	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete removes a stopped service. Deleting what does not exist is fine.
 	Delete(ctx context.Context, name string) error
 	// DeleteAtStop has a running service go when it has stopped: what a service does that is to

@@ -84,6 +84,10 @@ func (s services) Stop(ctx context.Context, name string) error {
 	return tell(ctx, s.client, "StopService", name)
 }
 
+func (s services) Dependants(ctx context.Context, name string) ([]string, error) {
+	return call[[]string](ctx, s.client, "Dependants", name)
+}
+
 func (s services) Delete(ctx context.Context, name string) error {
 	return tell(ctx, s.client, "DeleteService", name)
 }

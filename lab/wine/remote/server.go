@@ -62,6 +62,11 @@ func (m *Machine) StopService(name string, reply *Reply[None]) error {
 	return do(reply, func(ctx context.Context) error { return m.host.Services.Stop(ctx, name) })
 }
 
+// Dependants is winos.Services.Dependants.
+func (m *Machine) Dependants(name string, reply *Reply[[]string]) error {
+	return answer(reply, func(ctx context.Context) ([]string, error) { return m.host.Services.Dependants(ctx, name) })
+}
+
 // DeleteService is winos.Services.Delete.
 func (m *Machine) DeleteService(name string, reply *Reply[None]) error {
 	return do(reply, func(ctx context.Context) error { return m.host.Services.Delete(ctx, name) })

@@ -227,7 +227,19 @@ func serviceOrder(m machine) {
 		}
 	}
 	expect("after the start of the last", first.Name, middle.Name, last.Name)
+	expectDependants := func(name string, want ...string) {
+		t.Helper()
+		have, err := m.Host.Services.Dependants(t.Context(), strings.ToLower(name))
+		noError(t, err)
+		if !slices.Equal(have, want) {
+			t.Errorf("for %s, %v would stop instead of %v", name, have, want)
+		}
+	}
+	expectDependants(first.Name, last.Name, middle.Name)
+	expectDependants(last.Name)
 	m.start(t, aside.Name)
+	expectDependants(first.Name, aside.Name, last.Name, middle.Name)
+	expectDependants(m.prefix + "nobody")
 	m.stop(t, middle.Name)
 	expect("after the stop of the middle one", first.Name, aside.Name)
 	m.start(t, last.Name)

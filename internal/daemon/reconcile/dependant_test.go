@@ -1,0 +1,119 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// agents installs services of somebody else, each of which needs the one before, and starts them.
+func (r *rig) agents(t *testing.T, needs string, names ...string) {
+	t.Helper()
+	services := r.Host().Services
+	const exe = `C:\agent\agent.exe` // it is that of all of them
+	if r.read(t, exe) == "absent" {
+		r.write(t, exe, "MZ agent")
+	}
+	for _, name := range names {
+		if err := services.Apply(t.Context(), winos.ServiceConfig{Name: name, Description: "somebody's",
+			Command: exe, Dependencies: []string{needs}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := services.Start(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		needs = name
+	}
+}
+
+func (r *rig) expectAgents(t *testing.T, want winos.ServiceState, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if got := r.state(t, name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// What others run beside us, such as an agent that needs kubelet, is stopped with that for a moment only.
+func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		during func(t *testing.T, r *rig)
+		// wait is how long it takes then, with pauses after failures.
+		wait time.Duration
+	}{
+		"at once": {during: func(*testing.T, *rig) {}},
+		"although the daemon is killed in between": {during: func(t *testing.T, r *rig) {
+			r.StopLinger("kubelet", 3*time.Second)
+			r.stopDaemonAt(t, "kubelet", winos.ServiceStopped)
+			r.start(t, r.api)
+		}},
+		"after a while, when what they need has to wait": {during: func(t *testing.T, r *rig) {
+			r.hns.hang()
+			pass(time.Minute)
+			r.expectAgents(t, winos.ServiceStopped, "proxy-agent")
+			r.expectAgents(t, winos.ServiceRunning, "agent", "a-second")
+			r.hns.goOn()
+		}},
+		"although the revision is given up": {during: func(_ *testing.T, r *rig) {
+			r.picky.Store(true)
+			pass(30 * time.Second)
+			r.picky.Store(false)
+		}, wait: 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.agents(t, "kubelet", "agent", "a-second")
+				r.agents(t, "kube-proxy", "proxy-agent")
+				r.agents(t, "containerd", "off")
+				if err := r.Host().Services.Stop(t.Context(), "off"); err != nil {
+					t.Fatal(err)
+				}
+				two := r.publish(t, another("two"))
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
+				c.during(t, r)
+				pass(time.Minute + c.wait)
+				r.expectStatus(t, two, "")
+				r.expectAgents(t, winos.ServiceRunning, "agent", "a-second", "proxy-agent")
+				r.expectAgents(t, winos.ServiceStopped, "off")
+				// What its owner stops later stays so.
+				if err := r.Host().Services.Stop(t.Context(), "agent"); err != nil {
+					t.Fatal(err)
+				}
+				pass(10 * time.Minute)
+				r.expectAgents(t, winos.ServiceStopped, "agent", "a-second")
+			})
+		})
+	}
+}
+
+func TestAServiceOfOthersThatDoesNotStartAgainKeepsNoRevisionBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.agents(t, "kubelet", "agent")
+		r.FailService("agent", true)
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(20 * time.Minute)
+		r.expectStatus(t, two, "")
+		r.FailService("agent", false)
+		pass(20 * time.Minute)
+		r.expectAgents(t, winos.ServiceStopped, "agent") // by now it is its owner's matter
+	})
+}
+
+// stopDaemonAt ends the daemon as soon as a service is in a state.
+func (r *rig) stopDaemonAt(t *testing.T, name string, state winos.ServiceState) {
+	t.Helper()
+	for range 10_000 {
+		if r.state(t, name) == state {
+			r.stopDaemon()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%s was never %s", name, state)
+}
