@@ -323,6 +323,9 @@ func (f networkFace) NodeIP(ctx context.Context) (netip.Addr, error) {
 	if f.m.knobs.hasNoRoute() {
 		return netip.Addr{}, fmt.Errorf("default route: %w", winos.ErrNotFound)
 	}
+	if second := f.m.knobs.secondCard(); second.IsValid() {
+		return second, nil
+	}
 	return f.m.address, nil
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ type knobs struct {
 	admin    bool
 	off      bool
 	noRoute  bool
+	linkDown bool
+	second   netip.Addr
 	services map[string]serviceFaults
 	// unkillable are exes whose processes nobody can end.
 	unkillable map[string]bool
@@ -62,7 +65,14 @@ func (k *knobs) shell() Shell               { return read(k, &k.sh) }
 func (k *knobs) clockOffset() time.Duration { return read(k, &k.offset) }
 func (k *knobs) isAdmin() bool              { return read(k, &k.admin) }
 func (k *knobs) heldOff() bool              { return read(k, &k.off) }
-func (k *knobs) hasNoRoute() bool           { return read(k, &k.noRoute) }
+func (k *knobs) isLinkDown() bool           { return read(k, &k.linkDown) }
+func (k *knobs) secondCard() netip.Addr     { return read(k, &k.second) }
+
+func (k *knobs) hasNoRoute() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.second.IsValid() && (k.noRoute || k.linkDown)
+}
 
 func (k *knobs) isUnkillable(exe string) bool {
 	k.mu.Lock()
@@ -137,6 +147,15 @@ func (m *Machine) SetFeatureFault(err error) { m.system.setFeatureFault(err) }
 
 // SetNoRoute takes the default route away, and with it the node's IP.
 func (m *Machine) SetNoRoute(none bool) { m.knobs.change(func() { m.knobs.noRoute = none }) }
+
+// SetLinkDown takes the link of the network card away, and with it address and route.
+func (m *Machine) SetLinkDown(down bool) { m.knobs.change(func() { m.knobs.linkDown = down }) }
+
+// SetSecondCard gives the machine a second network card with this address, whose default route wins over that of the
+// first. The zero address takes it away.
+func (m *Machine) SetSecondCard(address netip.Addr) {
+	m.knobs.change(func() { m.knobs.second = address })
+}
 
 // SetHNSFault makes every call to the host network service fail with err; nil mends it.
 func (m *Machine) SetHNSFault(err error) { m.hns.setFault(err) }

@@ -67,8 +67,11 @@ func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 		return nil, err
 	}
 	all := []netip.Addr{loopback()}
-	if f.m.address != loopback() {
+	if f.m.address != loopback() && !f.m.knobs.isLinkDown() {
 		all = append(all, f.m.address)
+	}
+	if second := f.m.knobs.secondCard(); second.IsValid() {
+		all = append(all, second)
 	}
 	f.m.hns.mu.Lock()
 	defer f.m.hns.mu.Unlock()

@@ -48,6 +48,8 @@ type Applier struct {
 	sane map[string]uint32
 	// last is the target of the last pass, for Glance.
 	last plan.Desired
+	// missing is since when the host was seen without the node's address, or zero.
+	missing time.Time
 	// resumed counts how often services of others did not start again.
 	resumed map[string]int
 	// boot is what bootID found.
@@ -224,7 +226,7 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	if told == nil {
 		told = map[contract.Fact]string{}
 	}
-	told[contract.FactNodeIP] = k.state.NodeIP
+	told[contract.FactNodeIP] = k.nodeIP(ctx)
 	facts := plan.HostFacts(ctx, k.host, k.state.Manifest.HNSNetwork(), told)
 	in := plan.Input{
 		Manifest: k.state.Manifest, Extra: k.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
@@ -249,6 +251,7 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	}
 	want := plan.Resolve(in)
 	k.remember(facts)
+	k.keepAddress(ctx, facts)
 	if request.Scope == plan.Everything {
 		k.state.AddNetwork(want.Network) // written with the steps that have it made
 		if problem := k.reserved(ctx, facts); problem != nil {

@@ -33,7 +33,7 @@ func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 }
 
 // Glance says whether something of the last pass's target is visibly no longer so. It asks for the
-// states of services, the sizes and times of files, the environment, certificates and routes; it
+// states of services, the sizes and times of files, the environment, certificates, routes and the node's address; it
 // reads no file and starts nothing. What a pass could not do, waits for, or holds back does not
 // count.
 func (k *Applier) Glance(ctx context.Context) bool {
@@ -42,6 +42,9 @@ func (k *Applier) Glance(ctx context.Context) bool {
 		return digest, access, nil
 	})
 	if err != nil {
+		return true
+	}
+	if k.isMoved(ctx) {
 		return true
 	}
 	for _, s := range k.last.Services {

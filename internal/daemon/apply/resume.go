@@ -23,20 +23,11 @@ func (r *run) interrupt(ctx context.Context, name string) {
 		r.log.Info("what depends on a service can't be listed", "service", name, "detail", err.Error())
 	}
 	for _, other := range slices.Backward(names) {
-		if !r.isOurs(other) {
+		if !r.state.Installed(other) {
 			r.log.Info("a service of others is stopped with one that it needs", "service", other, "needs", name)
 			r.state.AddInterrupted(other)
 		}
 	}
-}
-
-func (r *run) isOurs(name string) bool {
-	for ours := range r.state.Services {
-		if strings.EqualFold(ours, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // resume starts services of others again that were stopped with one of ours, once all that they need runs. Until
@@ -49,7 +40,7 @@ func (k *Applier) resume(ctx context.Context) {
 			if errors.Is(err, winos.ErrNotFound) || err == nil && s.State == winos.ServiceRunning {
 				return true
 			}
-			if err != nil || s.State != winos.ServiceStopped || !k.run(ctx, s.Dependencies) {
+			if err != nil || s.State != winos.ServiceStopped || !allRun(ctx, k.host.Services, s.Dependencies) {
 				return false
 			}
 			log := logr.FromContextOrDiscard(ctx).WithValues("service", name)
@@ -67,10 +58,10 @@ func (k *Applier) resume(ctx context.Context) {
 	}
 }
 
-// run says whether services run, groups of services aside.
-func (k *Applier) run(ctx context.Context, names []string) bool {
+// allRun says whether services run, groups of services aside.
+func allRun(ctx context.Context, services winos.Services, names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
-		s, err := k.host.Services.Get(ctx, name)
+		s, err := services.Get(ctx, name)
 		return !strings.HasPrefix(name, "+") && (err != nil || s.State != winos.ServiceRunning)
 	})
 }

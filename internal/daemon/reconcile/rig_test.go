@@ -241,7 +241,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{stop: func() {}}
 		var err error
-		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A",
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Address: firstCard(),
 			Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "hybrid-overlay-node.exe": maker,
 				"windows-instance-config-daemon.exe": r.daemon}})
 		if err != nil {

@@ -22,6 +22,9 @@ type State struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeIP is the node's address as its instance says; empty for that of the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
+	// LastIP is the address of the default route that the node has got, where its instance says none. It keeps it for
+	// as long as the host has it.
+	LastIP string `json:"lastIP,omitempty"`
 	// Revision is what the host is brought to, or held at. Its confidential part is sealed. Partial
 	// says that the manifest has more than the daemon understood that wrote it down: another one
 	// has to read it again.
@@ -337,6 +340,16 @@ func (l *State) SetService(name string, start Start) {
 		l.Services = map[string]Start{}
 	}
 	l.Services[name] = start
+}
+
+// Installed says whether a service is one of ours.
+func (l *State) Installed(name string) bool {
+	for service := range l.Services {
+		if strings.EqualFold(service, name) {
+			return true
+		}
+	}
+	return false
 }
 
 func contains(list []string, path string) bool {

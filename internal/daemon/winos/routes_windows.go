@@ -27,7 +27,7 @@ func (routing) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	var all []netip.Addr
 	for _, c := range cards {
 		for _, a := range c.addresses {
-			if ip := a.Prefix.Addr(); a.Usable && ip.Is4() && !slices.Contains(all, ip) {
+			if ip := a.Prefix.Addr(); c.connected && a.Usable && ip.Is4() && !slices.Contains(all, ip) {
 				all = append(all, ip)
 			}
 		}

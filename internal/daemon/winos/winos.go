@@ -291,8 +291,8 @@ type Route struct {
 
 // Routes is the routing table of IPv4. It changes routes to single addresses only.
 type Routes interface {
-	// Addresses lists the IPv4 addresses of the machine's interfaces, without those that Windows
-	// does not use yet.
+	// Addresses lists the IPv4 addresses of the machine's interfaces that have a link, without those that
+	// Windows does not use yet.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
 	// Table lists the routes of interfaces that are there, those to the widest destination first.
 	Table(ctx context.Context) ([]Route, error)
