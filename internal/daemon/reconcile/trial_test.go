@@ -103,7 +103,7 @@ func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	})
 }
 
-// A service that fails as it did before keeps the others from being looked at no longer than for one pass.
+// The first pass of a trial ends at what failed before. What is left is part of the trial all the same.
 func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
