@@ -203,7 +203,7 @@ type hns struct {
 // HNSNetwork is winos.Network. Like HNS, it knows nothing of contexts.
 func (h *hns) HNSNetwork(ctx context.Context, name string) (winos.HNSNetwork, error) {
 	h.mu.Lock()
-	hangs := h.hangs
+	hangs, network := h.hangs, h.Network
 	if hangs != nil {
 		h.calls++
 	}
@@ -211,7 +211,7 @@ func (h *hns) HNSNetwork(ctx context.Context, name string) (winos.HNSNetwork, er
 	if hangs != nil {
 		<-hangs
 	}
-	return h.Network.HNSNetwork(ctx, name)
+	return network.HNSNetwork(ctx, name)
 }
 
 func (h *hns) hang() {
@@ -310,7 +310,9 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	host.Services = silentManager{host.Services, &r.silent}
 	host.Programs = killer{host.Programs, &r.unkillable}
 	host.Trust = governed{host.Trust, &r.policy}
+	r.hns.mu.Lock() // a call of the daemon before may still hang
 	r.hns.Network = host.Network
+	r.hns.mu.Unlock()
 	host.Network = &r.hns
 	host = winos.WithTimeouts(host)
 	var end func() time.Time
