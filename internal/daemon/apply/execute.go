@@ -78,7 +78,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	// The directories come with the first write of the state file.
 	if err := state.Ensure(r.host.Files, r.state, dirs...); err != nil {
 		r.refuse(writes, FileProblem(err), "") // some directory, which the problem names
-		return r.without(steps, writes), !r.whole
+		return without(steps, writes), !r.whole
 	}
 	var failed []plan.Step
 	for _, s := range writes {
@@ -86,11 +86,11 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 			r.refuse([]plan.Step{s}, FileProblem(err), s.Name)
 			failed = append(failed, s)
 			if r.whole {
-				return r.without(steps, failed), false
+				return without(steps, failed), false
 			}
 		}
 	}
-	return r.without(steps, failed), true
+	return without(steps, failed), true
 }
 
 // refuse reports steps on files that can't be taken for a problem about something, and breaks what
@@ -106,7 +106,7 @@ func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string)
 	}
 }
 
-func (r *run) without(steps, some []plan.Step) []plan.Step {
+func without(steps, some []plan.Step) []plan.Step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return slices.Contains(some, s) })
 }
 
