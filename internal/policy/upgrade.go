@@ -200,7 +200,8 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
 		// It may have been dead before. At the end of a join it is known whether it reports at this revision.
 		{switching, "proofTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
-			"revision", switching, ActionJoin, "", func(f UpgradeFacts, now time.Time) bool { return f.IsSilent && late(f, now) }},
+			"revision", switching, ActionJoin, "",
+			func(f UpgradeFacts, now time.Time) bool { return f.IsSilent && late(f, now) }},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
 		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
