@@ -88,10 +88,15 @@ func (p *plugin) connect() (*reader, error) {
 	return r, nil
 }
 
-// refuseRedirect follows nothing: the API server redirects nobody itself, but passes on what a node answers, and
-// client-go would send the caller's credential wherever that leads.
-func refuseRedirect(to *http.Request, _ []*http.Request) error {
-	return fmt.Errorf("refused a redirect to %s, which no honest node answers", to.URL.Host)
+// refuseRedirect follows nothing but a directory's missing slash: the API server redirects nobody itself, but passes on
+// what a node answers, and client-go would send the caller's credential wherever that leads.
+func refuseRedirect(to *http.Request, via []*http.Request) error {
+	directory := *via[0].URL
+	directory.Path += "/"
+	if len(via) == 1 && to.URL.String() == directory.String() {
+		return nil
+	}
+	return fmt.Errorf("refused a redirect to %s", to.URL.Host)
 }
 
 // errNotInstalled says that the API server has none of our kinds.

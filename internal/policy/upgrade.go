@@ -198,10 +198,13 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "the cache shows that the daemon went back, or that proofTimeout is over", switching,
 			ActionReadAgain, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
-		// It may have been dead before. At the end of a join it is known whether it reports at this revision.
+		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
+		// that can't be joined in as much time again counts as one that failed.
 		{switching, "proofTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
-			func(f UpgradeFacts, now time.Time) bool { return f.IsSilent && late(f, now) }},
+			func(f UpgradeFacts, now time.Time) bool {
+				return f.IsSilent && late(f, now) && !f.isLate(f.SwitchSince, 2*f.ProofTimeout, now)
+			}},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
 		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},

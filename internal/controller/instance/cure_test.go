@@ -231,3 +231,117 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 		t.Errorf("it is at the revision: %+v", i.Status)
 	}
 }
+
+// goesThere has a node stay down at the revision that it held, and has its host begin to go to the desired one.
+func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) (held string) {
+	t.Helper()
+	held = r.version
+	r.down(t, n)
+	desire("after", "")
+	r.advance(t, n, 11*time.Minute)
+	r.joinsAgain(t, n)
+	if at := r.node(t, n).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
+		t.Fatalf("it was told %q", at)
+	}
+	return held
+}
+
+// What pods don't feel is no reason to begin anew with what is under way, again and again.
+func TestARevisionThatNobodyFeelsDoesNotDisturbAJoinThatFollows(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.goesThere(t, 1, desire)
+	desire("after", "another")
+	dials := r.machine(1).Dials()
+	for range 4 {
+		r.advance(t, 1, 11*time.Minute)
+		r.joinsAgain(t, 1)
+	}
+	i := r.get(t, 1)
+	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.Disruption != nil && i.Status.Update.Revision != r.version {
+		t.Errorf("it was dialled %d times, and is %+v (held %s)", more, i.Status, held)
+	}
+}
+
+// Who loses the place meanwhile goes back to what it held, and is as little a witness against the revision.
+func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.goesThere(t, 1, desire)
+	for _, paused := range []bool{true, false} {
+		r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = paused })
+		r.reconcile(t, 1)
+	}
+	failed := r.get(t, 2)
+	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
+	if err := r.api.Status().Update(t.Context(), failed); err != nil {
+		t.Fatal(err)
+	}
+	for range 14 {
+		r.advance(t, 1, time.Minute)
+		r.joinsAgain(t, 1)
+	}
+	i := r.get(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.UpdateFailure != nil || at != held {
+		t.Errorf("the rollout is halted, and it is told %q (held %q): %+v", at, held, i.Status)
+	}
+}
+
+// A setting that closes SSH, too, must end somewhere.
+func TestASilentDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.version
+	desire("after", "")
+	r.slow = hosttestUnreachable
+	for range 40 {
+		r.advance(t, 1, time.Minute)
+	}
+	i := r.get(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.UpdateFailure == nil || at != held {
+		t.Fatalf("it is told %q: %+v", at, i.Status)
+	}
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+}
+
+// A host that can't be reached, or takes long to get what it lacks, delays no other.
+func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	r.down(t, 1)
+	desire("after", "")
+	dialled := false
+	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+		dialled = true
+		if i := r.get(t, 1); i.Status.Disruption != nil {
+			t.Errorf("while it is dialled it has a place: %+v", i.Status)
+		}
+		return true
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.joinsAgain(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; !dialled || at != r.version {
+		t.Errorf("it was told %q", at)
+	}
+}
+
+// One that is Ready again before anything was done to it is a node like any other.
+func TestANodeThatIsReadyAgainFollowsLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	r.down(t, 1)
+	desire("after", "")
+	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+		r.isReady(t, 1, true)
+		return true
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if i.Status.Update != nil && i.Status.Update.WhileDown || i.Status.DesiredRevision == r.version &&
+		i.Status.Phase != v1alpha1.PhaseUpdating {
+		t.Errorf("it serves, and is %+v", i.Status)
+	}
+}

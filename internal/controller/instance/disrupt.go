@@ -59,9 +59,14 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			continue
 		}
 		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
+			// a daemon that comes back by the join must not reboot a node that serves
+			if err = c.parts.Nodes.Annotate(ctx, view.Node,
+				map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
+				return ctrl.Result{}, err
+			}
 			logf.FromContext(ctx).Info("joining again", "reason", outcome.Problem.Reason, "detail",
 				outcome.Problem.Detail)
-			c.instance.Status.Phase = v1alpha1.PhasePending
+			c.instance.Status.Phase, c.instance.Status.Reboot.Step = v1alpha1.PhasePending, v1alpha1.StepWaiting
 			return joining{c}.run(ctx)
 		}
 		// What it waits for may have no end, while the node goes down or its daemon dies.

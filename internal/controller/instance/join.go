@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -22,19 +23,20 @@ type joining struct{ *reconciliation }
 // mayJoin decides whether a host may be joined. One that is a node needs a place in the
 // rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
 // place from others. One whose node has not been Ready for long loses nothing, and comes back
-// at the revision that it held. No such host is brought to a revision at which the rollout halted.
+// at the revision that it held; to go to another it needs a place, too. No such host is brought to a revision at which
+// the rollout halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	status := &c.instance.Status
-	if err := c.follow(ctx); err != nil {
-		return free, err
-	}
 	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && status.JoinedTime == nil {
 		return free, err
+	}
+	if join.IsFollowing(status.Update) {
+		return c.mayFollow(ctx, node, serves)
 	}
 	if serves {
 		revision := upgrade.RevisionToTry(status, node)
@@ -52,9 +54,30 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// follow has a host whose node has not been Ready for long go to the revision that is desired by now, which may be what
-// it needs: to be joined again at the one that it held did not help. Like any other it goes there once, in a place of
-// its own, in no closed window, and not where it failed or the rollout halted.
+// mayFollow is mayJoin for a host whose node is down, and that is taken to another revision. It is made ready for that
+// before it asks for its place. Once its node is Ready it goes there like any other.
+func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
+	switch config, err := c.config(ctx); {
+	case err != nil || serves || node == nil:
+		return policy.Verdict{Why: "its node is Ready again, or gone"}, err
+	case !c.life.session.Connected():
+		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
+	default:
+		if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
+			return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
+		}
+	}
+	status := &c.instance.Status
+	verdict, err := c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
+	if err == nil && verdict.Allowed {
+		c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionUpdate, status)...)
+	}
+	return verdict, err
+}
+
+// follow has a host whose node has not been Ready for long begin to go to the revision that is desired by now, which may
+// be what it needs: it was joined again at the one that it held, and that did not help. Like any other it does so in a
+// place of its own, in no closed window, and not where it failed or the rollout halted.
 func (c joining) follow(ctx context.Context) error {
 	status := &c.instance.Status
 	desired, _, err := c.parts.Desired.Current(ctx)
@@ -64,8 +87,8 @@ func (c joining) follow(ctx context.Context) error {
 	if inVain, err := join.IsInVain(ctx, c.parts, c.instance); err != nil || !inVain {
 		return err
 	}
-	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err != nil || serves || node == nil {
+	_, serves, err := c.parts.InService(ctx, c.instance)
+	if err != nil || serves {
 		return err
 	}
 	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
@@ -77,16 +100,11 @@ func (c joining) follow(ctx context.Context) error {
 	if err != nil || policy.Closed(config.Spec.Rollout, c.now()) != "" {
 		return err
 	}
-	if status.Disruption == nil {
-		_, err = c.place.take(ctx, node, v1alpha1.DisruptionUpdate, desired.Version,
-			func() { join.Follow(status, change, c.now()) })
+	if halted, err := c.halted(ctx, desired.Version); err != nil || halted != "" {
 		return err
 	}
-	halted, err := c.halted(ctx, desired.Version)
-	if err == nil && halted == "" {
-		join.Follow(status, change, c.now())
-	}
-	return err
+	join.Follow(status, change, c.now())
+	return nil
 }
 
 // run goes through the phases until one waits or fails.
@@ -99,6 +117,9 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			}
 			return c.check(ctx)
 		}
+	}
+	if err := c.follow(ctx); err != nil {
+		return ctrl.Result{}, err
 	}
 	if held, result, err := c.beginsLater(ctx); held {
 		return result, err
@@ -210,7 +231,8 @@ func (c joining) disturbsNow(ctx context.Context) (again, held bool, result ctrl
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.Disruption != nil || status.JoinedTime == nil ||
-		c.life.session.Connected() && join.IsOverSSH(status.Update) { // it serves until it has its place
+		c.life.session.Connected() && join.IsOverSSH(status.Update) && !join.IsFollowing(status.Update) {
+		// it serves until it has its place
 		return false, nil
 	}
 	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)

@@ -271,6 +271,9 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 		t.Fatal("it was dialled while it may still boot")
 	}
 	r.advance(t, 1, 2*time.Minute)
+	if r.node(t, 1).Annotations[contract.RebootApprovedAnnotation] != "" {
+		t.Error("the daemon that the join starts may reboot it")
+	}
 	r.joinsAgain(t, 1)
 	r.isReady(t, 1, true)
 	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
@@ -281,6 +284,25 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 		i.Status.Disruption != nil || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("%d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+}
+
+// A daemon that was stuck may be well again, and its host can't be joined: it is looked after like any other.
+func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.advance(t, 1, 24*time.Hour)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.slow = hosttestUnreachable
+	for range 25 {
+		r.advance(t, 1, time.Minute)
+	}
+	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequestedAnnotation) })
+	for range 25 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Reboot != nil {
+		t.Errorf("nobody asks for a reboot: %+v", i.Status)
 	}
 }
 

@@ -48,35 +48,48 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// MayFollow reports whether a host that is joined again has not been taken to a revision yet: it is not at it, on its
-// way there, or back from there.
+// IsFollowing reports whether a host is being taken over SSH to another revision than it held because its node is down;
+// nil is no update.
+func IsFollowing(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
+
+// MayFollow reports whether a host that is joined again may go to a revision: it is not at it, on its way to one, or back
+// from this one.
 func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 	update := status.Update
-	return status.JoinedTime != nil && status.DesiredRevision != revision && (update == nil ||
-		update.Revision != revision || update.WhileDown && status.Disruption == nil) &&
+	return status.JoinedTime != nil && status.DesiredRevision != revision && !IsOverSSH(update) &&
+		(update == nil || update.Revision != revision) &&
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// IsInVain reports whether a host that was joined again at the revision that it held did not become Ready in the time
-// of a proof, or can't be joined.
+// IsInVain reports whether a host was joined again at the revision that it held, and did not become Ready in the time of
+// a proof, or failed at what is done with that revision.
 func IsInVain(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
-	bounds, err := parts.CurrentBounds(ctx)
-	if err != nil || instance.Status.Failures > 0 {
-		return err == nil, err
+	switch status := &instance.Status; status.Phase {
+	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
+		return status.Failures > 0, nil
+	case v1alpha1.PhaseConfirming:
+		bounds, err := parts.CurrentBounds(ctx)
+		if err != nil {
+			return false, err
+		}
+		began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
+		return ok && parts.Left(began, bounds.Proof) <= 0, nil
 	}
-	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-	return ok && instance.Status.Phase == v1alpha1.PhaseConfirming && parts.Left(began, bounds.Proof) <= 0, nil
+	return false, nil
 }
 
 // Move has a host join at another revision that pods don't feel.
 func Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
+	if status.Update != nil {
+		return // what it comes back from is over first
+	}
 	if status.HeldRevision == status.DesiredRevision {
 		status.HeldRevision = revision // there is nothing in it that it could fail at
 	}
 	status.DesiredRevision = revision
 }
 
-// Follow has a host that is joined again be brought to another revision over SSH, in a place of its own.
+// Follow has a host begin to go to another revision over SSH.
 func Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time.Time) {
 	status.Update = &v1alpha1.Update{Revision: to.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
 		Drains: to.Drains, OverSSH: true, WhileDown: true,
@@ -100,6 +113,9 @@ func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
 	switch update := status.Update; {
 	case !IsOverSSH(update):
 	case update.WhileDown:
+		if status.DesiredRevision == update.Revision {
+			status.DesiredRevision = update.From
+		}
 		status.Update = nil
 	case update.SwitchTime != nil: // its daemon was told, and may have done it since
 		update.OverSSH = false
@@ -113,6 +129,9 @@ func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
 func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
+	if status.Reboot != nil { // it is tried again without: the daemon may be well by now
+		status.Reboot.UnansweredBootID = ""
+	}
 	revision, held := status.DesiredRevision, status.HeldRevision
 	switch update := status.Update; {
 	case IsOverSSH(update):
