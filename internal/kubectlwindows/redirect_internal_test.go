@@ -25,7 +25,15 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	}))
 	defer elsewhere.Close()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "/proxy/logs/") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet"): // as kubelet's own server answers for a directory
+			w.Header().Set("Location", "kubelet/")
+			w.WriteHeader(http.StatusMovedPermanently)
+			return
+		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet/"):
+			_, _ = w.Write([]byte("kubelet.log"))
+			return
+		case strings.Contains(r.URL.Path, "/proxy/logs/"):
 			http.Redirect(w, r, elsewhere.URL+"/x", http.StatusFound)
 			return
 		}
@@ -57,6 +65,9 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	}
 	if _, failed = r.log(t.Context(), "win-1", logFile("kubelet"), 1000); failed == nil {
 		t.Error("the log was read")
+	}
+	if files, failed := r.log(t.Context(), "win-1", "kubelet", 1000); failed != nil || string(files) != "kubelet.log" {
+		t.Errorf("a directory: %q, %v", files, failed)
 	}
 	if len(asked) > 0 {
 		t.Errorf("the node's server was asked: %q", asked)
