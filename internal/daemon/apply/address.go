@@ -8,7 +8,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
-	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // addressGrace is how long the host may be without the node's address until the node gets another one. A link that
@@ -26,11 +25,10 @@ func (k *Applier) nodeIP(ctx context.Context) string {
 		k.missing = time.Time{}
 		return last
 	}
-	now := k.host.System.Now()
 	if k.missing.IsZero() {
-		k.missing = now
+		k.missing = time.Now() // not the host's: a link that comes up is when its clock is set
 	}
-	if winos.Age(now, k.missing) >= addressGrace {
+	if time.Since(k.missing) >= addressGrace {
 		return ""
 	}
 	return last

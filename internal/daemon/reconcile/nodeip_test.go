@@ -67,6 +67,12 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 				pass(10 * time.Minute)
 			}, want: firstCard(),
 		},
+		"the link is down for seconds, and the clock is set back": {
+			happens: func(_ *testing.T, r *rig) { blink(r, other, -time.Hour) }, want: firstCard(),
+		},
+		"the link is down for seconds, and the clock is set forward": {
+			happens: func(_ *testing.T, r *rig) { blink(r, other, time.Hour) }, want: firstCard(),
+		},
 		"the link is down for an hour and comes back": {
 			happens: func(_ *testing.T, r *rig) {
 				r.SetLinkDown(true)
@@ -114,6 +120,17 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// blink takes the link of the first card away for seconds, in which the clock is set.
+func blink(r *rig, other netip.Addr, by time.Duration) {
+	r.SetSecondCard(other)
+	r.SetLinkDown(true)
+	pass(11 * time.Second)
+	r.SetClockOffset(by)
+	pass(11 * time.Second)
+	r.SetLinkDown(false)
+	pass(5 * time.Minute)
 }
 
 // firstCard is the address of a rig's machine.
