@@ -314,12 +314,18 @@ const ProofTime = 2 * time.Second
 // StayTime is how long a service has to be seen until it is known whether it stays up.
 const StayTime = endsWindow
 
-// Ended names the services of the last pass that we started since a point in time, by the host's
-// clock, and that have ended since.
-func (k *Applier) Ended(ctx context.Context, since time.Time) (names []string) {
+// Try begins a trial: what is started from now on is part of it.
+func (k *Applier) Try() {
+	for _, known := range k.lives.of {
+		known.tried = false
+	}
+}
+
+// Ended names the services of the last pass that we started in this trial, and that have ended since.
+func (k *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range k.last.Services {
 		known := k.lives.of[s.Name]
-		if s.Waiting != nil || known == nil || known.started.Before(since) {
+		if s.Waiting != nil || known == nil || !known.tried {
 			continue
 		}
 		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.ended(s.Name, current) {

@@ -39,6 +39,8 @@ type life struct {
 	with    string
 	started time.Time
 	rest    time.Duration
+	// tried says that we started it since the last call of Applier.Try.
+	tried bool
 	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
 	// without an end since: while it rests between starts, it ends less often.
 	restless bool
@@ -66,7 +68,7 @@ func (l *lives) started(name string, pid uint32, with string) {
 	if known.with != with {
 		known.ends, known.rest, known.restless = nil, 0, false
 	}
-	known.with, known.started = with, l.now()
+	known.with, known.started, known.tried = with, l.now(), true
 	if len(known.ends) < maxEnds {
 		known.rest = 0
 	} else {

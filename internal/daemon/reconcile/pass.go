@@ -40,9 +40,8 @@ type pass struct {
 
 // trial is what is known of the revision on trial, beside what the state file says.
 type trial struct {
-	// began is when it began, by the host's clock, by which the applier notes starts; proofDue is when
-	// what was started by it has run long enough, or zero.
-	began, proofDue time.Time
+	// proofDue is when what was started by it has run long enough, or zero.
+	proofDue time.Time
 	// changed says that it has changed something on the host, hampered that something fails in it that failed before:
 	// that is not waited for.
 	changed, hampered bool
@@ -60,9 +59,10 @@ type trial struct {
 // excuses says whether a fault is none of the revision on trial.
 func (t *trial) excuses(fault state.Fault) bool { return slices.ContainsFunc(t.before, fault.IsSame) }
 
-// after is what is known of another revision than this one, which becomes the host's now.
-func (t *trial) after(now, byHost time.Time) trial {
-	return trial{before: t.before, since: now, began: byHost}
+// restart forgets what is known of the host's revision: another one is it now.
+func (t *trial) restart(now time.Time, applier *apply.Applier) {
+	*t = trial{before: t.before, since: now}
+	applier.Try()
 }
 
 func (t *trial) doubt(unsure bool, now time.Time) { t.unsure, t.unsureSince = unsure, now }
@@ -151,7 +151,7 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)
 	r.revisions.last = nil
 	r.confidential, r.identity = c.confidential, identity{}
-	r.trial = r.trial.after(r.Clock.Now(), r.Host.System.Now())
+	r.trial.restart(r.Clock.Now(), r.applier)
 	if !r.program.replaces(r.State.Manifest) {
 		r.follow()
 	}
@@ -256,7 +256,7 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	r.State.Back()
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
 	r.identity = identity{}
-	r.trial = r.trial.after(r.Clock.Now(), r.Host.System.Now())
+	r.trial.restart(r.Clock.Now(), r.applier)
 	r.follow()
 	r.failures.note(ctx, version, why, changed || r.program.replaces(r.State.Manifest))
 }
@@ -267,7 +267,7 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if r.State.Before == nil || r.trial.proofDue.IsZero() {
 		return nil
 	}
-	ended := slices.DeleteFunc(r.applier.Ended(ctx, r.trial.began), func(name string) bool {
+	ended := slices.DeleteFunc(r.applier.Ended(ctx), func(name string) bool {
 		return r.trial.excuses(apply.Restless(name))
 	})
 	if len(ended) == 0 {

@@ -103,6 +103,30 @@ func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	})
 }
 
+// A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the trial.
+func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(40 * time.Second)
+		r.stopDaemon()
+		if err := r.Host().Services.Stop(t.Context(), "kubelet"); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t, r.api)
+		pass(time.Minute)
+		if err := r.CrashService("containerd"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+			t.Errorf("kubelet's configuration is %q", got)
+		}
+		r.hns.goOn()
+	})
+}
+
 // The first pass of a trial ends at what failed before. What is left is part of the trial all the same.
 func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
