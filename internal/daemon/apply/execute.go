@@ -133,7 +133,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 		for _, s := range steps {
 			switch s.Kind {
 			case plan.StopService, plan.RemoveService:
-				r.interrupt(ctx, s.Name)
+				interrupt(ctx, r.host.Services, r.state, s.Name)
 			case plan.WriteFile:
 				err = errors.Join(err, r.declareFile(s.Name))
 			case plan.SetVariable, plan.UnsetVariable:

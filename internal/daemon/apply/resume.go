@@ -3,11 +3,14 @@ package apply
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -15,18 +18,44 @@ import (
 // owner's.
 const maxResumes = 3
 
+// Stop stops one of our services, if it is there, and notes what it takes along: a Pass starts that again.
+func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
+	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
+		return FileProblem(err)
+	}
+	if err := services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Restart starts one of our services anew, and then what its stop took along.
+func (k *Applier) Restart(ctx context.Context, name string) error {
+	if err := Stop(ctx, k.host.Services, k.state, name); err != nil {
+		return err
+	}
+	if err := k.host.Services.Start(ctx, name); err != nil {
+		return err
+	}
+	k.resume(ctx)
+	return k.state.Save()
+}
+
 // interrupt notes the services of others that a stop takes along. One that can't be asked for them stops all the
 // same.
-func (r *run) interrupt(ctx context.Context, name string) {
-	names, err := r.host.Services.Dependants(ctx, name)
-	if err != nil {
-		r.log.Info("what depends on a service can't be listed", "service", name, "detail", err.Error())
+func interrupt(ctx context.Context, services winos.Services, stateFile *state.File, name string) {
+	log := logr.FromContextOrDiscard(ctx).WithValues("needs", name)
+	names, err := services.Dependants(ctx, name)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		log.Info("what depends on a service can't be listed", "detail", err.Error())
 	}
 	for _, other := range slices.Backward(names) {
-		if !r.state.Installed(other) {
-			r.log.Info("a service of others is stopped with one that it needs", "service", other, "needs", name)
-			r.state.AddInterrupted(other)
+		s, err := services.Get(ctx, other)
+		if stateFile.Installed(other) || err == nil && plan.Managed(s.Description) { // also one that a lost file named
+			continue
 		}
+		log.Info("a service of others is stopped with one that it needs", "service", other)
+		stateFile.AddInterrupted(other)
 	}
 }
 
@@ -46,7 +75,6 @@ func (k *Applier) resume(ctx context.Context) {
 			log := logr.FromContextOrDiscard(ctx).WithValues("service", name)
 			if err = k.host.Services.Start(ctx, name); err == nil {
 				log.Info("started a service of others again")
-				delete(k.resumed, name)
 				again = true
 				return true
 			}
@@ -56,6 +84,7 @@ func (k *Applier) resume(ctx context.Context) {
 			return given
 		})
 	}
+	maps.DeleteFunc(k.resumed, func(name string, _ int) bool { return !slices.Contains(k.state.Interrupted, name) })
 }
 
 // allRun says whether services run, groups of services aside.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -102,6 +103,53 @@ func TestAServiceOfOthersThatDoesNotStartAgainKeepsNoRevisionBack(t *testing.T) 
 		r.FailService("agent", false)
 		pass(20 * time.Minute)
 		r.expectAgents(t, winos.ServiceStopped, "agent") // by now it is its owner's matter
+	})
+}
+
+// Each time anew, its owner may have mended it meanwhile.
+func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.agents(t, "kubelet", "agent")
+		r.FailService("agent", true)
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(20 * time.Minute)
+		r.FailService("agent", false)
+		if err := r.Host().Services.Start(t.Context(), "agent"); err != nil {
+			t.Fatal(err)
+		}
+		r.FailService("agent", true)
+		three := r.publish(t, another("three"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, three)
+		pass(time.Second)
+		r.expectAgents(t, winos.ServiceStopped, "agent")
+		r.FailService("agent", false)
+		pass(20 * time.Minute)
+		r.expectStatus(t, three, "")
+		r.expectAgents(t, winos.ServiceRunning, "agent")
+	})
+}
+
+// Ours are known by what they say of themselves where the state file says nothing.
+func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.stopDaemon()
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stateFile.Services, stateFile.Lost = nil, true
+		if err = stateFile.Save(); err != nil {
+			t.Fatal(err)
+		}
+		r.hns.hang()
+		r.start(t, r.api)
+		pass(time.Minute)
+		r.expectAgents(t, winos.ServiceStopped, "kube-proxy") // its settings are not known yet
+		r.hns.goOn()
+		pass(time.Minute)
+		r.expectStatus(t, one(), "")
 	})
 }
 

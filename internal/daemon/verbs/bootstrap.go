@@ -62,18 +62,18 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = note(stateFile, request, told); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	again, err := takesCredential(ctx, host, answer.NodeName, request)
+	again, err := takesCredential(ctx, host, stateFile, request)
 	if err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
-	report := apply.New(apply.Options{Host: host, State: stateFile}).Pass(ctx,
-		apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
+	applier := apply.New(apply.Options{Host: host, State: stateFile})
+	report := applier.Pass(ctx, apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
 	if again {
-		if err = register(ctx, host.Services, report); err != nil {
+		if err = register(ctx, applier, report); err != nil {
 			return answer, err
 		}
 	}
@@ -85,14 +85,14 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 // its Node. A kubelet that has no certificate of this node, and this very credential, is left alone: it asks with it
 // already, for a key that it may have in memory only, and a credential is good for one key. With another credential
 // it is stopped first, so that a call that is killed leaves one that has yet to start.
-func takesCredential(ctx context.Context, host winos.Host, node string, request contract.BootstrapRequest) (again bool,
-	err error) {
-	now := host.System.Now()
+func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
+	request contract.BootstrapRequest) (again bool, err error) {
+	node, now := stateFile.NodeName, host.System.Now()
 	if len(request.BootstrapKubeconfig) == 0 {
 		expired, err := reconcile.KubeletExpired(host.Files, now)
 		return expired || request.Register, err
 	}
-	if err = followServer(ctx, host, request); err != nil {
+	if err = followServer(ctx, host, stateFile, request); err != nil {
 		return false, err
 	}
 	identity, err := reconcile.KubeletIdentityOf(host.Files, node, now)
@@ -101,7 +101,7 @@ func takesCredential(ctx context.Context, host winos.Host, node string, request 
 		forgot, err = reconcile.ForgetRefusedKubelet(ctx, host.Files, node, now)
 		again = forgot || request.Register
 	} else if err == nil {
-		again, err = replacesCredential(ctx, host, request.BootstrapKubeconfig)
+		again, err = replacesCredential(ctx, host, stateFile, request.BootstrapKubeconfig)
 	}
 	if err != nil {
 		return false, err
@@ -110,12 +110,13 @@ func takesCredential(ctx context.Context, host winos.Host, node string, request 
 }
 
 // replacesCredential stops a kubelet without a certificate of its node that has another credential, or none.
-func replacesCredential(ctx context.Context, host winos.Host, kubeconfig []byte) (again bool, err error) {
+func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.File, kubeconfig []byte) (again bool,
+	err error) {
 	has, err := reconcile.HasCredential(host.Files, kubeconfig)
 	if err != nil || has {
 		return false, err
 	}
-	if err = host.Services.Stop(ctx, contract.ServiceKubelet); err != nil && !errors.Is(err, winos.ErrNotFound) {
+	if err = apply.Stop(ctx, host.Services, stateFile, contract.ServiceKubelet); err != nil {
 		return false, contract.NewProblem(contract.ReasonServiceFailed,
 			"stopping kubelet, which is to take up another credential: %v", err)
 	}
@@ -246,21 +247,15 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 
 // register starts kubelet anew, unless this call has just done so: a kubelet registers its Node
 // only when it starts.
-func register(ctx context.Context, services winos.Services, report apply.Report) error {
+func register(ctx context.Context, applier *apply.Applier, report apply.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet
 	})
 	if started {
 		return nil
 	}
-	err := services.Stop(ctx, contract.ServiceKubelet)
-	if errors.Is(err, winos.ErrNotFound) {
-		return nil // the manifest has no kubelet
-	}
-	if err == nil {
-		err = services.Start(ctx, contract.ServiceKubelet)
-	}
-	if err != nil {
+	err := applier.Restart(ctx, contract.ServiceKubelet)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) { // the manifest may have no kubelet
 		return contract.NewProblem(contract.ReasonServiceFailed, "restarting kubelet so that it registers: %v", err)
 	}
 	return nil

@@ -2,18 +2,20 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // followServer has the programs of a host that joined before find the API server where it is now, by the CA that it
 // has now. Who they are stays. They are stopped first, so that a call that is killed leaves none that runs on with
 // what it read; this call starts kubelet, and the daemon the others.
-func followServer(ctx context.Context, host winos.Host, request contract.BootstrapRequest) error {
+func followServer(ctx context.Context, host winos.Host, stateFile *state.File,
+	request contract.BootstrapRequest) error {
 	to, err := apiclient.ServerOf(request.BootstrapKubeconfig)
 	if err != nil {
 		return nil //nolint:nilerr // nothing is said about the API server
@@ -30,7 +32,7 @@ func followServer(ctx context.Context, host winos.Host, request contract.Bootstr
 		if !slices.Contains(readers, s.Name) {
 			continue
 		}
-		if err = host.Services.Stop(ctx, s.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		if err = apply.Stop(ctx, host.Services, stateFile, s.Name); err != nil {
 			return contract.NewProblem(contract.ReasonServiceFailed,
 				"stopping %s, which is to find the API server where it is now: %v", s.Name, err)
 		}

@@ -102,6 +102,50 @@ func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T)
 	}
 }
 
+// Windows stops what needs kubelet along with it.
+func TestServicesOfOthersThatNeedKubeletRunAgainWhenItsHostHasJoinedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		unapproved bool
+		change     func(request *contract.BootstrapRequest)
+	}{
+		"the API server is elsewhere": {change: func(request *contract.BootstrapRequest) {
+			request.BootstrapKubeconfig = []byte(kubeconfigOf("https://127.0.0.1:2", "another CA"))
+		}},
+		"kubelet has another credential": {unapproved: true, change: func(request *contract.BootstrapRequest) {
+			request.BootstrapKubeconfig = []byte("another secret")
+		}},
+		"kubelet registers anew": {change: func(request *contract.BootstrapRequest) { request.Register = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			r.unapproved.Store(c.unapproved)
+			join(t, r)
+			if !c.unapproved {
+				tended(t, r)
+			}
+			eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
+			const exe = `C:\agent\agent.exe`
+			services := r.Host().Services
+			write(t, r, exe, "MZ agent", winos.AccessInherit)
+			if err := errors.Join(services.Apply(t.Context(), winos.ServiceConfig{Name: "agent", Description: "somebody's",
+				Command: exe, Dependencies: []string{"kubelet"}}), services.Start(t.Context(), "agent")); err != nil {
+				t.Fatal(err)
+			}
+			kubelets, request := r.kubelets.Load(), bootstrapRequest()
+			c.change(&request)
+			must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+			if r.kubelets.Load() == kubelets {
+				t.Error("kubelet was not started again")
+			}
+			if s := service(t, r, "agent").State; s != winos.ServiceRunning { // and no daemon runs yet
+				t.Errorf("the agent is %s", s)
+			}
+		})
+	}
+}
+
 // kubelet writes its kubeconfig without a flush: a power cut within seconds leaves zeros.
 func TestAKubeletWithAZeroedKubeconfigGetsAnotherWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
