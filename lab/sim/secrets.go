@@ -101,6 +101,14 @@ func (m *Machine) Disown(path string) error {
 	return nil
 }
 
+// Loosen has C:\ hand down that users may rename and change what is made in it, as on volumes that Windows was not set
+// up on.
+func (m *Machine) Loosen() {
+	m.volume.mu.Lock()
+	defer m.volume.mu.Unlock()
+	m.volume.root.loose = true
+}
+
 // MakeJunction makes a junction to a directory that exists, as an ordinary user may where he may make
 // directories.
 func (m *Machine) MakeJunction(path, to string) error {

@@ -47,8 +47,10 @@ type node struct {
 	modified time.Time
 	access   winos.Access
 	foreign  bool // an ordinary user made it
-	readers  int
-	writers  int
+	// loose hands down to what is made in it that users may rename that.
+	loose   bool
+	readers int
+	writers int
 	// exclusive says that its writer lets nobody else write.
 	exclusive bool
 	images    int // processes that run this file
@@ -173,7 +175,14 @@ func (v *volume) check(n *node) error {
 }
 
 func (v *volume) add(dir *node, name string, access winos.Access, isDir bool) *node {
-	n := &node{name: name, parent: dir, modified: v.now(), access: access}
+	n := &node{name: name, parent: dir, modified: v.now()}
+	switch access {
+	case winos.AccessInherit:
+		n.foreign, n.loose = dir.loose, dir.loose
+	case winos.AccessAdministrators:
+		n.access = access
+	case winos.AccessUsers: // as if it had inherited, but not what is loose
+	}
 	if isDir {
 		n.children = map[string]*node{}
 	}

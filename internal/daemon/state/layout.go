@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -216,8 +215,8 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		return nil, nil
 	}
 	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
-		"administrator, or lets such a one replace it or what is in it; have Administrators own it, or rename "+
-		"or remove it", path), nil
+		"administrator, or lets such a one replace it or what is in it; have Administrators own it and, by icacls, "+
+		"nobody else delete or change it, or rename or remove it", path), nil
 }
 
 // dirVar is the directory above those of ours that are not in C:\k. C:\Temp is everybody's, and no
@@ -348,13 +347,28 @@ func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 		return err
 	}
 	for _, d := range missing {
-		if err := files.MkdirAll(d, Access(d)); err != nil {
+		if err := makeOne(files, d); err != nil {
 			return fmt.Errorf("making %s: %w", d, err)
 		}
-		info, err := files.Stat(d)
-		if err != nil || Access(d) == winos.AccessAdministrators && info.Access != Access(d) {
-			return fmt.Errorf("making %s: %w", d, cmp.Or(err, error(conflict(d))))
-		}
+	}
+	return nil
+}
+
+// makeOne makes a directory. One that the directory above gives to users, as C:\ does on some volumes, is made anew
+// with rights of its own: it can't be given them by its path, in whose place a user may have put another by then.
+func makeOne(files winos.Files, dir string) error {
+	access := Access(dir)
+	if err := files.MkdirAll(dir, access); err != nil {
+		return err
+	}
+	info, err := files.Stat(dir)
+	switch {
+	case err != nil:
+		return err
+	case access == winos.AccessAdministrators && info.Access != access:
+		return conflict(dir)
+	case access == winos.AccessInherit && info.Foreign:
+		return errors.Join(files.Remove(dir), files.MkdirAll(dir, winos.AccessUsers))
 	}
 	return nil
 }

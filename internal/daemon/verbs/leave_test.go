@@ -349,6 +349,22 @@ func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	}
 }
 
+// Some volumes hand down from C:\ that users may rename what is made in it. What we make is not theirs all the same.
+func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	r.Loosen()
+	join(t, r)
+	tended(t, r)
+	for _, path := range []string{`C:\var`, contract.DirLog + `\kubelet`, contract.DirKubelet} {
+		info, err := r.Host().Files.Stat(path)
+		if err != nil || info.Foreign || info.Access != winos.AccessInherit { // programs in pods read their logs
+			t.Errorf("%s: %+v, %v", path, info, err)
+		}
+	}
+	join(t, r)
+}
+
 // On an external network containerd reads what others put there, and runs it.
 func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T) {
 	t.Parallel()

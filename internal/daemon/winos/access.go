@@ -14,7 +14,21 @@ import (
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
+	// Pods whose programs are no administrators write into their volumes with LC and DC, and have full access to
+	// what they made as its owner, CO.
+	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
+
+// descriptor is the security descriptor of a new directory, or empty to inherit.
+func (a Access) descriptor() string {
+	switch a {
+	case AccessAdministrators:
+		return administratorsDirectory
+	case AccessUsers:
+		return usersDirectory
+	}
+	return ""
+}
 
 // administrators are the group Administrators and the account SYSTEM, in short form and as
 // identifiers.

@@ -11,6 +11,7 @@ func TestAccessIsAdministratorsOnlyWhenNobodyElseGetsIn(t *testing.T) {
 	}{
 		"what our files are made with":       {administratorsFile, AccessAdministrators},
 		"what our directories are made with": {administratorsDirectory, AccessAdministrators},
+		"what users may read is made with":   {usersDirectory, AccessInherit},
 		"as Windows writes it back": {"O:BAG:S-1-5-21-1-2-3-513D:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)",
 			AccessAdministrators},
 		"identifiers in full": {"O:S-1-5-32-544D:P(A;;FA;;;S-1-5-32-544)(A;;0x1f01ff;;;S-1-5-18)",
@@ -55,7 +56,10 @@ func TestADirectoryIsForeignWhenOthersMayReplaceWhatLiesInIt(t *testing.T) {
 		sddl string
 		want bool
 	}{
-		"ours": {administratorsDirectory, false},
+		"ours":           {administratorsDirectory, false},
+		"ours, and open": {usersDirectory, false},
+		"as an administrator makes it where C:\\ hands down Modify": {"O:BAG:BAD:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)" +
+			"(A;OICIID;0x1200a9;;;BU)(A;OICIID;0x1301bf;;;AU)", true},
 		"as an administrator makes it in C:\\": {"O:BAG:BAD:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)" +
 			"(A;OICIID;0x1200a9;;;BU)(A;CIID;LC;;;BU)(A;CIID;DC;;;BU)(A;OICIIOID;GA;;;CO)", false},
 		"as a user makes it in C:\\":                {"O:" + user + "G:BAD:AI(A;OICIID;FA;;;SY)(A;ID;FA;;;" + user + ")", true},

@@ -50,7 +50,11 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 		}
 		disposition = windows.CREATE_NEW
 	}
-	security, err := securityOf(access, administratorsFile)
+	sddl := ""
+	if access == AccessAdministrators {
+		sddl = administratorsFile
+	}
+	security, err := securityOf(sddl)
 	if err != nil {
 		return nil, fail(err, "%s", doing)
 	}
@@ -206,7 +210,7 @@ func (files) MkdirAll(path string, access Access) error {
 	if err := CheckPath(path); err != nil {
 		return err
 	}
-	security, err := securityOf(access, administratorsDirectory)
+	security, err := securityOf(access.descriptor())
 	if err != nil {
 		return fail(err, "making directory %s", path)
 	}
@@ -273,10 +277,10 @@ func systemPath(path string) (*uint16, error) {
 // changes anything.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf gives what a new file or directory is created with: nil to inherit, or the security
-// descriptor sddl.
-func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error) {
-	if access != AccessAdministrators {
+// securityOf gives what a new file or directory is created with: the security descriptor sddl, or nil to inherit if
+// that is empty.
+func securityOf(sddl string) (*windows.SecurityAttributes, error) {
+	if sddl == "" {
 		return nil, nil
 	}
 	descriptor, err := windows.SecurityDescriptorFromString(sddl)

@@ -142,7 +142,7 @@ func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, er
 	if err = errors.Join(ctx.Err(), err); err != nil {
 		return nil, 0, err
 	}
-	security, err := securityOf(AccessAdministrators, administratorsFile)
+	security, err := securityOf(administratorsFile)
 	if err != nil {
 		return nil, 0, fail(err, "locking %s", path)
 	}

@@ -122,6 +122,9 @@ const (
 	AccessInherit Access = iota
 	// AccessAdministrators lets only Administrators and SYSTEM in; inheritance is off.
 	AccessAdministrators
+	// AccessUsers is for directories: inheritance is off, and users may do in it what they may in C:\ of a server,
+	// read and keep what they make there. What has it is AccessInherit in a FileInfo.
+	AccessUsers
 )
 
 // FileInfo is what is known of a file.

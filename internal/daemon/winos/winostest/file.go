@@ -338,6 +338,14 @@ func fileAccess(m machine) {
 	noError(t, files.MkdirAll(m.dir+`\secret\deep`, winos.AccessAdministrators))
 	expect(m.dir+`\secret`, winos.AccessAdministrators)
 	expect(m.dir+`\secret\deep`, winos.AccessAdministrators)
+	noError(t, files.MkdirAll(m.dir+`\users\deep`, winos.AccessUsers))
+	for _, path := range []string{`\users`, `\users\deep`} {
+		info, err := files.Stat(m.dir + path)
+		noError(t, err)
+		if info.Foreign {
+			t.Errorf("%s%s, which we made, belongs to somebody else", m.dir, path)
+		}
+	}
 	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessInherit))
 	expect(m.dir+`\open`, winos.AccessInherit)
 	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessAdministrators))
