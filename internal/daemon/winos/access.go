@@ -19,17 +19,6 @@ const (
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
 
-// descriptor is the security descriptor of a new directory, or empty to inherit.
-func (a Access) descriptor() string {
-	switch a {
-	case AccessAdministrators:
-		return administratorsDirectory
-	case AccessUsers:
-		return usersDirectory
-	}
-	return ""
-}
-
 // administrators are the group Administrators and the account SYSTEM, in short form and as
 // identifiers.
 func administrators() []string { return []string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"} }

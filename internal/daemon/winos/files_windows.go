@@ -292,6 +292,17 @@ func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	return security, nil
 }
 
+// descriptor is the security descriptor of a new directory, or empty to inherit.
+func (a Access) descriptor() string {
+	switch a {
+	case AccessAdministrators:
+		return administratorsDirectory
+	case AccessUsers:
+		return usersDirectory
+	}
+	return ""
+}
+
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
 // accessOn reads who may open what is at path.
