@@ -35,7 +35,8 @@ func (k *Applier) reserve(ctx context.Context, address string) *contract.Problem
 	if err == nil && there {
 		return nil
 	}
-	err = errors.Join(err, ReleaseAddresses(k.host.Files), state.Ensure(k.host.Files, k.state, dir))
+	_, failed := ReleaseAddresses(k.host.Files)
+	err = errors.Join(err, failed, state.Ensure(k.host.Files, k.state, dir))
 	if err == nil {
 		err = winos.WriteFile(k.host.Files, path, strings.NewReader(reservation), winos.AccessInherit)
 	}
@@ -57,44 +58,45 @@ func (k *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]
 	return nil // what needs it says so
 }
 
-// ReleaseAddresses removes our reservations, in every network. A user's directory is none: he could lead
+// ReleaseAddresses removes our reservations, in every network. One below a user's directory is kept: he could lead
 // what is removed there elsewhere.
-func ReleaseAddresses(files winos.Files) error {
+func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	networks, err := files.List(dirNetworks)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && usersOwn(files, dirNetworks) {
-		return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if err != nil {
-		return fmt.Errorf("listing reserved addresses: %w", err)
-	}
-	var all []error
+	all := []error{err}
 	for _, network := range networks {
-		if network.Dir && !usersOwn(files, dirReserved(network.Name)) {
-			all = append(all, releaseIn(files, dirReserved(network.Name)))
+		if !network.Dir {
+			continue
+		}
+		ours, err := reservations(files, dirReserved(network.Name))
+		all = append(all, err)
+		for _, path := range ours {
+			if problem, err := state.UsurpedAbove(files, path); problem != nil || err != nil {
+				kept = append(kept, path)
+				continue
+			}
+			all = append(all, files.Remove(path))
 		}
 	}
-	return errors.Join(all...)
+	return kept, errors.Join(all...)
 }
 
-func usersOwn(files winos.Files, dir string) bool {
-	info, err := files.Stat(dir)
-	return err != nil || info.Foreign
-}
-
-func releaseIn(files winos.Files, dir string) error {
+// reservations are those of our files in the directory of a network.
+func reservations(files winos.Files, dir string) (ours []string, err error) {
 	entries, err := files.List(dir)
 	if err != nil {
-		return fmt.Errorf("listing reserved addresses: %w", err)
+		return nil, fmt.Errorf("listing reserved addresses: %w", err)
 	}
-	var all []error
 	for _, e := range entries {
 		path := dir + `\` + e.Name
 		if e.Size != int64(len(reservation)) {
 			continue
 		}
 		if content, err := winos.ReadFile(files, path); err == nil && string(content) == reservation {
-			all = append(all, files.Remove(path))
+			ours = append(ours, path)
 		}
 	}
-	return errors.Join(all...)
+	return ours, nil
 }

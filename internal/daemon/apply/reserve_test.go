@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,8 +49,9 @@ func TestReleasingAddressesRemovesNothingThroughAUsersDirectory(t *testing.T) {
 	if err := m.Disown(networks + `\theirs`); err != nil {
 		t.Fatal(err)
 	}
-	if err := apply.ReleaseAddresses(swapping{files, m, networks + `\theirs`, system}); err != nil {
-		t.Error(err)
+	kept, err := apply.ReleaseAddresses(swapping{files, m, networks + `\theirs`, system})
+	if err != nil || !slices.Equal(kept, []string{networks + `\theirs\SAM`}) {
+		t.Errorf("it keeps %q, %v", kept, err)
 	}
 	for path, want := range map[string]bool{system + `\SAM`: true, networks + `\ours\10.1.2.3`: false} {
 		if there, err := winos.Exists(files, path); err != nil || there != want {

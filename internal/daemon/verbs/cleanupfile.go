@@ -25,8 +25,14 @@ func (c *cleaning) files(context.Context) {
 	c.kubeletKeys()
 	if c.state.Made(state.DirCNIState) {
 		c.removeAll(state.DirCNIState)
-	} else if err := apply.ReleaseAddresses(c.host.Files); err != nil {
-		c.left("releasing addresses: %w", err)
+	} else {
+		kept, err := apply.ReleaseAddresses(c.host.Files)
+		if err != nil {
+			c.left("releasing addresses: %w", err)
+		}
+		for _, path := range kept {
+			c.kept(path)
+		}
 	}
 	c.directories()
 	c.root()
@@ -55,15 +61,15 @@ const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.
 // there were such directories before, or that is not known: see undecided. What of it is held or
 // protected is named, and keeps no host.
 func (c *cleaning) data(ctx context.Context) {
-	if c.state.Made(contract.DirContainerdData) {
-		c.layers(ctx)
-	}
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
 			continue
 		}
 		if c.exchangeable(dir) {
 			continue
+		}
+		if dir == contract.DirContainerdData {
+			c.layers(ctx)
 		}
 		if err := c.clear(dir); err != nil {
 			c.answer.RebootAdvised = c.answer.RebootAdvised || errors.Is(err, winos.ErrInUse)
@@ -113,6 +119,10 @@ func (c *cleaning) kubeletKeys() {
 func (c *cleaning) directories() {
 	for _, dir := range slices.Backward(c.state.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
+			continue
+		}
+		problem, err := state.UsurpedAbove(c.host.Files, dir)
+		if problem != nil || err != nil {
 			continue
 		}
 		entries, err := c.host.Files.List(dir)
@@ -199,7 +209,7 @@ func (c *cleaning) ours(path string) bool {
 
 // remove removes a file or an empty directory, if it is there.
 func (c *cleaning) remove(what, path string) {
-	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.exchangeable(path) {
 		return
 	}
 	if err := c.unlink(path); err != nil {

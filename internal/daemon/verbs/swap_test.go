@@ -101,3 +101,50 @@ func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 		t.Errorf(`C:\k is still there: %v`, err)
 	}
 }
+
+// Where a directory was there before, what is ours in it is removed one by one.
+func TestCleanupLeavesKeysAndFilesBelowAUsersDirectoryAndNamesThem(t *testing.T) {
+	t.Parallel()
+	const key, file = contract.DirKubeletPKI + `\kubelet-client-current.pem`, contract.DirTemp + `\readme.txt`
+	const address = `C:\var\lib\cni\networks\` + contract.HybridOverlayNetwork + `\10.132.1.2`
+	for name, c := range map[string]struct {
+		disown string
+		want   []string
+	}{
+		"nobody's":         {"", nil},
+		"all":              {`C:\var`, []string{key, address}},
+		"the keys'":        {contract.DirKubelet, []string{key}},
+		"pods' addresses'": {`C:\var\lib\cni\networks`, []string{address}},
+		"a network's":      {address[:strings.LastIndexByte(address, '\\')], []string{address}},
+		"a file's":         {contract.DirTemp, []string{file}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			for _, dir := range []string{contract.DirKubeletPKI, `C:\var\lib\cni`} {
+				if err := r.Host().Files.MkdirAll(dir, winos.AccessAdministrators); err != nil {
+					t.Fatal(err)
+				}
+			}
+			join(t, r)
+			tended(t, r)
+			write(t, r, address, contract.SourceVIPEndpointName+"\r\n", winos.AccessInherit)
+			if c.disown != "" {
+				if err := r.Disown(c.disown); err != nil {
+					t.Fatal(err)
+				}
+			}
+			answer := cleanUp(t, r)
+			for _, path := range []string{key, address, file} {
+				there, err := winos.Exists(r.Host().Files, path)
+				stays := slices.Contains(c.want, path)
+				if err != nil || there != stays {
+					t.Errorf("%s is there: %t, %v", path, there, err)
+				}
+				if named := slices.Contains(answer.Kept, path); named != stays {
+					t.Errorf("%s is named: %t, in %q", path, named, answer.Kept)
+				}
+			}
+		})
+	}
+}
