@@ -120,6 +120,16 @@ func Point(files winos.Files, paths []string, to Server) error {
 	return nil
 }
 
+// Repointed is the API server that Point would have a kubeconfig name, or nil if nothing in it has to change.
+func Repointed(files winos.Files, path string, to Server) (*Server, error) {
+	content, err := pointed(files, path, to)
+	if err != nil || content == nil {
+		return nil, err
+	}
+	server, err := ServerOf(content)
+	return &server, err
+}
+
 // pointed is a kubeconfig as it has to be, or nil if nothing in it has to change.
 func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	content, err := winos.ReadFile(files, path)

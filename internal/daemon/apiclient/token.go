@@ -58,11 +58,18 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 }
 
 // WriteToken writes what a service reads: the token, which it reads again while it runs, and the
-// kubeconfig, with the address and CA of the daemon's own.
+// kubeconfig, with the address and CA of the daemon's own. A CA that is there already stays: see Point.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {
 		return err
+	}
+	have, err := winos.ReadFile(files, to.Kubeconfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", to.Account, err)
+	}
+	if present, err := ServerOf(have); err == nil {
+		server.CA = present.CA
 	}
 	name := to.Account
 	config := clientcmdapi.NewConfig()
@@ -78,10 +85,6 @@ func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceT
 	err = winos.WriteFile(files, to.Token, bytes.NewReader([]byte(token)), winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing the token of %s: %w", name, err)
-	}
-	have, err := winos.ReadFile(files, to.Kubeconfig)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading the kubeconfig of %s: %w", name, err)
 	}
 	if bytes.Equal(have, content) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
@@ -31,6 +32,8 @@ type Options struct {
 	State *state.File
 	// Registry serves containerd; without one, the files for it are left as they are.
 	Registry Registry
+	// Reach tries whether an API server answers, with a certificate of its CA; apiclient.Reach if nil.
+	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
 // Applier holds one host at its target. It is not for concurrent use.
@@ -38,6 +41,7 @@ type Applier struct {
 	host     winos.Host
 	state    *state.File
 	registry Registry
+	reach    func(ctx context.Context, to apiclient.Server) error
 	store    *payload.Store
 	digests  digests
 	lives    lives
@@ -59,8 +63,11 @@ type Applier struct {
 // New makes an Applier.
 func New(o Options) *Applier {
 	now := o.Host.System.Now
+	if o.Reach == nil {
+		o.Reach = func(ctx context.Context, to apiclient.Server) error { return apiclient.Reach(ctx, to, now) }
+	}
 	return &Applier{
-		host: o.Host, state: o.State, registry: o.Registry, store: payload.NewStore(o.Host.Files),
+		host: o.Host, state: o.State, registry: o.Registry, reach: o.Reach, store: payload.NewStore(o.Host.Files),
 		sane:    map[string]uint32{},
 		resumed: map[string]int{},
 		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},

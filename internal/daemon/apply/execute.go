@@ -136,6 +136,8 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 				interrupt(ctx, r.host.Services, r.state, s.Name)
 			case plan.WriteFile:
 				err = errors.Join(err, r.declareFile(s.Name))
+			case plan.Point:
+				r.forgetStarts(r.want.Kubeconfig(s.Name).Services)
 			case plan.SetVariable, plan.UnsetVariable:
 				r.touch(s.Name)
 				r.state.NoteVariable(s.Name, r.bootID(ctx), s.Kind == plan.SetVariable)
@@ -165,13 +167,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 
 func (r *run) declareFile(path string) error {
 	r.state.AddFile(path)
-	// From here on, a process that reads this file may get the new content, so what the state file
-	// says about it counts no longer.
-	for _, name := range r.file(path).Services {
-		if _, ours := r.state.Services[name]; ours {
-			r.state.SetService(name, state.Start{})
-		}
-	}
+	r.forgetStarts(r.file(path).Services)
 	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
 		return nil
 	}
@@ -182,6 +178,16 @@ func (r *run) declareFile(path string) error {
 	r.aside[path] = aside
 	r.state.AddAside(aside)
 	return nil
+}
+
+// forgetStarts is for services that read what is about to be written: from here on, a process may get the new content,
+// so what the state file says about it counts no longer.
+func (r *run) forgetStarts(services []string) {
+	for _, name := range services {
+		if _, ours := r.state.Services[name]; ours {
+			r.state.SetService(name, state.Start{})
+		}
+	}
 }
 
 // touch notes what a variable was before us. Where that is forgotten, it may be ours of an earlier revision, and is not

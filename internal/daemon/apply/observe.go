@@ -24,6 +24,7 @@ func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	if err != nil {
 		return have, err
 	}
+	k.behind(ctx, want, &have)
 	for _, s := range want.Services {
 		if s.Waiting == nil {
 			k.lives.saw(s.Name, have.Services[s.Name])
@@ -44,7 +45,7 @@ func (k *Applier) Glance(ctx context.Context) bool {
 	if err != nil {
 		return true
 	}
-	if k.isMoved(ctx) {
+	if k.isMoved(ctx) || k.isRewritten() {
 		return true
 	}
 	for _, s := range k.last.Services {

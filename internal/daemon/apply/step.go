@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -34,6 +33,8 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.state, strings.ToLower(step.Name))
 	case plan.WriteFile:
 		return contract.ReasonFileFailed, r.writeFile(ctx, step.Name)
+	case plan.Point:
+		return contract.ReasonFileFailed, r.point(step.Name)
 	case plan.RemoveFile:
 		return contract.ReasonFileFailed, r.removeFile(ctx, step.Name)
 	case plan.RemoveNetwork:
@@ -132,10 +133,7 @@ func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key st
 }
 
 func (r *run) writeFile(ctx context.Context, path string) error {
-	err := r.point(path)
-	if err == nil {
-		err = CommitFile(ctx, r.host.Files, path, r.aside[path])
-	}
+	err := CommitFile(ctx, r.host.Files, path, r.aside[path])
 	r.digests.drop(path)
 	if err != nil {
 		for _, name := range r.file(path).Services {
@@ -145,16 +143,6 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 	}
 	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(p string) bool { return p == path })
 	return nil
-}
-
-// point has the programs of the node verify the API server by what a file is about to hold, if it is the one of its
-// CA: they read that in their kubeconfigs. It comes first, so that a pass that is cut short is repeated. A join has
-// written them itself, with what may be newer.
-func (r *run) point(path string) error {
-	if path != contract.PathBootstrapCA || r.want.Scope != plan.Everything {
-		return nil
-	}
-	return apiclient.Point(r.host.Files, apiclient.Kubeconfigs(), apiclient.Server{CA: r.file(path).Content})
 }
 
 // removeFile removes a file, and its directory if that was made for it and is empty now.

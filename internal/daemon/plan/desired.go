@@ -33,6 +33,8 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
+	// Kubeconfigs are to verify the API server by Content, as far as they are there: programs write them.
+	Kubeconfigs []File
 	// Environment are system variables to set; those of Watched that it lacks are removed.
 	Environment map[string]string
 	Watched     []string
@@ -136,6 +138,9 @@ func Resolve(in Input) Desired {
 		resolved.Access = winos.AccessAdministrators // wherever it lies
 		t.Files = append(t.Files, resolved)
 	}
+	if in.Scope == Everything {
+		t.kubeconfigs()
+	}
 	if in.Scope == Everything && AsksFor(in.Manifest, contract.FactAWSHostname) {
 		t.Routes = []netip.Addr{MetadataAddress()}
 	}
@@ -155,6 +160,29 @@ func Resolve(in Input) Desired {
 		t.Services = append(t.Services, resolved)
 	}
 	return t
+}
+
+// kubeconfigs get the content of the CA's file. A join has written them itself, with what may be newer. kubelet is not
+// started again for its bootstrap kubeconfig: it may have the key of its request in memory only.
+func (t *Desired) kubeconfigs() {
+	i := slices.IndexFunc(t.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
+	if i < 0 || len(t.Files[i].Content) == 0 {
+		return
+	}
+	ca := t.Files[i]
+	add := func(path string, services []string) {
+		t.Kubeconfigs = append(t.Kubeconfigs, File{Path: path, Digest: ca.Digest, Content: ca.Content, Services: services})
+	}
+	add(contract.PathBootstrapKubeconfig, nil)
+	add(contract.PathKubeconfig, ca.Services)
+	for _, token := range contract.ServiceTokens() {
+		add(token.Kubeconfig, []string{token.Service})
+	}
+}
+
+// Kubeconfig is one of Kubeconfigs.
+func (t *Desired) Kubeconfig(path string) File {
+	return t.Kubeconfigs[slices.IndexFunc(t.Kubeconfigs, func(f File) bool { return f.Path == path })]
 }
 
 // roots takes the certificates out of PEM texts. The operator publishes only what parses; anything

@@ -24,6 +24,7 @@ const (
 	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
 	PutBack       Kind = "PutBack"       // give a variable of ours the value that it had before
 	WriteFile     Kind = "WriteFile"
+	Point         Kind = "Point" // have a kubeconfig hold another CA of the API server
 	StopService   Kind = "StopService"
 	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
 	RemoveNetwork Kind = "RemoveNetwork" // remove an HNS network of pods with its endpoints
@@ -59,6 +60,8 @@ type Observed struct {
 	Unreadable map[string]*contract.Problem
 	// Absent are files that services require and that are not there.
 	Absent map[string]bool
+	// Behind are kubeconfigs that are to hold another CA of the API server.
+	Behind map[string]bool
 	// Loose are files and directories that others than Administrators may open, and must not.
 	Loose []string
 	// Environment is the system's.
@@ -81,11 +84,12 @@ type Plan struct {
 
 // Diff makes the plan.
 func Diff(want Desired, have Observed, was state.State) Plan {
-	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}}
+	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()
 	p.newRoots()
 	p.environment()
 	p.files()
+	p.kubeconfigs()
 	p.services()
 	if want.Scope == Everything {
 		p.obsoleteFiles()
@@ -101,6 +105,8 @@ type planner struct {
 	was  state.State
 	// unwritten are files with another content than they should have, which stay so for now.
 	unwritten map[string]bool
+	// pointed are services whose kubeconfig gets another CA.
+	pointed map[string]bool
 }
 
 // step plans a step, and says whether it will be taken.
@@ -231,6 +237,18 @@ func (p *planner) files() {
 	}
 }
 
+func (p *planner) kubeconfigs() {
+	for _, f := range p.want.Kubeconfigs {
+		step := Step{Kind: Point, Name: f.Path, Why: "has another CA of the API server", Want: f.Digest}
+		if !p.have.Behind[f.Path] || !p.step(step) {
+			continue
+		}
+		for _, name := range f.Services {
+			p.pointed[name] = true
+		}
+	}
+}
+
 // obsoleteFiles are those that we wrote and that the target lacks.
 func (p *planner) obsoleteFiles() {
 	if p.want.ConfidentialUnknown {
@@ -351,7 +369,7 @@ func (p *planner) stops(usable []Service) map[string]bool {
 // have read what stood there meanwhile.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
-	if start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
+	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
 		return true
 	}
 	return slices.ContainsFunc(p.want.Files, func(f File) bool {

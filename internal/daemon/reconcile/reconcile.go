@@ -50,6 +50,8 @@ type Options struct {
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Trust, if set, has the API server be verified by another bundle, for this daemon and the next.
 	Trust func(ctx context.Context, ca []byte) error
+	// Reach is that of apply.Options.
+	Reach func(ctx context.Context, to apiclient.Server) error
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
 	// start.
 	Follow func(contract.Manifest)
@@ -108,7 +110,7 @@ func New(options Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, wake: make(chan struct{}, 1), machine: machine{phase: phaseOf(o.State.State)},
 		trial:    trial{before: o.State.Faults},
-		applier:  apply.New(apply.Options{Host: o.Host, State: o.State, Registry: o.Registry}),
+		applier:  apply.New(apply.Options{Host: o.Host, State: o.State, Registry: o.Registry, Reach: o.Reach}),
 		program:  &program{host: o.Host, state: o.State, store: store, digest: o.Program},
 		failures: newFailures(o.State, o.Intervals, o.Clock),
 		supply:   &supply{store: store},

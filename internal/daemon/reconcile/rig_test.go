@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
@@ -63,6 +65,8 @@ type rig struct {
 	reported atomic.Pointer[contract.Reconciled]
 	// trusted are the CAs of the API server that the daemon was told to trust.
 	trusted trusted
+	// serves is the CA of the API server's certificate; any verifies it while there is none.
+	serves served
 	// hns is the host network service, which may hang.
 	hns hns
 	// starts of kube-proxy, and its environment at the last.
@@ -136,6 +140,19 @@ func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 		return winos.ErrDenied
 	}
 	return k.Programs.Kill(ctx, pid, runs)
+}
+
+// served is the CA that verifies the API server.
+type served struct{ ca atomic.Value }
+
+// Store has the API server be verified by another CA.
+func (s *served) Store(ca string) { s.ca.Store(ca) }
+
+func (s *served) reach(_ context.Context, by apiclient.Server) error {
+	if ca, known := s.ca.Load().(string); known && !strings.Contains(string(by.CA), ca) {
+		return x509.UnknownAuthorityError{}
+	}
+	return nil
 }
 
 // trusted stands for the daemon's way to the API server.
@@ -325,7 +342,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		r.serve(ctx, reconcile.Options{
 			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
 			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
-			Trust: r.trusted.trust, Report: func(told contract.Reconciled) {
+			Trust: r.trusted.trust, Reach: r.serves.reach, Report: func(told contract.Reconciled) {
 				r.reported.Store(&told)
 				r.passes.Add(1)
 			}})

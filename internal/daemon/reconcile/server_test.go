@@ -28,6 +28,16 @@ func (r *rig) verified(t *testing.T, path, ca string) {
 		base64.StdEncoding.EncodeToString([]byte(ca))))
 }
 
+// caOf is the CA of a kubeconfig.
+func (r *rig) caOf(t *testing.T, path string) string {
+	t.Helper()
+	server, err := apiclient.ServerOf([]byte(r.read(t, path)))
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	return string(server.CA)
+}
+
 func (r *rig) expectCA(t *testing.T, ca string) {
 	t.Helper()
 	for _, path := range []string{contract.PathKubeconfig, contract.PathFlannelKubeconfig} {
@@ -73,6 +83,123 @@ func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 	})
 }
 
+// Kubeconfigs may fall behind the CA's file: an operator from before wrote only that, and kubelet writes its own by
+// what it read when it started.
+func TestAKubeconfigThatIsBehindTheCAsFileIsBroughtUpToDate(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, r *rig){
+		"with the next revision": func(t *testing.T, r *rig) {
+			r.want(t, verifying(another("two"), "old and new"), contract.Confidential{})
+		},
+		"without one": func(*testing.T, *rig) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.want(t, verifying(manifest(), "old and new"), contract.Confidential{})
+				pass(5 * time.Second)
+				kubelet, containerd := r.pid(t, "kubelet"), r.pid(t, "containerd")
+				r.verified(t, contract.PathBootstrapKubeconfig, "old")
+				r.verified(t, contract.PathFlannelKubeconfig, "old")
+				next(t, r)
+				pass(20 * time.Second)
+				if has := r.caOf(t, contract.PathBootstrapKubeconfig); has != "old and new" {
+					t.Errorf("a kubelet that asks for its first certificate verifies the API server by %q", has)
+				}
+				r.verified(t, contract.PathKubeconfig, "old")
+				pass(20 * time.Second)
+				r.expectCA(t, "old and new")
+				if r.pid(t, "kubelet") == kubelet {
+					t.Error("kubelet runs on with what it read when it started")
+				}
+				if r.pid(t, "containerd") != containerd {
+					t.Error("containerd was started again")
+				}
+				kubelet = r.pid(t, "kubelet")
+				pass(time.Hour)
+				if r.pid(t, "kubelet") != kubelet {
+					t.Error("kubelet was started again, and nothing had changed")
+				}
+			})
+		})
+	}
+}
+
+// A daemon that dies between the kubeconfig and the restart leaves the restart to the next.
+func TestADaemonKilledWhileItBringsAKubeconfigUpToDateFinishesIt(t *testing.T) {
+	t.Parallel()
+	for at := int64(1); at <= 12; at++ {
+		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.want(t, verifying(manifest(), "old and new"), contract.Confidential{})
+				pass(5 * time.Second)
+				kubelet := r.pid(t, "kubelet")
+				r.stopDaemon()
+				r.verified(t, contract.PathKubeconfig, "old")
+				r.verified(t, contract.PathFlannelKubeconfig, "old")
+				r.mortal = &mortal{at: at}
+				r.start(t, r.api)
+				pass(20 * time.Second)
+				r.stopDaemon()
+				r.mortal = nil
+				r.start(t, r.api)
+				pass(20 * time.Second)
+				r.expectCA(t, "old and new")
+				if r.pid(t, "kubelet") == kubelet {
+					t.Error("kubelet runs on with what it read when it started")
+				}
+			})
+		})
+	}
+}
+
+// A revision that fails after the CA was replaced is left for one with the CA from before, which verifies nobody.
+func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		one := r.want(t, verifying(manifest(), "old"), contract.Confidential{})
+		pass(5 * time.Second)
+		r.serves.Store("new")
+		paths := []string{contract.PathKubeconfig, contract.PathFlannelKubeconfig}
+		for _, path := range paths { // as a join does
+			r.verified(t, path, "new")
+		}
+		r.picky.Store(true)
+		two := r.want(t, verifying(another("two"), "new"), contract.Confidential{})
+		pass(30 * time.Second)
+		r.expectStatus(t, one, contract.ReasonServiceFailed)
+		pass(10 * time.Minute)
+		for _, path := range paths {
+			if has := r.caOf(t, path); has != "new" {
+				t.Errorf("%s has %q, which does not verify the API server", path, has)
+			}
+		}
+		r.picky.Store(false)
+		pass(time.Hour)
+		r.expectStatus(t, two, "")
+		r.expectCA(t, "new")
+	})
+}
+
+// Too early, a CA verifies nothing yet.
+func TestAKubeconfigGetsACAWhenThatVerifiesTheAPIServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.serves.Store("old")
+		r.verified(t, contract.PathKubeconfig, "old")
+		r.verified(t, contract.PathFlannelKubeconfig, "old")
+		two := r.want(t, verifying(manifest(), "new"), contract.Confidential{})
+		pass(10 * time.Minute)
+		r.expectStatus(t, two, "")
+		if has := r.caOf(t, contract.PathKubeconfig); has != "old" {
+			t.Errorf("kubelet's kubeconfig has %q, which does not verify the API server", has)
+		}
+		r.serves.Store("new")
+		pass(5 * time.Minute)
+		r.expectCA(t, "new")
+	})
+}
+
 // A kubeconfig that is not there yet, or can't be used, keeps nothing back.
 func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -81,5 +208,33 @@ func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 		two := r.want(t, verifying(manifest(), "new"), contract.Confidential{})
 		pass(5 * time.Second)
 		r.expectStatus(t, two, "")
+	})
+}
+
+// The daemon may trust more than the revision brings, or what the next one does.
+func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var server tokens
+		server.serve(r)
+		holds(t, r)
+		r.write(t, contract.PathDaemonKubeconfig, daemonKubeconfig)
+		two := r.want(t, verifying(azure(), "new"), contract.Confidential{})
+		pass(5 * time.Minute)
+		r.expectStatus(t, two, "")
+		before, err := r.Host().Files.Stat(contract.PathCloudNodeKubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Hour)
+		after, err := r.Host().Files.Stat(contract.PathCloudNodeKubeconfig)
+		if err != nil || !after.ModTime.Equal(before.ModTime) {
+			t.Errorf("with %d tokens the kubeconfig was written again: %v", server.requests.Load(), err)
+		}
+		if has := r.caOf(t, contract.PathCloudNodeKubeconfig); has != "new" {
+			t.Errorf("the kubeconfig has %q", has)
+		}
+		if n := server.requests.Load(); n < 5 {
+			t.Errorf("only %d tokens were requested", n)
+		}
 	})
 }

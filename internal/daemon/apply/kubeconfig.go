@@ -1,0 +1,70 @@
+package apply
+
+import (
+	"context"
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+)
+
+// behind finds the kubeconfigs that are to have another CA of the API server. What they have stays for as long as the
+// other does not verify it: the node may hold a revision from before a rotation, or one that came too early.
+func (k *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Observed) {
+	have.Behind = map[string]bool{}
+	reached := map[string]error{}
+	for _, f := range want.Kubeconfigs {
+		to, err := k.repointed(ctx, f)
+		if err != nil {
+			have.Unreadable[f.Path] = FileProblem(err)
+		}
+		if err != nil || to == nil {
+			continue
+		}
+		if _, known := reached[to.URL]; !known {
+			reached[to.URL] = k.reach(ctx, *to)
+		}
+		if err = reached[to.URL]; err != nil {
+			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA, as the other does not verify the API server",
+				"path", f.Path, "detail", err.Error())
+			continue
+		}
+		have.Behind[f.Path] = true
+	}
+}
+
+// repointed is the API server of a kubeconfig with the CA that it is to have, or nil if that has it.
+func (k *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
+	if _, _, err = k.digests.of(ctx, f.Path, &k.waits); err != nil { // for the next glance
+		return nil, err
+	}
+	err = k.waits.untilClosed(ctx, func() error {
+		to, err = apiclient.Repointed(k.host.Files, f.Path, apiclient.Server{CA: f.Content})
+		return err
+	})
+	return to, err
+}
+
+// isRewritten says that a kubeconfig was written since the last pass.
+func (k *Applier) isRewritten() bool {
+	return slices.ContainsFunc(k.last.Kubeconfigs, func(f plan.File) bool {
+		digest, _ := k.digests.glance(f.Path)
+		return digest == changed
+	})
+}
+
+// point has a kubeconfig verify the API server by the CA that is wanted.
+func (r *run) point(path string) error {
+	f := r.want.Kubeconfig(path)
+	r.digests.drop(path)
+	err := apiclient.Point(r.host.Files, []string{path}, apiclient.Server{CA: f.Content})
+	if err == nil {
+		return nil
+	}
+	for _, name := range f.Services {
+		r.broken[name] = true
+	}
+	return FileProblem(err)
+}
