@@ -41,25 +41,29 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	return conn.Close()
 }
 
-// Trust has the API server be verified by another bundle from now on, also by the next daemon. As long as that does
-// not verify it, what verified it before counts, too: else nobody could tell this daemon what is right. Repeating it
-// changes nothing.
-func (l *Client) Trust(ctx context.Context, ca []byte) error {
+// Trust has the API server be verified by another bundle from now on, also by the next daemon. While that does not
+// verify it, what verified it before counts, too, or nobody could tell this daemon what is right: it is not settled
+// then, and this has to be called again. Without next, what is there alone counts meanwhile: the host has the bundle's
+// revision already, and a join may have brought what is newer. Repeating it changes nothing.
+func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.files, l.kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {
-		return err
+		return true, err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return errors.New("the bundle holds no certificate authority of the API server")
+		return false, errors.New("the bundle holds no certificate authority of the API server")
 	}
-	if Reach(ctx, Server{server.URL, ca}, time.Now) != nil {
-		if bytes.Contains(server.CA, ca) {
-			return nil
-		}
+	settled = Reach(ctx, Server{server.URL, ca}, time.Now) == nil
+	switch {
+	case settled:
+	case !next, bytes.Contains(server.CA, ca):
+		return false, nil
+	default:
 		ca = slices.Concat(ca, server.CA)
 	}
-	if err = Point(l.files, []string{l.kubeconfig}, Server{CA: ca}); err != nil {
-		return err
+	// The kubeconfig comes last: it says that all is done.
+	if err = l.verifyBy(ca); err != nil {
+		return false, err
 	}
-	return l.verifyBy(ca)
+	return settled, Point(l.files, []string{l.kubeconfig}, Server{CA: ca})
 }

@@ -69,12 +69,22 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 		serves *identity // with which the API server answers from then on
 		trusts []byte    // what a revision brings
 		holds  []byte    // what the kubeconfig has then
+		held   bool      // the host has that revision, and none is to come
 	}
 	for name, steps := range map[string][]step{
-		"with an overlap": {{first, both, both}, {second, second.ca, second.ca}},
+		"with an overlap": {{serves: first, trusts: both, holds: both},
+			{serves: second, trusts: second.ca, holds: second.ca}},
 		// Nothing verifies the API server for a while, but for what was there before.
-		"too early": {{first, second.ca, slices.Concat(second.ca, first.ca)}, {second, second.ca, second.ca}},
-		"as it is":  {{first, first.ca, first.ca}},
+		"too early": {{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
+			{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
+			{serves: second, trusts: second.ca, holds: second.ca, held: true},
+			{serves: second, trusts: second.ca, holds: second.ca, held: true}},
+		"as it is": {{serves: first, trusts: first.ca, holds: first.ca}},
+		// The daemon of before did not follow, and the API server fits both for now.
+		"by an upgrade": {{serves: first, trusts: both, holds: both, held: true},
+			{serves: second, trusts: both, holds: both, held: true}},
+		// A join has brought another CA than that of the host's revision, which it comes back at.
+		"by a join": {{serves: first, trusts: second.ca, holds: first.ca, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,8 +103,9 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 			for _, s := range steps {
 				serves.Store(s.serves)
 				server.CloseClientConnections()
-				if err := l.Trust(t.Context(), s.trusts); err != nil {
-					t.Fatal(err)
+				settled, err := l.Trust(t.Context(), s.trusts, !s.held)
+				if err != nil || settled != bytes.Equal(s.trusts, s.holds) {
+					t.Fatal(settled, err)
 				}
 				content, err := winos.ReadFile(files, contract.PathDaemonKubeconfig)
 				if err != nil {
@@ -116,11 +127,41 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	}
 }
 
+// The bundle of further CAs is open elsewhere for a moment.
+func TestADaemonThatCouldNotFollowTheCAOfTheAPIServerDoesSoLater(t *testing.T) {
+	t.Parallel()
+	first, second := newIdentity(t, "first"), newIdentity(t, "second")
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"win-a"}}`))
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{second.Certificate}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	files, l := opened(t, server.URL, first.ca)
+	if err := files.MkdirAll(pathBundle, winos.AccessAdministrators); err != nil { // none that can be read
+		t.Fatal(err)
+	}
+	if settled, err := l.Trust(t.Context(), second.ca, true); err == nil || settled {
+		t.Error("it could")
+	}
+	if err := files.Remove(pathBundle); err != nil {
+		t.Fatal(err)
+	}
+	if settled, err := l.Trust(t.Context(), second.ca, true); err != nil || !settled {
+		t.Fatal(settled, err)
+	}
+	nodes := l.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	if _, err := nodes.Get(t.Context(), "win-a", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestADaemonDoesNotTrustWhatHasNoCA(t *testing.T) {
 	t.Parallel()
 	first := newIdentity(t, "first")
 	files, l := opened(t, "https://127.0.0.1:1", first.ca)
-	if err := l.Trust(t.Context(), []byte("nonsense")); err == nil {
+	if _, err := l.Trust(t.Context(), []byte("nonsense"), true); err == nil {
 		t.Error("it did")
 	}
 	content, err := winos.ReadFile(files, contract.PathDaemonKubeconfig)
@@ -131,6 +172,8 @@ func TestADaemonDoesNotTrustWhatHasNoCA(t *testing.T) {
 		t.Errorf("the kubeconfig has %+v, %v", server, err)
 	}
 }
+
+const pathBundle = contract.DirK + `\ca-bundle.crt`
 
 // opened is the client of a host that was handed over.
 func opened(t *testing.T, url string, ca []byte) (winos.Files, *apiclient.Client) {
@@ -159,7 +202,8 @@ func opened(t *testing.T, url string, ca []byte) (winos.Files, *apiclient.Client
 			t.Fatal(err)
 		}
 	}
-	l, err := apiclient.Open(apiclient.Options{Files: files, Kubeconfig: contract.PathDaemonKubeconfig, UserAgent: "test"})
+	l, err := apiclient.Open(apiclient.Options{Files: files, Kubeconfig: contract.PathDaemonKubeconfig,
+		CABundle: pathBundle, UserAgent: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

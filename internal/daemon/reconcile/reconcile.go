@@ -48,8 +48,9 @@ type Options struct {
 	// Source makes a source of payload of the addresses and certificates (PEM) that the operator
 	// published. Without it, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
-	// Trust, if set, has the API server be verified by another bundle, for this daemon and the next.
-	Trust func(ctx context.Context, ca []byte) error
+	// Trust, if set, has the API server be verified by another bundle, for this daemon and the next. Until it is
+	// settled, something else counts, too. next says that the host does not have its revision yet.
+	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is that of apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
@@ -121,6 +122,7 @@ func New(options Options) *Reconciler {
 	r.revisions = &revisions{
 		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,
 		intervals: o.Intervals, watch: r.watch, stop: func() {}, latest: latest{clock: o.Clock},
+		serverCA: serverCA{trust: o.Trust, clock: o.Clock, intervals: o.Intervals},
 	}
 	r.tokens = newTokens(o, r.wake)
 	r.status = &status{client: o.Client, state: o.State, clock: o.Clock, intervals: o.Intervals}
@@ -266,7 +268,7 @@ func (i inputs) equal(other inputs) bool {
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
-	r.revisions.serverCA.follow(ctx, c, r.Trust)
+	r.revisions.serverCA.follow(ctx, c, r.State.Revision)
 	if r.revisions.latest.isAwaited {
 		r.next = r.revisions.latest.until
 		return

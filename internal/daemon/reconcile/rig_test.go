@@ -342,7 +342,9 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		r.serve(ctx, reconcile.Options{
 			Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace,
 			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
-			Trust: r.trusted.trust, Reach: r.serves.reach, Report: func(told contract.Reconciled) {
+			Reach: r.serves.reach, Trust: func(ctx context.Context, ca []byte, _ bool) (bool, error) {
+				return r.serves.reach(ctx, apiclient.Server{CA: ca}) == nil, r.trusted.trust(ctx, ca)
+			}, Report: func(told contract.Reconciled) {
 				r.reported.Store(&told)
 				r.passes.Add(1)
 			}})

@@ -3,36 +3,53 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
 // serverCA is the CA of the API server, as far as the daemon itself goes.
 type serverCA struct {
-	// version is the revision that was looked at last, and pending its CA until it is trusted.
+	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
+	clock     clock.Clock
+	intervals Intervals
+	// version is the revision that was looked at last, and pending its CA until the API server is verified by that
+	// alone. The next attempt is due at again, after pause.
 	version string
 	pending []byte
+	again   time.Time
+	pause   time.Duration
 }
 
 // follow trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back from
-// it: a daemon that can't verify the API server would not hear of the next.
-func (s *serverCA) follow(ctx context.Context, c *candidate, trust func(context.Context, []byte) error) {
-	if c != nil && c.Version != s.version {
-		s.version, s.pending = c.Version, nil
+// it: a daemon that can't verify the API server would not hear of the next. Without one, the host's counts.
+func (s *serverCA) follow(ctx context.Context, c *candidate, host state.Revision) {
+	if c != nil {
+		host = c.Revision
+	}
+	if host.Version != s.version {
+		s.version, s.pending, s.again, s.pause = host.Version, nil, time.Time{}, 0
 		isCA := func(f contract.File) bool { return f.Path == contract.PathBootstrapCA }
-		if i := slices.IndexFunc(c.Manifest.Files, isCA); i >= 0 {
-			s.pending = []byte(c.Manifest.Files[i].Content)
+		if i := slices.IndexFunc(host.Manifest.Files, isCA); i >= 0 {
+			s.pending = []byte(host.Manifest.Files[i].Content)
 		}
 	}
-	if len(s.pending) == 0 || trust == nil {
+	if len(s.pending) == 0 || s.trust == nil || s.clock.Now().Before(s.again) {
 		return
 	}
-	if err := trust(ctx, s.pending); err != nil {
+	settled, err := s.trust(ctx, s.pending, c != nil)
+	if err != nil {
 		logr.FromContextOrDiscard(ctx).Info("the API server is not verified by another CA yet", "version", s.version,
 			"detail", err.Error())
+	}
+	if err == nil && settled {
+		s.pending = nil
 		return
 	}
-	s.pending = nil
+	s.pause = grow(s.pause, 2, s.intervals.Failing, s.intervals.RetryLimit)
+	s.again = s.clock.Now().Add(s.pause)
 }

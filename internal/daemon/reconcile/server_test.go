@@ -238,3 +238,31 @@ func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 		}
 	})
 }
+
+// What verified the API server before counts until the CA of the revision does, whichever daemon looks.
+func TestADaemonLooksAgainWhetherTheCAOfItsRevisionVerifiesTheAPIServer(t *testing.T) {
+	for name, restart := range map[string]bool{"the same": false, "another": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.serves.Store("old")
+				two := r.want(t, verifying(manifest(), "new"), contract.Confidential{})
+				pass(time.Hour)
+				r.expectStatus(t, two, "")
+				if n := len(r.trusted.all()); n < 3 || n > 15 {
+					t.Errorf("it looked %d times within an hour", n)
+				}
+				if restart {
+					r.stopDaemon()
+					r.start(t, r.api)
+				}
+				r.serves.Store("new")
+				before := len(r.trusted.all())
+				pass(time.Hour)
+				if n := len(r.trusted.all()) - before; n < 1 || n > 2 {
+					t.Errorf("it looked %d times at a CA that verifies the API server", n)
+				}
+			})
+		})
+	}
+}
