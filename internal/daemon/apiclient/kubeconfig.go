@@ -82,7 +82,8 @@ func readKubeconfig(files winos.Files, path string) (Server, error) {
 }
 
 // Kubeconfigs are those of the node's programs, the daemon aside. Each program reads its own once, when it starts.
-// kubelet writes its own when it gets its first certificate, with what its bootstrap credential told, and never again.
+// kubelet writes its own, with what its bootstrap credential tells, at each start without a valid kubeconfig and
+// certificate (kubernetes, pkg/kubelet/certificate/bootstrap): at its first, and when somebody had it forget them.
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {

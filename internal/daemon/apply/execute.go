@@ -137,7 +137,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 			case plan.WriteFile:
 				err = errors.Join(err, r.declareFile(s.Name))
 			case plan.Point:
-				r.forgetStarts(r.want.Kubeconfig(s.Name).Services)
+				forgetStarts(r.state, r.want.Kubeconfig(s.Name).Services)
 			case plan.SetVariable, plan.UnsetVariable:
 				r.touch(s.Name)
 				r.state.NoteVariable(s.Name, r.bootID(ctx), s.Kind == plan.SetVariable)
@@ -167,7 +167,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 
 func (r *run) declareFile(path string) error {
 	r.state.AddFile(path)
-	r.forgetStarts(r.file(path).Services)
+	forgetStarts(r.state, r.file(path).Services)
 	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
 		return nil
 	}
@@ -182,10 +182,10 @@ func (r *run) declareFile(path string) error {
 
 // forgetStarts is for services that read what is about to be written: from here on, a process may get the new content,
 // so what the state file says about it counts no longer.
-func (r *run) forgetStarts(services []string) {
+func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
-		if _, ours := r.state.Services[name]; ours {
-			r.state.SetService(name, state.Start{})
+		if _, ours := file.Services[name]; ours {
+			file.SetService(name, state.Start{})
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (k *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 			reached[to.URL] = k.reach(ctx, *to)
 		}
 		if err = reached[to.URL]; err != nil {
-			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA, as the other does not verify the API server",
+			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA: the other does not verify the API server",
 				"path", f.Path, "detail", err.Error())
 			continue
 		}

@@ -171,7 +171,8 @@ func (t *Desired) kubeconfigs() {
 	}
 	ca := t.Files[i]
 	add := func(path string, services []string) {
-		t.Kubeconfigs = append(t.Kubeconfigs, File{Path: path, Digest: ca.Digest, Content: ca.Content, Services: services})
+		t.Kubeconfigs = append(t.Kubeconfigs,
+			File{Path: path, Digest: ca.Digest, Content: ca.Content, Services: services})
 	}
 	add(contract.PathBootstrapKubeconfig, nil)
 	add(contract.PathKubeconfig, ca.Services)
