@@ -75,9 +75,9 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 	return verdict, err
 }
 
-// follow has a host whose node has not been Ready for long begin to go to the revision that is desired by now, which may
-// be what it needs: it was joined again at the one that it held, and that did not help. Like any other it does so in a
-// place of its own, in no closed window, and not where it failed or the rollout halted.
+// follow has a host whose node has not been Ready for long begin to go to the revision that is desired by now, which
+// may be what it needs: it was joined again at the one that it held, and that did not help. Like any other it does so
+// in a place of its own, in no closed window, and not where it failed or the rollout halted.
 func (c joining) follow(ctx context.Context) error {
 	status := &c.instance.Status
 	desired, _, err := c.parts.Desired.Current(ctx)
@@ -117,9 +117,6 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			}
 			return c.check(ctx)
 		}
-	}
-	if err := c.follow(ctx); err != nil {
-		return ctrl.Result{}, err
 	}
 	if held, result, err := c.beginsLater(ctx); held {
 		return result, err
@@ -197,6 +194,9 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 // ready once, and had lost its turn, keeps it, or those that need no time for that would always come first.
 func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	status, session := &c.instance.Status, &c.life.session
+	if err = c.follow(ctx); err != nil {
+		return true, result, err
+	}
 	if session.Connected() && !session.IsGranted {
 		return false, result, nil // it asks when it is ready
 	}

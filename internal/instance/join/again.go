@@ -52,8 +52,8 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 // nil is no update.
 func IsFollowing(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
 
-// MayFollow reports whether a host that is joined again may go to a revision: it is not at it, on its way to one, or back
-// from this one.
+// MayFollow reports whether a host that is joined again may go to a revision: it is not at it, on its way to one, or
+// back from this one.
 func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 	update := status.Update
 	return status.JoinedTime != nil && status.DesiredRevision != revision && !IsOverSSH(update) &&
@@ -61,8 +61,8 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// IsInVain reports whether a host was joined again at the revision that it held, and did not become Ready in the time of
-// a proof, or failed at what is done with that revision.
+// IsInVain reports whether a host was joined again at the revision that it held, and did not become Ready in the time
+// of a proof, or failed at what is done with that revision.
 func IsInVain(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
