@@ -19,10 +19,9 @@ func trust(in Input, _ binaries) (part, error) {
 // verifying names the services that verify the API server by the CA of when they started: hybrid-overlay reads the
 // file, and the others their kubeconfigs, which the daemon keeps in step with it.
 func (p part) verifying() (names []string) {
+	all := append(contract.KubeconfigServices(), contract.ServiceHybridOverlay)
 	for _, s := range p.services {
-		switch s.Name {
-		case contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceFlannel, contract.ServiceKubeProxy,
-			contract.ServiceCloudNode:
+		if slices.Contains(all, s.Name) {
 			names = append(names, s.Name)
 		}
 	}

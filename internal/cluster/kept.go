@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,11 +47,7 @@ func (r *common) publishedServerCA(ctx context.Context) (ca string, published bo
 	if err != nil || !contract.IsRevisionOfData(latest.Version, configMap.Data) {
 		return "", false
 	}
-	i := slices.IndexFunc(manifest.Files, func(f contract.File) bool { return f.Path == contract.PathBootstrapCA })
-	if i < 0 {
-		return "", false
-	}
-	ca, err = bundle([]byte(manifest.Files[i].Content))
+	ca, err = bundle([]byte(manifest.BootstrapCA()))
 	return ca, err == nil
 }
 

@@ -1,6 +1,9 @@
 package contract
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Manifest is the desired state of a node, published in the ConfigMap windows-services-<version>.
 // It holds nothing secret.
@@ -139,6 +142,24 @@ func ServiceTokens() []ServiceToken {
 		{Fact: FactFlannelKubeconfig, Account: FlannelServiceAccount, Service: ServiceFlannel,
 			Token: PathFlannelToken, Kubeconfig: PathFlannelKubeconfig},
 	}
+}
+
+// KubeconfigServices are the services that reach the API server by what their kubeconfigs said when they started.
+func KubeconfigServices() []string {
+	names := []string{ServiceKubelet, ServiceKubeProxy}
+	for _, t := range ServiceTokens() {
+		names = append(names, t.Service)
+	}
+	return names
+}
+
+// BootstrapCA is the CA of the API server, in PEM; empty where the manifest does not say.
+func (m Manifest) BootstrapCA() string {
+	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == PathBootstrapCA })
+	if i < 0 {
+		return ""
+	}
+	return m.Files[i].Content
 }
 
 // Token is the token whose kubeconfig this fact is, if it is one.

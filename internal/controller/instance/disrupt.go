@@ -59,15 +59,7 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 			continue
 		}
 		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
-			// a daemon that comes back by the join must not reboot a node that serves
-			if err = c.parts.Nodes.Annotate(ctx, view.Node,
-				map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
-				return ctrl.Result{}, err
-			}
-			logf.FromContext(ctx).Info("joining again", "reason", outcome.Problem.Reason, "detail",
-				outcome.Problem.Detail)
-			c.instance.Status.Phase, c.instance.Status.Reboot.Step = v1alpha1.PhasePending, v1alpha1.StepWaiting
-			return joining{c}.run(ctx)
+			return c.joinInstead(ctx, view.Node, outcome.Problem)
 		}
 		// What it waits for may have no end, while the node goes down or its daemon dies.
 		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
@@ -86,13 +78,25 @@ const dialPause = 5 * time.Minute
 // isUp dials a host that did not come back from a reboot in time. One that accepts a login did, and only its node is
 // down. The connection stays, for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
-	if now := c.now(); now.Sub(c.life.dialledAt) >= dialPause {
-		c.life.dialledAt = now
-		work, ended := c.interruptible(ctx, c.life)
-		defer ended()
-		return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
+	now := c.now()
+	if now.Sub(c.life.dialledAt) < dialPause {
+		return false
 	}
-	return false
+	c.life.dialledAt = now
+	work, ended := c.interruptible(ctx, c.life)
+	defer ended()
+	return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
+}
+
+// joinInstead joins a host again whose node is down after a reboot. If one is still requested then, it begins anew.
+func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
+	why *contract.Problem) (ctrl.Result, error) {
+	if err := c.journeys.reboot.Withdraw(ctx, node); err != nil {
+		return ctrl.Result{}, err
+	}
+	logf.FromContext(ctx).Info("joining again", "reason", why.Reason, "detail", why.Detail)
+	c.instance.Status.Phase, c.instance.Status.Reboot.Step = v1alpha1.PhasePending, v1alpha1.StepWaiting
+	return joining{c}.run(ctx)
 }
 
 // maxSteps bounds one reconcile; a journey has a dozen steps.

@@ -57,15 +57,18 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 // mayFollow is mayJoin for a host whose node is down, and that is taken to another revision. It is made ready for that
 // before it asks for its place. Once its node is Ready it goes there like any other.
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
-	switch config, err := c.config(ctx); {
-	case err != nil || serves || node == nil:
-		return policy.Verdict{Why: "its node is Ready again, or gone"}, err
-	case !c.life.session.Connected():
+	if serves || node == nil {
+		return policy.Verdict{Why: "its node is Ready again, or gone"}, nil
+	}
+	if !c.life.session.Connected() {
 		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
-	default:
-		if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
-			return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
-		}
+	}
+	config, err := c.config(ctx)
+	if err != nil {
+		return policy.Verdict{}, err
+	}
+	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
+		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
 	}
 	status := &c.instance.Status
 	verdict, err := c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})

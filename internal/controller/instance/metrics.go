@@ -158,7 +158,7 @@ func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *core
 	if status.UnresponsiveSince != nil || status.Reason == string(contract.ReasonDaemonUnresponsive) {
 		return true
 	}
-	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving || instance.Spec.Paused {
+	if !journey.HasJoined(status) || instance.Spec.Paused {
 		return false
 	}
 	problem, _ := i.parts.Daemons.Unresponsive(status, node)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
 )
 
 // errDead is what a process gets that was killed: nothing.
@@ -118,19 +119,7 @@ func (f mortalFiles) Remove(path string) error {
 	return f.m.change(func() error { return f.Files.Remove(path) })
 }
 
-// RemoveAll goes file by file, since the process may die between two of them.
-func (f mortalFiles) RemoveAll(path string) error {
-	info, err := f.Stat(path)
-	if err != nil || !info.Dir {
-		return f.Remove(path)
-	}
-	entries, err := f.List(path)
-	all := []error{err}
-	for _, e := range entries {
-		all = append(all, f.RemoveAll(path+`\`+e.Name))
-	}
-	return errors.Join(append(all, f.Remove(path))...)
-}
+func (f mortalFiles) RemoveAll(path string) error { return winostest.RemoveEach(f, path) }
 
 func (f mortalFiles) MkdirAll(path string, access winos.Access) error {
 	return f.m.change(func() error { return f.Files.MkdirAll(path, access) })

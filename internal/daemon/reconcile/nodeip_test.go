@@ -36,24 +36,12 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 			}, want: firstCard(),
 		},
 		"the link is down for seconds": {
-			happens: func(_ *testing.T, r *rig) {
-				for i := range 20 {
-					r.SetLinkDown(true)
-					pass(time.Duration(i) * 2 * time.Second)
-					r.SetLinkDown(false)
-					pass(47 * time.Second)
-				}
-			}, want: firstCard(),
+			happens: func(_ *testing.T, r *rig) { flaps(r) }, want: firstCard(),
 		},
 		"the link is down for seconds, and another card has the default route": {
 			happens: func(_ *testing.T, r *rig) {
 				r.SetSecondCard(other)
-				for i := range 20 {
-					r.SetLinkDown(true)
-					pass(time.Duration(i) * 2 * time.Second)
-					r.SetLinkDown(false)
-					pass(47 * time.Second)
-				}
+				flaps(r)
 			}, want: firstCard(),
 		},
 		"the link is down when a daemon begins": {
@@ -119,6 +107,16 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// flaps has the link go down for seconds, again and again.
+func flaps(r *rig) {
+	for i := range 20 {
+		r.SetLinkDown(true)
+		pass(time.Duration(i) * 2 * time.Second)
+		r.SetLinkDown(false)
+		pass(47 * time.Second)
 	}
 }
 

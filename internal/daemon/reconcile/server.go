@@ -2,13 +2,11 @@ package reconcile
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -32,11 +30,7 @@ func (s *serverCA) follow(ctx context.Context, c *candidate, host state.Revision
 		host = c.Revision
 	}
 	if host.Version != s.version {
-		s.version, s.pending, s.again, s.pause = host.Version, nil, time.Time{}, 0
-		isCA := func(f contract.File) bool { return f.Path == contract.PathBootstrapCA }
-		if i := slices.IndexFunc(host.Manifest.Files, isCA); i >= 0 {
-			s.pending = []byte(host.Manifest.Files[i].Content)
-		}
+		s.version, s.pending, s.again, s.pause = host.Version, []byte(host.Manifest.BootstrapCA()), time.Time{}, 0
 	}
 	if len(s.pending) == 0 || s.trust == nil || s.clock.Now().Before(s.again) {
 		return

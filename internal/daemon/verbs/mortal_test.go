@@ -2,13 +2,13 @@ package verbs_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/netip"
 	"sync/atomic"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
 )
 
 // mortal is a process that may be killed at one of its calls to the operating system.
@@ -121,19 +121,7 @@ func (f mortalFiles) Remove(path string) error {
 	return f.Files.Remove(path)
 }
 
-// RemoveAll goes file by file, since the process may die between two of them.
-func (f mortalFiles) RemoveAll(path string) error {
-	info, err := f.Stat(path)
-	if err != nil || !info.Dir {
-		return f.Remove(path)
-	}
-	entries, err := f.List(path)
-	all := []error{err}
-	for _, e := range entries {
-		all = append(all, f.RemoveAll(path+`\`+e.Name))
-	}
-	return errors.Join(append(all, f.Remove(path))...)
-}
+func (f mortalFiles) RemoveAll(path string) error { return winostest.RemoveEach(f, path) }
 
 func (f mortalFiles) List(dir string) ([]winos.FileInfo, error) {
 	defer f.step()()

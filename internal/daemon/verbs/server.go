@@ -24,12 +24,8 @@ func followServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	if err != nil || len(astray) == 0 {
 		return err
 	}
-	readers := []string{contract.ServiceKubelet, contract.ServiceKubeProxy}
-	for _, t := range contract.ServiceTokens() {
-		readers = append(readers, t.Service)
-	}
 	for _, s := range request.Manifest.Services {
-		if !slices.Contains(readers, s.Name) {
+		if !slices.Contains(contract.KubeconfigServices(), s.Name) {
 			continue
 		}
 		if err = apply.Stop(ctx, host.Services, stateFile, s.Name); err != nil {

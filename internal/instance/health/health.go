@@ -204,7 +204,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 // whatever is under way for the host; nil otherwise.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
-	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving {
+	if !journey.HasJoined(status) {
 		return nil, nil
 	}
 	node, err := h.Nodes.Get(ctx, status.NodeName)
@@ -229,7 +229,7 @@ func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.Window
 	if err != nil || serving != nil {
 		return serving != nil, err
 	}
-	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
+	if !journey.HasJoined(&instance.Status) {
 		return false, nil
 	}
 	node, err := h.Nodes.Ours(ctx, instance)
@@ -254,7 +254,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 // that can't report; nil while it is not.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
-	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
+	if !journey.HasJoined(&instance.Status) {
 		return nil, nil, nil
 	}
 	node, err := h.Nodes.Ours(ctx, instance)

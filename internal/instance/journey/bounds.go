@@ -73,6 +73,11 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return node, false, err
 }
 
+// HasJoined says that a host has joined, and is not being removed.
+func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.JoinedTime != nil && status.Phase != v1alpha1.PhaseRemoving
+}
+
 // IsFirstJoin says that a host has yet to join, and that its Node, if there is one, came of that: it
 // serves nobody yet. One that was there before may serve: the status of its host may have been lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {

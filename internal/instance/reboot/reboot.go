@@ -176,9 +176,7 @@ func noteBoot(reboot *v1alpha1.Reboot, node *corev1.Node) {
 func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	if problem.Reason != contract.ReasonRebootTimedOut {
-		// a daemon that comes back later must not reboot a node that serves
-		if err := r.Nodes.Annotate(ctx, view.Node,
-			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
+		if err := r.Withdraw(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
 		boot, since := status.Reboot.BootID, status.Reboot.Since
@@ -197,6 +195,11 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 		outcome = outcome.With(journey.FailedEvent(purpose, problem))
 	}
 	return outcome
+}
+
+// Withdraw takes back what was approved: a daemon that comes back later must not reboot a node that serves.
+func (r *Reboot) Withdraw(ctx context.Context, node *corev1.Node) error {
+	return r.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }
 
 // finish ends the journey: another boot, and the node is well.
