@@ -345,3 +345,47 @@ func TestANodeThatIsReadyAgainFollowsLikeAnyOther(t *testing.T) {
 		t.Errorf("it serves, and is %+v", i.Status)
 	}
 }
+
+// Who loses its place after it was told the revision asks again, and comes back where it may not go on.
+func TestAJoinThatFollowsAndLosesItsPlaceComesBackWhereTheRolloutIsHalted(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.goesThere(t, 1, desire)
+	i := r.get(t, 1)
+	i.Status.Phase, i.Status.Disruption = v1alpha1.PhaseHandingOver, nil
+	failed := r.get(t, 2)
+	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
+	for _, one := range []*v1alpha1.WindowsInstance{i, failed} {
+		if err := r.api.Status().Update(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.restart(t)
+	for range 3 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i = r.get(t, 1); i.Status.DesiredRevision != held || i.Status.Update != nil || i.Status.Disruption != nil {
+		t.Errorf("it held %q, and is %+v", held, i.Status)
+	}
+}
+
+// A window may close while a host is made ready.
+func TestAHostThatFollowsDoesNotGoOnInAWindowThatHasClosed(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	held := r.version
+	r.down(t, 1)
+	desire("after", "")
+	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+		r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+			c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
+				Duration: metav1.Duration{Duration: time.Hour}}}
+		})
+		return true
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.joinsAgain(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
+		t.Errorf("it was told %q", at)
+	}
+}
