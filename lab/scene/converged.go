@@ -32,9 +32,9 @@ func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 
 // Unsettled looks whether so many listed hosts have converged, and names what has not: each is a Ready
 // node in service at the desired revision, whose instance neither fails nor holds a place in the rollout
-// budget; no rollout is under way; and no certificate request is pending.
+// budget; no rollout is under way; and no certificate request is pending that somebody waits for.
 func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
-	now := state{config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
+	now := state{namespace: s.options.Namespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, now.config); err != nil {
 		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
@@ -56,6 +56,7 @@ func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 
 // state is what is looked at.
 type state struct {
+	namespace string // the operator's
 	config    *v1alpha1.WindowsMachineConfig
 	instances v1alpha1.WindowsInstanceList
 	nodes     corev1.NodeList
@@ -83,7 +84,7 @@ func (s state) unsettled(hosts int) (behind []string) {
 	}
 	behind = append(behind, s.heldPlaces()...)
 	for _, r := range s.requests.Items {
-		if len(r.Status.Conditions) == 0 {
+		if len(r.Status.Conditions) == 0 && !s.isGivenUp(&r) {
 			behind = append(behind, pending(&r))
 		}
 	}
@@ -97,6 +98,19 @@ func (s state) unsettled(hosts int) (behind []string) {
 		}
 	}
 	return behind
+}
+
+// isGivenUp reports whether nobody waits for a request: a kubelet made it for its first certificate, and the
+// join that gave it its token is over. The answer to it was lost, say, and kubelet asked anew, with another
+// key. Such a request is never denied, since others may decide about it.
+func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool {
+	token := policy.CredentialOf(request)
+	if token == "" || !policy.IsFirstKubeletRequest(request, contract.BootstrapUser(s.namespace)) {
+		return false
+	}
+	return !slices.ContainsFunc(s.instances.Items, func(i v1alpha1.WindowsInstance) bool {
+		return slices.Contains(i.Status.BootstrapCredentials, token)
+	})
 }
 
 // pending says of a request what tells to which attempt of which host it belongs: its name and its

@@ -15,7 +15,7 @@ import (
 
 // calm is one host that has converged.
 func calm() state {
-	s := state{config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
+	s := state{namespace: contract.OperatorNamespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	s.config.Generation = 2
 	s.config.Status.DesiredRevision = "b"
 	s.config.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable,
@@ -50,6 +50,34 @@ func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	want := "certificate request csr-a of bootstrapper is pending since 03:04:05, with the credential JTI=a"
 	if behind := s.unsettled(1); len(behind) != 1 || behind[0] != want {
 		t.Errorf("it says %q, want %q", behind, want)
+	}
+}
+
+// kubelet asks with another key when the answer to its first request was lost, and its host joins with another
+// token: docs/troubleshooting.md says what becomes of such a request.
+func TestAFirstRequestWhoseJoinIsOverIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := calm()
+	request := &s.requests.Items[0]
+	request.Status.Conditions = nil
+	request.Spec.Username = contract.BootstrapUser(contract.OperatorNamespace)
+	request.Spec.Extra = map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {"JTI=a"}}
+	if behind := s.unsettled(1); len(behind) > 0 {
+		t.Errorf("it says %q of a request with a token that no join has", behind)
+	}
+	for why, change := range map[string]func(s *state){
+		"a join has its token": func(s *state) {
+			s.instances.Items[0].Status.BootstrapCredentials = []string{"JTI=a"}
+		},
+		"it is no bootstrap token": func(s *state) { s.requests.Items[0].Spec.Extra = nil },
+		"somebody else asks":       func(s *state) { s.requests.Items[0].Spec.Username = "system:node:win-001" },
+	} {
+		s := calm()
+		request.DeepCopyInto(&s.requests.Items[0])
+		change(&s)
+		if behind := s.unsettled(1); len(behind) != 1 {
+			t.Errorf("%s: it says %q", why, behind)
+		}
 	}
 }
 
