@@ -223,7 +223,7 @@ chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repositor
 
 .PHONY: release
 release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
-	$(MAKE) image && $(MAKE) chart && $(MAKE) bundle && $(MAKE) plugin
+	$(MAKE) image && $(MAKE) chart PUSH=$(patsubst %/,%,$(dir $(PUSH))) && $(MAKE) bundle && $(MAKE) plugin
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
