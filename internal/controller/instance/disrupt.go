@@ -88,7 +88,8 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
 }
 
-// joinInstead joins a host again whose node is down after a reboot. If one is still requested then, it begins anew.
+// joinInstead joins a host again whose node is down after a reboot. If it is in the same boot still then, the reboot
+// begins anew.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.reboot.Withdraw(ctx, node); err != nil {

@@ -6,11 +6,14 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -284,6 +287,77 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 		i.Status.Disruption != nil || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("%d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+}
+
+// Its host has rebooted: to drain it once more would serve nobody, and to reboot it again still less.
+func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
+	t.Parallel()
+	for name, comesBack := range map[string]func(t *testing.T, r *rig){
+		"and its daemon reports another boot": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.advance(t, 1, 21*time.Minute)
+			r.joinsAgain(t, 1)
+			r.isReady(t, 1, true)
+			r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+		},
+		"and its daemon reports another boot a moment later": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.advance(t, 1, 21*time.Minute)
+			r.isReady(t, 1, true)
+			r.joinsAgain(t, 1)
+			r.advance(t, 1, 10*time.Second)
+			r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+		},
+		"for the second time, and no window is open": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+				c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *",
+					Duration: metav1.Duration{Duration: time.Hour}}}
+			})
+			r.machine(1).Fail(string(contract.VerbPreflight), contract.NewProblem(contract.ReasonConnectionLost, "broken"))
+			r.advance(t, 1, 21*time.Minute)
+			r.isReady(t, 1, true)
+			r.advance(t, 1, 10*time.Minute)
+			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
+			r.isReady(t, 1, false)
+			r.machine(1).Fail(string(contract.VerbPreflight), nil)
+			r.advance(t, 1, 11*time.Minute)
+			r.joinsAgain(t, 1)
+			r.isReady(t, 1, true)
+			r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1)
+			if err := r.api.DeleteAllOf(t.Context(), &certificatesv1.CertificateSigningRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+			r.reconcile(t, 1)
+			r.isReady(t, 1, false)
+			evictions := 0
+			r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+				if a.GetSubresource() != "eviction" {
+					return false, nil, nil
+				}
+				evictions++
+				return true, nil, nil
+			})
+			r.pod(t, 1, "web")
+			comesBack(t, r)
+			evictions = 0 // but for those of the join
+			for range 10 {
+				r.advance(t, 1, time.Minute)
+			}
+			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			n := r.node(t, 1)
+			if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || evictions > 0 || i.Status.Reboots != 1 ||
+				i.Status.Disruption != nil || n.Spec.Unschedulable {
+				t.Errorf("%d evictions, %+v, %v", evictions, i.Status, n.Annotations)
+			}
+		})
 	}
 }
 

@@ -43,9 +43,15 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 		status.Update = nil
 	}
 	status.Phase = v1alpha1.PhasePending
-	if reboot := status.Reboot; reboot == nil || reboot.UnansweredBootID == "" { // or its next try may wait longer
-		status.Reboot = nil
+	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID == "" && !isToProve(reboot) {
+		status.Reboot = nil // or its next try might wait longer
 	}
+}
+
+// isToProve says that a host was joined again because its node did not come back after a reboot, which is still to be
+// told from its next boot id.
+func isToProve(reboot *v1alpha1.Reboot) bool {
+	return reboot.BootID != "" && !journey.Begun(reboot.Step)
 }
 
 // IsFollowing reports whether a host is being taken over SSH to another revision than it held because its node is down;
@@ -162,6 +168,9 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
 }
 
+// bootReport is how long a daemon has to report its boot, which it does with the first thing that it writes.
+const bootReport = time.Minute
+
 // Finish notes that a host has joined. One that was brought back to the revision that it held waits
 // for the next try of the other.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
@@ -172,8 +181,11 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 		status.UpdateFailure = nil
 	}
 	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
-	if status.Reboot != nil {
-		status.Reboot.UnansweredBootID = ""
+	if reboot := status.Reboot; reboot != nil {
+		reboot.UnansweredBootID = ""
+		if isToProve(reboot) { // the daemon that was just started has yet to say in which boot it runs
+			reboot.NextTime = new(journey.Seconds(j.Now().Add(bootReport)))
+		}
 	}
 	now := journey.Seconds(j.Now())
 	if status.JoinedTime == nil {

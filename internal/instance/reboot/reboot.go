@@ -90,7 +90,19 @@ func (r *Reboot) IsDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node
 	if status.Reboot == nil {
 		return status.Reboots == 0
 	}
-	return status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(r.Now())
+	return !isServed(status.Reboot, node) &&
+		(status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(r.Now()))
+}
+
+// isServed says that a host whose node did not come back after the reboot, and that was joined again, has rebooted.
+func isServed(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
+	return !journey.Begun(reboot.Step) && isAnotherBoot(reboot, node)
+}
+
+// isAnotherBoot says that a node's daemon runs in another boot than the one that must end.
+func isAnotherBoot(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
+	boot := node.Annotations[contract.BootIDAnnotation]
+	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
 }
 
 // Granted notes what begins with a place in the budget, in the same write.
@@ -123,6 +135,9 @@ func (r *Reboot) place(view *journey.View) journey.Place {
 // reboots it when it is told to.
 func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
 	status := &view.Instance.Status
+	if isServed(status.Reboot, view.Node) {
+		return r.servedBefore(ctx, view), nil
+	}
 	if !journey.Begun(status.Reboot.Step) && isBlocked(status) {
 		return journey.Wait(0, contract.ReasonRebootIneffective,
 			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", view.Node.Name,
@@ -202,6 +217,17 @@ func (r *Reboot) Withdraw(ctx context.Context, node *corev1.Node) error {
 	return r.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }
 
+// servedBefore ends the journey of a node whose host has rebooted already: nobody is disturbed for that once more.
+func (r *Reboot) servedBefore(ctx context.Context, view *journey.View) journey.Outcome {
+	if ready, message := journey.NodeReady(view.Node); !ready {
+		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", view.Node.Name, message)
+	}
+	if err := r.Nodes.Annotate(ctx, view.Node, asked()); err != nil {
+		return journey.RetryWrite(err)
+	}
+	return r.finish(ctx, view)
+}
+
 // finish ends the journey: another boot, and the node is well.
 func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome {
 	if outcome := r.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
@@ -224,8 +250,7 @@ func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome
 func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	view *journey.View) journey.Outcome {
 	reboot, node := instance.Status.Reboot, view.Node
-	if boot := node.Annotations[contract.BootIDAnnotation]; reboot.BootID != "" && boot != "" &&
-		!contract.SameBoot(reboot.BootID, boot) {
+	if isAnotherBoot(reboot, node) {
 		return journey.Done()
 	}
 	outcome := journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name)
@@ -262,22 +287,25 @@ func (r *Reboot) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstanc
 			node.Name,
 			view.Bounds.Settle)
 	}
-	// One reboot serves whoever asked before it. The cache must show it: who asks by what it still
-	// shows would have the host rebooted again.
-	gone := map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootRequiredAnnotation: "",
-		contract.RebootRequestedAnnotation: ""}
+	// The cache must show it: who asks by what it still shows would have the host rebooted again.
 	shown := false
-	for annotation := range gone {
+	for annotation := range asked() {
 		_, there := node.Annotations[annotation]
 		shown = shown || there
 	}
 	if !shown {
 		return journey.Done()
 	}
-	if err := r.Nodes.Annotate(ctx, node, gone); err != nil {
+	if err := r.Nodes.Annotate(ctx, node, asked()); err != nil {
 		return journey.Retry(err)
 	}
 	return journey.Wait(journey.ConflictRetry, contract.ReasonSettling, "node %s has rebooted", node.Name)
+}
+
+// asked are the annotations that go after a reboot: one serves whoever asked before it.
+func asked() map[string]string {
+	return map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootRequiredAnnotation: "",
+		contract.RebootRequestedAnnotation: ""}
 }
 
 // back turns a wait for a host into a failure when it takes too long.
