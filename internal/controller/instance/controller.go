@@ -269,7 +269,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	found, err := c.journeys.health.Check(ctx, c.instance, node)
+	found, err := c.look(ctx, node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -277,7 +277,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.journeys.health.Check(ctx, c.instance, node); err != nil { // the Node shows it, too
+			if found, err = c.look(ctx, node); err != nil { // the Node shows it, too
 				return ctrl.Result{}, err
 			}
 		}
@@ -308,6 +308,20 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	c.report(ctx, found.Outcome)
 	c.status.sayKey(found.Outcome)
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
+}
+
+// look is health.Check. A host whose daemon does not respond does not wait for a revision at which the rollout is
+// halted: it is joined again at the one that it holds.
+func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Finding, error) {
+	found, err := c.journeys.health.Check(ctx, c.instance, node)
+	if err != nil || found.Unresponsive == nil || found.Update == nil {
+		return found, err
+	}
+	halted, err := c.halted(ctx, found.Update.Revision)
+	if halted != "" {
+		found.Rejoin = found.Unresponsive
+	}
+	return found, err
 }
 
 // is reports whether an outcome has a reason.

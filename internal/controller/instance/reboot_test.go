@@ -407,6 +407,39 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
+// The revision that is desired is out of its reach, and the one that it holds is not.
+func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsHalted(t *testing.T) {
+	t.Parallel()
+	r, held := genuine(t, 1, 2)
+	r.talks(t, 1, 2)
+	r.goesBack(t, 1, held)
+	r.annotate(t, 2, contract.RebootRequestedAnnotation, "")
+	dials, drains := r.machine(2).Dials(), 0
+	for range 120 {
+		before := r.get(t, 2).Status.Phase
+		r.advance(t, 2, time.Minute)
+		if r.machine(2).Dials() > dials {
+			break
+		}
+		if i := r.get(t, 2); i.Status.Phase == v1alpha1.PhaseRebooting && before != i.Status.Phase {
+			drains++
+		}
+	}
+	if drains != 1 || r.machine(2).Dials() == dials {
+		t.Fatalf("within two hours it was drained %d times, and joined again: %v", drains, r.machine(2).Dials() > dials)
+	}
+	r.joinsAgain(t, 2)
+	if i := r.get(t, 2); i.Status.Revision != held || i.Status.DesiredRevision != held {
+		t.Fatalf("it was joined at another revision: %+v", i.Status)
+	}
+	r.advance(t, 2, time.Minute)
+	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.boots(t, 2, "boot-2")
+	if i := r.waitsInService(t, 2); i.Status.Reboots != 1 || r.machine(2).Dials() != dials+1 {
+		t.Errorf("%d dials, status %+v", r.machine(2).Dials()-dials, i.Status)
+	}
+}
+
 func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

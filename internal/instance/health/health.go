@@ -26,6 +26,9 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update says what another desired revision takes; nil when there is none.
 	Update *journey.Update
+	// Unresponsive says why the daemon is taken for dead that is to be told another revision; nil when it is not. Its
+	// host is joined again at that one in its turn, if that ever comes.
+	Unresponsive *contract.Problem
 	// Outcome is how the node is: done, or what it waits for. Its time is no later than that at which a node that is
 	// down, or a daemon that does not respond, has been so for too long: that holds whatever else is waited for.
 	Outcome journey.Outcome
@@ -121,10 +124,13 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	backInService(status)
 	h.Daemons.Observe(status, node)
 	unresponsive, quiet := h.Daemons.Unresponsive(status, node)
-	// joining brings the desired revision, and that is the one that was requested
-	if unresponsive != nil && err == nil && found.Update == nil {
+	switch {
+	case unresponsive == nil || err != nil:
+	case found.Update == nil:
 		found.Rejoin = unresponsive
 		return found, nil
+	default:
+		found.Unresponsive = unresponsive
 	}
 	ready, message := journey.NodeReady(node)
 	overdue, left := h.overdue(node)
