@@ -15,8 +15,9 @@ const (
 	// its reason names what is missing.
 	ConditionAvailable = "Available"
 	// ConditionUpgradeable is False while any host joins, leaves or is updated, or a prerequisite
-	// is missing. A host that is off, fails, or is paused before its join does not count: the
-	// upgrade may be its cure. Nor does an unsupported Kubernetes version.
+	// is missing. A host that is off, fails, or is paused before its join does not count, nor does
+	// one that waits for those that are off: the upgrade may be the cure. Nor does an unsupported
+	// Kubernetes version.
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, or a rollout
 	// is halted.

@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Facts are what the status follows from.
@@ -208,8 +210,10 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 const bootTime = 20 * time.Minute
 
 // underWay names the hosts that join, leave or are updated. One that is off, fails, is paused before its join, or
-// waits because the rollout is halted is stuck: waiting for it would keep away the release that may be its cure.
+// waits because the rollout is halted, or for those that are off, is stuck: waiting for it would keep away the release
+// that may be its cure.
 func underWay(f Facts, halted bool) (names []string) {
+	spent := isSpent(f)
 	for i := range f.Instances {
 		one := &f.Instances[i]
 		s := state(one)
@@ -220,7 +224,7 @@ func underWay(f Facts, halted bool) (names []string) {
 		case s.leaving:
 			moves = true
 		case s.joined || s.ready:
-			moves = s.progressing && !isStuck(one, s, halted, f.Now)
+			moves = s.progressing && !isStuck(one, s, halted, f.Now) && !(spent && s.ready && waits(one))
 		default: // it is new; without a supported cluster it can't join
 			moves = !s.paused && !isUnsupported(f.Lacks)
 		}
@@ -242,6 +246,36 @@ func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) 
 		return false
 	}
 	return halted || i.Status.Update != nil && i.Status.Update.Tries > 0
+}
+
+// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: nobody else gets a place
+// until somebody sees to them.
+func isSpent(f Facts) bool {
+	fleet, down := policy.Fleet{}, false
+	for i := range f.Instances {
+		one := &f.Instances[i]
+		s := state(one)
+		if !s.joined || s.leaving {
+			continue
+		}
+		member := policy.Member{Node: one.Name, Ready: true}
+		if !s.ready && !isJustDown(one, f.Now) {
+			member.Ready, member.Unavailable, down = false, "it is not Ready", true
+		}
+		fleet.Members = append(fleet.Members, member)
+	}
+	var budget *intstr.IntOrString
+	if f.Config != nil {
+		budget = f.Config.Spec.Rollout.MaxUnavailable
+	}
+	return down && !policy.MayDisrupt("", fleet, budget).Allowed
+}
+
+// waits reports whether a node waits for a place in the rollout budget.
+func waits(i *v1alpha1.WindowsInstance) bool {
+	update, reboot := i.Status.Update, i.Status.Reboot
+	return i.Status.Disruption == nil && (update != nil && update.Step == v1alpha1.StepWaiting ||
+		update == nil && reboot != nil && reboot.Step == v1alpha1.StepWaiting)
 }
 
 // isJustDown reports whether a host that has joined has not been Ready only for as long as a boot may take.

@@ -210,10 +210,26 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	}
 	switching := waits("d")
 	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+	rebooted := joined("g")
+	rebooted.Status.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+	meta.SetStatusCondition(&rebooted.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+		Status: metav1.ConditionTrue, Reason: string(contract.ReasonRevisionPending)})
+	two := v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(2))}
 	for name, test := range map[string]struct {
 		hosts []v1alpha1.WindowsInstance
+		spec  v1alpha1.RolloutSpec
 		names string
 	}{
+		"one waits behind one that is off":            {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}},
+		"one is to be rebooted after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), rebooted}},
+		"one waits behind one that boots": {hosts: []v1alpha1.WindowsInstance{down("f", time.Minute), waits("a")},
+			names: "a, f"},
+		"one is off, and two may be": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}, spec: two,
+			names: ": a"},
+		"two are off": {hosts: []v1alpha1.WindowsInstance{down("e", time.Hour), down("f", time.Hour), waits("a")},
+			spec: two},
+		"one is off, and one is in its turn": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), switching},
+			names: "d"},
 		"nobody is disturbed":                  {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b"), held}},
 		"one is in service nowhere":            {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), switching}, names: "d"},
 		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b", "leaving")}, names: "b"},
@@ -226,7 +242,8 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 			t.Parallel()
 			var status v1alpha1.WindowsMachineConfigStatus
 			settings.Assess(&status, settings.Facts{DesiredRevision: "2", Instances: test.hosts,
-				Config: &v1alpha1.WindowsMachineConfig{}, Now: time.Unix(3600, 0)})
+				Config: &v1alpha1.WindowsMachineConfig{Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: test.spec}},
+				Now:    time.Unix(3600, 0)})
 			upgradeable := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 			if (upgradeable.Status == metav1.ConditionTrue) != (test.names == "") ||
 				!strings.HasSuffix(upgradeable.Message, test.names) {
