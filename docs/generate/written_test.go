@@ -60,6 +60,8 @@ func TestWhatTheCodeRegistersIsExplained(t *testing.T) {
 	}{
 		"metrics of the operator": {"internal", "reference/metrics.md",
 			regexp.MustCompile(`Name:\s+"(wmco_[a-z_]+)"`), 5},
+		"results of disruptions": {"internal/instance", "reference/metrics.md",
+			regexp.MustCompile(`Result[A-Z]\w+\s+= "(\w+)"`), 2},
 		"flags of the operator": {"cmd/wmco", "install.md",
 			regexp.MustCompile(`flags\.\w+Var\(&o\.\w+, "([^"]+)"`), 6},
 		"reasons of events and conditions": {"internal/controller", "reference/cluster.md",

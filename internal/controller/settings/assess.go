@@ -73,8 +73,9 @@ const (
 	maxCondition = 32768
 )
 
-// Assess writes the status. Conditions keep their transition time when they don't change.
-func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+// Assess writes the status, and says how many nodes failed at the desired revision, of which that lists some.
+// Conditions keep their transition time when they don't change.
+func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
 	status.RejectedEntries = nil
@@ -86,11 +87,11 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	}
 	accepted(status, f)
 	complete(status, f)
-	rollout(status, f)
+	failed = rollout(status, f)
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
 		f.Troubles = append(slices.Clone(f.Troubles),
 			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at revision %s",
-				len(status.Rollout.Failures), status.Rollout.Revision))
+				failed, status.Rollout.Revision))
 	}
 	failing := count(&status.Instances, f.Instances)
 	busy, lacks := underWay(f, status.Rollout.Phase == v1alpha1.RolloutHalted), blocking(f.Lacks)
@@ -109,6 +110,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings)+len(f.Troubles) > 0
 	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected,
 		degradedMessage(failing, f, len(status.RejectedSettings)))
+	return failed
 }
 
 // complete says which features are off because the operator was built without a program.

@@ -161,7 +161,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	facts.Generation, facts.Config, facts.Now = config.Generation, config, r.now()
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
-	Assess(&config.Status, facts)
+	failed := Assess(&config.Status, facts)
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
 		if err = r.client.Status().Patch(ctx, config, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
@@ -176,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if r.meters != nil {
-		r.meters.show(config.Status.Rollout)
+		r.meters.show(config.Status.Rollout, failed)
 	}
 	return ctrl.Result{RequeueAfter: again(r.again(), config.Status, facts)}, nil
 }

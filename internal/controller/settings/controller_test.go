@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,6 +154,34 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	r.reconcile(t)
 	if said = exposed(t, registry); strings.Contains(said, "wmco_prerequisite_problems{") {
 		t.Errorf("an alert fires without end: %s", said)
+	}
+}
+
+func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Rollout.FailureThreshold = 25
+	r := newRig(t, config)
+	for n := range 30 {
+		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("host-%02d", n)}}
+		i.Status.NodeName, i.Status.JoinedTime = i.Name, new(metav1.Now())
+		i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "1-x", Time: metav1.Now()}
+		if err := r.api.Create(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	var err error
+	if r.meters, err = newMeters(registry); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		config = r.reconcile(t)
+	}
+	degraded := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionDegraded)
+	if said := exposed(t, registry); len(config.Status.Rollout.Failures) != maxFailures ||
+		!strings.Contains(degraded.Message, "30 nodes failed") || !strings.Contains(said, "wmco_rollout_failures 30\n") {
+		t.Errorf("%d are listed, %s\n%s", len(config.Status.Rollout.Failures), degraded.Message, said)
 	}
 }
 

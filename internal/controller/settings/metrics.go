@@ -52,8 +52,8 @@ func (m *meters) missing(all []*contract.Problem) {
 	}
 }
 
-// show follows the status.
-func (m *meters) show(r v1alpha1.RolloutStatus) {
+// show follows the status, and how many nodes failed.
+func (m *meters) show(r v1alpha1.RolloutStatus, failed int) {
 	for state, count := range map[string]int32{"total": r.Total, "updated": r.Updated, "staged": r.Staged,
 		"unavailable": r.Unavailable} {
 		m.nodes.WithLabelValues(state).Set(float64(count))
@@ -62,5 +62,5 @@ func (m *meters) show(r v1alpha1.RolloutStatus) {
 		v1alpha1.RolloutWaiting, v1alpha1.RolloutHalted} {
 		m.phases.WithLabelValues(string(phase)).Set(float64(count1(r.Phase == phase)))
 	}
-	m.failed.Set(float64(len(r.Failures)))
+	m.failed.Set(float64(failed))
 }

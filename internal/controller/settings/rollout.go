@@ -16,13 +16,14 @@ import (
 // maxFailures is how many failures the status lists.
 const maxFailures = 20
 
-// rollout says the progress of the desired revision. What nodes failed at stays known when their
-// instances go.
-func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+// rollout says the progress of the desired revision, and how many nodes failed at it. What nodes failed at stays known
+// when their instances go.
+func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	if f.DesiredRevision == "" || f.Config == nil {
-		return // what was said last is the best that is known
+		return len(status.Rollout.Failures) // what was said last is the best that is known
 	}
-	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: failures(status.Rollout.Failures, f)}
+	all := failures(status.Rollout.Failures, f)
+	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: all[:min(len(all), maxFailures)]}
 	var moving, waiting int
 	var instances []*v1alpha1.WindowsInstance
 	for i := range f.Instances {
@@ -61,6 +62,7 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 			fmt.Sprintf("%d of %d nodes are at the revision; %s", r.Updated, r.Total, waitsFor(f, r))
 	}
 	status.Rollout = r
+	return len(all)
 }
 
 func count1(yes bool) int32 {
@@ -112,9 +114,8 @@ func progress(i *v1alpha1.WindowsInstance, version string) way {
 	return p
 }
 
-// failures joins what is known of before with what instances say, the newest of each node, and the
-// newest of all. What an instance that has joined
-// does not say any more is over.
+// failures joins what is known of before with what instances say, the newest of each node, and the newest of all first.
+// What an instance that has joined does not say any more is over.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
@@ -139,7 +140,7 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	slices.SortFunc(all, func(a, b v1alpha1.RolloutFailure) int {
 		return cmp.Or(b.Time.Compare(a.Time.Time), cmp.Compare(a.Node, b.Node))
 	})
-	return all[:min(len(all), maxFailures)]
+	return all
 }
 
 // waitingRetry is how often a rollout that waits is looked at, because time alone opens windows.

@@ -50,6 +50,12 @@ type Place struct {
 	Last *contract.Problem
 }
 
+// What a disruption came to, beside the reasons for which a node goes back into service earlier.
+const (
+	ResultProven     = "Proven"     // the node is well at its revision, or has rebooted
+	ResultRolledBack = "RolledBack" // it failed at its revision, and is well at the one before
+)
+
 // Released is a place in the rollout budget that was given back.
 type Released struct {
 	Purpose v1alpha1.DisruptionPurpose

@@ -240,7 +240,7 @@ func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome
 	now := journey.Seconds(r.Now())
 	status.Reboots, status.LastRebootTime = status.Reboots+1, &now
 	status.Reboot = nil
-	outcome.Released = journey.Release(status, purpose, "Proven")
+	outcome.Released = journey.Release(status, purpose, journey.ResultProven)
 	outcome.After = againRetry
 	return outcome
 }

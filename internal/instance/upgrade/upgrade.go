@@ -354,7 +354,7 @@ func (u *Upgrade) returnFromBack(ctx context.Context, view *journey.View) journe
 	status := &view.Instance.Status
 	update := status.Update
 	status.HeldRevision = update.From
-	return u.tryLater(ctx, view, "RolledBack", contract.NewProblem(contract.ReasonUpdateFailed,
+	return u.tryLater(ctx, view, journey.ResultRolledBack, contract.NewProblem(contract.ReasonUpdateFailed,
 		"node %s is back at revision %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
 		update.Message))
 }
@@ -393,7 +393,7 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 	status.Revision, status.HeldRevision = revision, revision
 	status.Update, status.Failures = nil, 0
 	place := status.Disruption
-	outcome.Released = journey.Release(status, purpose, "Proven")
+	outcome.Released = journey.Release(status, purpose, journey.ResultProven)
 	if view.RebootDue {
 		status.Disruption, outcome.Then = place, journey.RebootToo
 	}
