@@ -248,6 +248,40 @@ func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
 	}
 }
 
+// The node is back at the revision before: when the other is tried again is the operator's to decide, and not its
+// daemon's.
+func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rollout v1alpha1.RolloutStatus
+		says    string
+	}{
+		"by itself": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Revision: newer},
+			"this one again after a minute, then two, four, … up to thirty"},
+		"when the rollout is resumed": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutHalted, Revision: newer},
+			"kubectl windows resume --rollout"},
+		"not as long as another is desired": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutHalted, Revision: older},
+			"this one again after a minute"},
+	} {
+		s := fleet(12)
+		s.Config.Status.Rollout = c.rollout
+		i, n := ready(1)
+		i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: newer, Code: contract.ReasonUpdateFailed.Code(),
+			Message: "kubelet ended", Time: ago(time.Minute)}
+		n.Annotations[contract.RebootRequiredAnnotation] = ""
+		var out bytes.Buffer
+		d := diagnosis.OfHost(&i, &n, s, nil)
+		if err := d.Print(&out, diagnosis.Style{Now: now()}); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(strings.Fields(out.String()), " ")
+		if !strings.Contains(said, c.says) || strings.Contains(said, "within 20 minutes") ||
+			strings.Contains(said, "the daemon requires a reboot") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
 func TestA75_WhyAPodDoesNotStartOnWindows(t *testing.T) {
 	t.Parallel()
 	s := fleet(12)

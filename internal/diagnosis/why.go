@@ -140,7 +140,7 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	if f := status.UpdateFailure; f != nil {
 		d.Findings = append(d.Findings, Finding{Problem, "upgrade", f.Code, "", fmt.Sprintf(
 			"revision %s failed %s ago and the node went back: %s", f.Revision, ago(f.Time), f.Message),
-			"Correct what the message names. Another revision is tried at once, the same one within 20 minutes."})
+			"Correct what the message names. Another revision is tried at once, " + triedAgain(f.Revision, s)})
 	}
 	if k := status.KeyTrial; k != nil && k.Refusals > 0 {
 		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key %d times", k.Refusals)
@@ -153,6 +153,14 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 		symptom += ", paused"
 	}
 	return symptom
+}
+
+// triedAgain says when the operator tries a revision again that failed.
+func triedAgain(revision string, s Snapshot) string {
+	if r := s.Config.Status.Rollout; r.Phase == v1alpha1.RolloutHalted && r.Revision == revision {
+		return "this one when its rollout is not halted any more: kubectl windows resume --rollout"
+	}
+	return "this one again after a minute, then two, four, … up to thirty, unless its rollout is halted meanwhile."
 }
 
 // conditions adds those that say what the reason of the host does not: each has its own cause.
@@ -257,7 +265,8 @@ func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 		d.add(Notice, "daemon", contract.ReasonRevisionPending, "it applies %s and has %s", want, cmp.Or(have, "none"))
 	}
 	if _, required := note[contract.RebootRequiredAnnotation]; required {
-		d.add(Notice, "reboot", "", "the daemon requires a reboot, which the operator does in its turn")
+		d.add(Notice, "reboot", "", "the annotation reboot-required requests a reboot, which the operator "+
+			"does in its turn")
 	}
 	if signs := note[contract.RebootPendingAnnotation]; signs != "" {
 		d.Findings = append(d.Findings, Finding{Notice, "reboot", "", "", "Windows waits for a reboot: " + signs,
