@@ -568,8 +568,10 @@ func leaveExplanations() []row {
 			"Pods could not be evicted from the node in time.",
 			"See which PodDisruptionBudget blocks, or delete the pods that the message names."},
 		{ReasonCleanupFailed, 803,
-			"The host could not be cleaned.",
-			"Bring the host back. If it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
+			"The host was cleaned, and something could not be removed.",
+			"Remove what the message names, or end what holds it open, by a reboot if need be; it is tried again. " +
+				"C:\\var\\log\\wicd\\cleanup.log on the host has all that was removed, left or kept. To let the " +
+				"host go as it is, or if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
 		{ReasonMachineLeaving, 804,
 			"The Machine of this host is being deleted, and the host with it.",
 			"Nothing to do: the Machine's controller drains the Node and deletes the host; where the Machine has no " +
