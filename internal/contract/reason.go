@@ -296,8 +296,9 @@ func reachExplanations() []row {
 				"Administrators and SYSTEM only, and check the user name."},
 		{ReasonHostKeyMismatch, 203,
 			"The host shows another SSH host key than the one that was given or pinned.",
-			"If the host was reinstalled, set spec.hostKey of the WindowsInstance to the new key, or remove and " +
-				"re-add the entry. Otherwise another machine answers: find out which."},
+			"If the host was reinstalled, give the new key: as hostKey of its entry in windows-instances if it has " +
+				"one there, which counts, else as spec.hostKey of the WindowsInstance. Or remove the entry, and add it " +
+				"again once the WindowsInstance is gone. Otherwise another machine answers: find out which."},
 		{ReasonConnectionLost, 204,
 			"The connection broke during work on the host, or was ended because the host takes a transfer too slowly.",
 			"It is tried again, and a transfer goes on where it broke. If it repeats, check the network between the " +

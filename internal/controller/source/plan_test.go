@@ -66,6 +66,10 @@ func TestInstancesFollowEntries(t *testing.T) {
 			Port: 22}}, nil,
 			[]v1alpha1.WindowsInstance{projected("h",
 				func(i *v1alpha1.WindowsInstance) { i.Spec.HostKey = "ssh-ed25519 AAAA" })}, steps{}},
+		"a host key that the entry gives counts": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22,
+			HostKey: "ssh-ed25519 BBBB"}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h",
+				func(i *v1alpha1.WindowsInstance) { i.Spec.HostKey = "ssh-ed25519 AAAA" })}, steps{Update: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
