@@ -90,12 +90,12 @@ func (r *Reboot) IsDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node
 	if status.Reboot == nil {
 		return status.Reboots == 0
 	}
-	return !isServed(status.Reboot, node) &&
+	return !hasRebooted(status.Reboot, node) &&
 		(status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(r.Now()))
 }
 
-// isServed says that a host whose node did not come back after the reboot, and that was joined again, has rebooted.
-func isServed(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
+// hasRebooted says that a host whose node did not come back after the reboot, and that was joined again, has rebooted.
+func hasRebooted(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
 	return !journey.Begun(reboot.Step) && isAnotherBoot(reboot, node)
 }
 
@@ -135,8 +135,8 @@ func (r *Reboot) place(view *journey.View) journey.Place {
 // reboots it when it is told to.
 func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
 	status := &view.Instance.Status
-	if isServed(status.Reboot, view.Node) {
-		return r.servedBefore(ctx, view), nil
+	if hasRebooted(status.Reboot, view.Node) {
+		return r.alreadyRebooted(ctx, view), nil
 	}
 	if !journey.Begun(status.Reboot.Step) && isBlocked(status) {
 		return journey.Wait(0, contract.ReasonRebootIneffective,
@@ -217,8 +217,8 @@ func (r *Reboot) Withdraw(ctx context.Context, node *corev1.Node) error {
 	return r.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }
 
-// servedBefore ends the journey of a node whose host has rebooted already: nobody is disturbed for that once more.
-func (r *Reboot) servedBefore(ctx context.Context, view *journey.View) journey.Outcome {
+// alreadyRebooted ends the journey of a node whose host has rebooted already: nobody is disturbed for that once more.
+func (r *Reboot) alreadyRebooted(ctx context.Context, view *journey.View) journey.Outcome {
 	if ready, message := journey.NodeReady(view.Node); !ready {
 		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", view.Node.Name, message)
 	}
