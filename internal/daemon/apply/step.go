@@ -79,15 +79,26 @@ func (r *run) removeRoot(ctx context.Context, name string) error {
 }
 
 func (r *run) removeService(ctx context.Context, name string) error {
-	if err := r.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return err
-	}
-	if err := r.host.Services.Delete(ctx, name); err != nil {
+	if err := RemoveService(ctx, r.host.Services, name); err != nil {
 		return fmt.Errorf("removing service %s: %w", name, err)
 	}
 	r.lives.stopped(name)
 	delete(r.state.Services, name)
 	return nil
+}
+
+// RemoveService stops and deletes a service. One that somebody has open, as the Services console does, is not waited
+// for: it can't be started any more, and goes when that is closed, at the latest with the next boot. Until then nobody
+// can install it again. Repeating it changes nothing.
+func RemoveService(ctx context.Context, services winos.Services, name string) error {
+	err := services.Stop(ctx, name)
+	if err == nil {
+		err = services.DeleteAtStop(ctx, name)
+	}
+	if errors.Is(err, winos.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (r *run) removeNetwork(ctx context.Context, name string) error {

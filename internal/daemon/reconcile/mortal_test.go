@@ -87,6 +87,10 @@ func (s mortalServices) Delete(ctx context.Context, name string) error {
 	return s.m.change(func() error { return s.Services.Delete(ctx, name) })
 }
 
+func (s mortalServices) DeleteAtStop(ctx context.Context, name string) error {
+	return s.m.change(func() error { return s.Services.DeleteAtStop(ctx, name) })
+}
+
 type mortalFiles struct {
 	winos.Files
 	m *mortal

@@ -92,6 +92,11 @@ func (s mortalServices) Delete(ctx context.Context, name string) error {
 	return s.Services.Delete(ctx, name)
 }
 
+func (s mortalServices) DeleteAtStop(ctx context.Context, name string) error {
+	defer s.step()()
+	return s.Services.DeleteAtStop(ctx, name)
+}
+
 type mortalFiles struct {
 	*mortal
 	winos.Files
