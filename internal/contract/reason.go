@@ -442,7 +442,8 @@ func serviceExplanations() []row {
 	return []row{
 		{ReasonServiceFailed, 601,
 			"A managed Windows service does not start or does not stay up.",
-			"Read the log of the service in C:\\var\\log on the host."},
+			"Read the log of the service in C:\\var\\log on the host. Where it is marked for deletion, close the Services " +
+				"console."},
 		{ReasonFileFailed, 602,
 			"A managed file can't be written.",
 			"Check which program has the file open, and the free space on drive C:."},

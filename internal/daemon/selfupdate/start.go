@@ -23,6 +23,9 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
+	if err := host.Services.Delete(ctx, contract.ServiceGuard); err != nil { // waits until it is gone
+		return fmt.Errorf("waiting for the one before to go; is it open in the Services console? %w", err)
+	}
 	stateFile.AddFile(contract.PathGuard)
 	stateFile.SetService(contract.ServiceGuard, state.Start{})
 	if err := stateFile.Save(); err != nil {
@@ -90,9 +93,9 @@ func StopWatchdog(ctx context.Context, host winos.Host, stateFile *state.File) e
 	return stateFile.Save()
 }
 
-// RemoveWatchdog ends the watchdog's service and removes it, so that it acts no more: who does the
-// daemon's work on the host in its stead calls it before anything else. Repeating it changes
-// nothing. A service of that name that is not ours is an error.
+// RemoveWatchdog ends the watchdog's service and removes it, as apply.RemoveService does, so that it acts no more: who
+// does the daemon's work on the host in its stead calls it before anything else. Repeating it changes nothing. A
+// service of that name that is not ours is an error.
 func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 	found, err := services.Get(ctx, contract.ServiceGuard)
 	if errors.Is(err, winos.ErrNotFound) {
@@ -105,10 +108,7 @@ func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
 			contract.ServiceGuard)
 	}
-	if err = services.Stop(ctx, contract.ServiceGuard); err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return fmt.Errorf("stopping the watchdog: %w", err)
-	}
-	if err = services.Delete(ctx, contract.ServiceGuard); err != nil {
+	if err = apply.RemoveService(ctx, services, contract.ServiceGuard); err != nil {
 		return fmt.Errorf("removing the watchdog: %w", err)
 	}
 	return nil

@@ -108,8 +108,8 @@ type Services interface {
 	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete removes a stopped service. Deleting what does not exist is fine.
 	Delete(ctx context.Context, name string) error
-	// DeleteAtStop has a running service go when it has stopped: what a service does that is to
-	// leave nothing of itself. Repeating it changes nothing.
+	// DeleteAtStop has a service go when it has stopped and nobody has it open, which it does not wait for; until
+	// then nobody can start or install it. Repeating it changes nothing.
 	DeleteAtStop(ctx context.Context, name string) error
 }
 
