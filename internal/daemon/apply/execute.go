@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,6 +37,7 @@ type run struct {
 // take takes steps, in order.
 func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
+	starts := maps.Clone(r.state.Services)
 	steps, ok := r.stage(ctx, steps)
 	if ok {
 		steps, ok = r.declare(ctx, steps)
@@ -49,6 +51,9 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 		steps = steps[1:]
 	}
 	r.report.Left = r.report.Left || len(steps) > 0
+	if !ok {
+		r.rememberStarts(ctx, starts)
+	}
 	r.forgetStaged()
 }
 
@@ -186,6 +191,27 @@ func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
 		if _, ours := file.Services[name]; ours {
 			file.SetService(name, state.Start{})
+		}
+	}
+}
+
+// rememberStarts takes back what declare forgot, of services that still have the process that they had, and of whose
+// files none was replaced before the pass ended.
+func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
+	var replaced []string
+	for _, s := range r.report.Steps {
+		switch s.Kind {
+		case plan.WriteFile:
+			replaced = append(replaced, r.file(s.Name).Services...)
+		case plan.Point:
+			replaced = append(replaced, r.want.Kubeconfig(s.Name).Services...)
+		}
+	}
+	for name, start := range starts {
+		current, err := r.host.Services.Get(ctx, name)
+		same := err == nil && current.PID != 0 && current.PID == r.have.Services[name].PID
+		if same && !slices.Contains(replaced, name) {
+			r.state.SetService(name, start)
 		}
 	}
 }

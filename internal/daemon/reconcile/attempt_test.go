@@ -250,6 +250,33 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 	}
 }
 
+func TestARevisionThatFailsBeforeItReplacedAnythingRestartsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		before := map[string]uint32{}
+		for _, s := range manifest().Services {
+			before[s.Name] = r.pid(t, s.Name)
+		}
+		r.lock(t, contract.PathKubeletConfig) // the first of two files
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(5 * time.Minute)
+		r.expectStatus(t, one(), contract.ReasonFileFailed)
+		for name, pid := range before {
+			if now := r.pid(t, name); now != pid {
+				t.Errorf("%s was restarted", name)
+			}
+		}
+		r.unlock(t)
+		pass(25 * time.Minute)
+		r.expectStatus(t, two, "")
+		r.expectServing(t, "two")
+		if r.pid(t, "kubelet") == before["kubelet"] || r.pid(t, "kube-proxy") == before["kube-proxy"] {
+			t.Error("a service runs with what was before")
+		}
+	})
+}
+
 func TestARefusedDesiredStateIsNotTriedAllTheTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
