@@ -328,7 +328,8 @@ func (k *Applier) Try() {
 	}
 }
 
-// Ended names the services of the last pass that we started in this trial, and that have ended since.
+// Ended names the services of the last pass that we started in this trial, and that have ended since without having
+// been seen to run for ProofTime.
 func (k *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range k.last.Services {
 		known := k.lives.of[s.Name]

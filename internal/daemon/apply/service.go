@@ -39,7 +39,7 @@ type life struct {
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried says that we started it since the last call of Applier.Try.
+	// tried says that we started it since the last call of Applier.Try, and did not see it run for ProofTime yet.
 	tried bool
 	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
 	// without an end since: while it rests between starts, it ends less often.
@@ -51,6 +51,8 @@ type life struct {
 func (l *lives) saw(name string, s winos.Service) {
 	if l.ended(name, s) {
 		l.of[name].ends = append(l.of[name].ends, l.now())
+	} else if known := l.of[name]; known != nil && known.up && winos.Age(l.now(), known.started) >= ProofTime {
+		known.tried = false
 	}
 	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }

@@ -103,6 +103,26 @@ func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	})
 }
 
+// A trial may wait for hours. An administrator who restarts a service meanwhile does not fail it.
+func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		two := r.publish(t, another("two"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
+		pass(5 * time.Minute)
+		if err := r.CrashService("kubelet"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		r.expectStatus(t, one(), contract.ReasonNetworkPending)
+		r.hns.goOn()
+		pass(time.Minute)
+		r.expectStatus(t, two, "")
+		r.expectServing(t, "two")
+	})
+}
+
 // A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the trial.
 func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
