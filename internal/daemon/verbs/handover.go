@@ -82,7 +82,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 // another, or changed says that it has to read something anew.
 func installed(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig,
 	changed bool) error {
-	exe, err := differs(ctx, host.Files, self)
+	exe, err := replacement(ctx, host.Files, self)
 	if err != nil {
 		return apply.FileProblem(err)
 	}
@@ -93,7 +93,7 @@ func installed(ctx context.Context, host winos.Host, self, exchange string, conf
 	if err == nil && !plan.Managed(before.Description) {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
 	}
-	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
+	if changed || exe != "" || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
 		return install(ctx, host, self, exchange, config, exe)
 	}
 	if before.NoAutoStart {
@@ -171,20 +171,20 @@ func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
 	return content, nil
 }
 
-// differs says whether the installed program is another than the one at self.
-func differs(ctx context.Context, files winos.Files, self string) (bool, error) {
+// replacement is the digest of the program at self, or empty if the installed one is the same.
+func replacement(ctx context.Context, files winos.Files, self string) (digest string, err error) {
 	if strings.EqualFold(self, contract.PathDaemon) {
-		return false, nil
+		return "", nil
 	}
 	wanted, err := apply.DigestOf(ctx, files, self)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	have, err := apply.DigestOf(ctx, files, contract.PathDaemon)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || have == wanted {
+		return "", err
 	}
-	return have != wanted, err
+	return wanted, nil
 }
 
 // stuck says whether a service is neither up nor down.
@@ -193,8 +193,9 @@ func stuck(state winos.ServiceState) bool {
 }
 
 // install stops a service that runs with something older, and brings program and configuration up
-// to date. The state file is opened when nobody else keeps it any more.
-func install(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig, exe bool) error {
+// to date; exe is what replacement gave. The state file is opened when nobody else keeps it any more.
+func install(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig,
+	exe string) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
@@ -206,8 +207,8 @@ func install(ctx context.Context, host winos.Host, self, exchange string, config
 	if err = stateFile.Save(); err != nil {
 		return apply.FileProblem(err)
 	}
-	if exe {
-		if err := errors.Join(copyProgram(ctx, host.Files, stateFile, self),
+	if exe != "" {
+		if err := errors.Join(copyProgram(ctx, host.Files, stateFile, self, exe),
 			apply.RemoveAside(host.Files, stateFile)); err != nil {
 			return apply.FileProblem(err)
 		}
@@ -218,11 +219,7 @@ func install(ctx context.Context, host winos.Host, self, exchange string, config
 	return nil
 }
 
-func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self string) error {
-	digest, err := apply.DigestOf(ctx, files, self)
-	if err != nil {
-		return err
-	}
+func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self, digest string) error {
 	r, err := files.Open(self)
 	if err != nil {
 		return fmt.Errorf("opening the own program: %w", err)
