@@ -116,7 +116,7 @@ func serviceViolations(s Service, services map[string]Service) (all []error) {
 // isDaemons says whether a service is the daemon, or stands in for it; Windows does not tell upper
 // from lower case.
 func isDaemons(name string) bool {
-	return strings.EqualFold(name, ServiceDaemon) || strings.EqualFold(name, ServiceGuard)
+	return strings.EqualFold(name, ServiceDaemon) || strings.EqualFold(name, ServiceWatchdog)
 }
 
 func legalServiceName(name string) bool {

@@ -87,7 +87,7 @@ func daemonProgram(f File) bool {
 // ownPath says whether a path is one that the daemon or kubelet writes by itself, so no manifest
 // may.
 func ownPath(path string) bool {
-	for _, own := range []string{PathState, PathDaemon, PathGuard, PathKubeconfig, PathBootstrapKubeconfig,
+	for _, own := range []string{PathState, PathDaemon, PathWatchdog, PathKubeconfig, PathBootstrapKubeconfig,
 		PathDaemonKubeconfig} {
 		if strings.EqualFold(own, path) {
 			return true

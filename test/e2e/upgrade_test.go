@@ -591,7 +591,7 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 		if daemonOn(t, h) != programs[h.Name] {
 			t.Errorf("%s has another daemon", h.Name)
 		}
-		if _, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceGuard); !errors.Is(err,
+		if _, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceWatchdog); !errors.Is(err,
 			winos.ErrNotFound) {
 			t.Errorf("%s is still guarded, %v", h.Name, err)
 		}

@@ -31,8 +31,8 @@ import (
 const nextVersion = "0.1.1"
 
 // A new daemon prints its version, as it is asked to before it takes over, and then ends at once as
-// a service. The old one's guard puts the old one back.
-func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
+// a service. The old one's watchdog puts the old one back.
+func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsWatchdog(t *testing.T) {
 	s := shared
 	const name = contract.ServiceDaemon + ".exe"
 	dir, exe := filepath.Join(s.dir, "payload-crashing"), filepath.Join(s.dir, "crashing.exe")
@@ -68,9 +68,9 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 		s.await(t, h.Name+" to serve at the version before", func(ctx context.Context) (bool, string, error) {
 			node := s.node(t, h)
 			has := node.Annotations
-			_, err := windows(t, h).Services.Get(ctx, contract.ServiceGuard)
+			_, err := windows(t, h).Services.Get(ctx, contract.ServiceWatchdog)
 			unguarded := errors.Is(err, winos.ErrNotFound)
-			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v",
+			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; watchdog: %v",
 				has[contract.RevisionAnnotation], has[contract.DesiredRevisionAnnotation],
 				has[contract.ApplyStatusAnnotation], node.Spec.Unschedulable, err)
 			return has[contract.RevisionAnnotation] == was && has[contract.DesiredRevisionAnnotation] == was &&

@@ -66,13 +66,13 @@ func TestARollbackWatchdogThatSomebodyHasOpenCountsAsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		version := installed(t, r, newDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
-		for r.state(t, contract.ServiceGuard) != winos.ServiceRunning {
+		for r.state(t, contract.ServiceWatchdog) != winos.ServiceRunning {
 			pass(10 * time.Millisecond)
 		}
-		release := r.hold(t, contract.ServiceGuard)
+		release := r.hold(t, contract.ServiceWatchdog)
 		pass(20 * time.Second)
 		r.expectStatus(t, version, "")
-		if got := r.read(t, contract.PathGuard); got != "absent" {
+		if got := r.read(t, contract.PathWatchdog); got != "absent" {
 			t.Errorf("the watchdog's program is %q", got)
 		}
 		stateFile, err := state.Read(r.Host().Files)

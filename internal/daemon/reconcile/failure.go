@@ -78,9 +78,9 @@ func (f *failures) note(ctx context.Context, version string, why *contract.Probl
 	}
 }
 
-// vain is why a fetch was in vain, in the words of the revision that failed for it. What one failed
+// fetchProblem is why a fetch did not succeed, in the words of the revision that failed for it. What one failed
 // of otherwise says more.
-func (f *failures) vain(why *contract.Problem) *contract.Problem {
+func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	switch {
 	case why == nil || f.last == nil:
 		return why

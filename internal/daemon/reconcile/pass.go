@@ -111,7 +111,7 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 		}
 		return report, none
 	}
-	bring := r.keep
+	bring := r.repair
 	if r.machine.phase == Applying {
 		bring = r.apply
 	}
@@ -200,8 +200,8 @@ func started(report apply.Report) bool {
 	return slices.ContainsFunc(report.Steps, func(s plan.Step) bool { return s.Kind == plan.StartService })
 }
 
-// keep makes a pass at the state's revision, in which what fails keeps nothing else back.
-func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
+// repair makes a pass at the state's revision, in which what fails keeps nothing else back.
+func (r *Reconciler) repair(ctx context.Context, p pass) (apply.Report, event) {
 	r.remember(ctx, p.node)
 	report := r.applier.Pass(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.

@@ -298,7 +298,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	if r.machine.phase == AwaitingRestart {
 		return // the other one reports what comes of it
 	}
-	problem = cmp.Or(problem, r.failures.vain(r.supply.fetch(r.State.State, c, report)))
+	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
 	pause := r.report(ctx, node, report, problem, changed)
 	// A pass changes what it was made from; only what others change is news.
 	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, r.confidential != nil

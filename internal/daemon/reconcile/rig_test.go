@@ -80,7 +80,7 @@ type rig struct {
 	locked *sim.File
 	// mortal, if set, may end the daemon early.
 	mortal *mortal
-	// mortalDaemon has that be the old daemon where the service manager runs it, and not its guard.
+	// mortalDaemon has that be the old daemon where the service manager runs it, and not its watchdog.
 	mortalDaemon bool
 	// scanner, if set, takes a program away.
 	scanner *scanner
@@ -104,7 +104,7 @@ type pulls struct {
 	told    []contract.Confidential
 }
 
-// Follow is keep.Registry: a file for each source.
+// Follow is apply.Registry: a file for each source.
 func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File,
 	*contract.Problem) {
 	p.mu.Lock()

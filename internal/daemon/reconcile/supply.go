@@ -49,8 +49,8 @@ func (s *supply) missing(blobs []contract.Blob) int {
 	return len(missing)
 }
 
-// fetch has what a pass lacked be fetched, and says why it was tried in vain.
-func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (vain *contract.Problem) {
+// fetch has what a pass lacked be fetched, and gives why that did not succeed.
+func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (why *contract.Problem) {
 	if s.stager == nil {
 		return nil
 	}
@@ -62,8 +62,8 @@ func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (
 		s.stager.Content()
 		return nil
 	}
-	_, vain = s.stager.Need(version, blobs)
-	return vain
+	_, why = s.stager.Need(version, blobs)
+	return why
 }
 
 func ofPayload(p *contract.Problem) bool {

@@ -67,7 +67,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// stand is the daemon's program as a guard, the first of which may be mortal.
+// stand is the daemon's program as a watchdog, the first of which may be mortal.
 func (r *rig) stand(ctx context.Context, p *sim.Process) int {
 	host := p.Host
 	if !r.mortalDaemon {
@@ -134,7 +134,7 @@ func unproven(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("three"), exe))
 }
 
-// expectOldDaemon checks that the old daemon holds the first version, and that no guard is left.
+// expectOldDaemon checks that the old daemon holds the first version, and that no watchdog is left.
 func (r *rig) expectOldDaemon(t *testing.T) {
 	t.Helper()
 	if got := r.read(t, contract.PathDaemon); got != oldDaemon {
@@ -149,19 +149,19 @@ func (r *rig) expectOldDaemon(t *testing.T) {
 
 func (r *rig) expectNoWatchdog(t *testing.T) {
 	t.Helper()
-	if state := r.state(t, contract.ServiceGuard); state != "absent" {
-		t.Errorf("the guard is %s", state)
+	if state := r.state(t, contract.ServiceWatchdog); state != "absent" {
+		t.Errorf("the watchdog is %s", state)
 	}
-	if got := r.read(t, contract.PathGuard); got != "absent" {
-		t.Errorf("the guard's program is %.40q", got)
+	if got := r.read(t, contract.PathWatchdog); got != "absent" {
+		t.Errorf("the watchdog's program is %.40q", got)
 	}
 	stateFile, err := state.Read(r.Host().Files)
 	if err != nil || selfupdate.WatchdogRuns(stateFile) {
-		t.Errorf("the state file knows of a guard, %v", err)
+		t.Errorf("the state file knows of a watchdog, %v", err)
 	}
 }
 
-func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
+func TestADaemonThatDoesNotComeUpIsPutBackByItsWatchdog(t *testing.T) {
 	for name, c := range map[string]struct {
 		exe   string
 		spoil func(t *testing.T, r *rig)
@@ -231,7 +231,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 	}
 }
 
-// The daemon that guards is the one of what held, not the one that gave way.
+// The daemon that the watchdog runs is the one of what held, not the one that gave way.
 func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *testing.T) {
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		t.Run(exe, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestADaemonWhoseServiceWasDisabledGivesWayAllTheSame(t *testing.T) {
 	}
 }
 
-func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
+func TestADaemonThatComesUpStopsItsWatchdog(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		version := installed(t, r, newDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
@@ -363,7 +363,7 @@ func (w scannedWriter) Close() error {
 	return nil
 }
 
-func TestAGuardIsPostedAlthoughAScannerReadsItsProgram(t *testing.T) {
+func TestAWatchdogIsStartedAlthoughAScannerReadsItsProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		settled(t, r)
 		r.stopDaemon()
@@ -376,8 +376,8 @@ func TestAGuardIsPostedAlthoughAScannerReadsItsProgram(t *testing.T) {
 		if err = selfupdate.StartWatchdog(t.Context(), host, stateFile, digestOf(oldDaemon)); err != nil {
 			t.Fatal(err)
 		}
-		if state := r.state(t, contract.ServiceGuard); state != winos.ServiceRunning {
-			t.Errorf("the guard is %s", state)
+		if state := r.state(t, contract.ServiceWatchdog); state != winos.ServiceRunning {
+			t.Errorf("the watchdog is %s", state)
 		}
 		if err = selfupdate.StopWatchdog(t.Context(), host, stateFile); err != nil {
 			t.Fatal(err)
@@ -460,7 +460,7 @@ func TestAVersionWhoseDaemonCrashesIsTriedLessAndLessOften(t *testing.T) {
 	})
 }
 
-func TestAGuardOutlivesReboots(t *testing.T) {
+func TestAWatchdogOutlivesReboots(t *testing.T) {
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		for _, at := range []time.Duration{3 * time.Second, 30 * time.Second, 55 * time.Second} {
 			t.Run(fmt.Sprintf("%s, and the host reboots after %s", exe, at), func(t *testing.T) {
@@ -483,7 +483,7 @@ func TestAGuardOutlivesReboots(t *testing.T) {
 	}
 }
 
-func TestAGuardKilledAtAnyStepGoesOn(t *testing.T) {
+func TestAWatchdogKilledAtAnyStepGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, offer := range map[string]func(*testing.T, *rig, string) string{"after a version that held": installed,
 		"after one that did not": unproven} {

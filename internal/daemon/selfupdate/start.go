@@ -23,11 +23,11 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
-	if err := host.Services.Delete(ctx, contract.ServiceGuard); err != nil { // waits until it is gone
+	if err := host.Services.Delete(ctx, contract.ServiceWatchdog); err != nil { // waits until it is gone
 		return fmt.Errorf("waiting for the one before to go; is it open in the Services console? %w", err)
 	}
-	stateFile.AddFile(contract.PathGuard)
-	stateFile.SetService(contract.ServiceGuard, state.Start{})
+	stateFile.AddFile(contract.PathWatchdog)
+	stateFile.SetService(contract.ServiceWatchdog, state.Start{})
 	if err := stateFile.Save(); err != nil {
 		return err
 	}
@@ -46,19 +46,19 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	case err != nil:
 		return apply.FileProblem(err)
 	}
-	if err := winos.Replace(host.Files, spare, contract.PathGuard); err != nil {
+	if err := winos.Replace(host.Files, spare, contract.PathWatchdog); err != nil {
 		return apply.FileProblem(fmt.Errorf("placing the watchdog's program: %w", err))
 	}
 	delays, reset := plan.DaemonRecovery()
 	err := host.Services.Apply(ctx, winos.ServiceConfig{
-		Name: contract.ServiceGuard, Description: plan.Description(contract.ServiceGuard),
-		Command:  contract.PathGuard + " " + Verb + " --windows-service",
+		Name: contract.ServiceWatchdog, Description: plan.Description(contract.ServiceWatchdog),
+		Command:  contract.PathWatchdog + " " + Verb + " --windows-service",
 		Recovery: delays, RecoveryReset: reset,
 	})
 	if err != nil {
 		return err
 	}
-	return host.Services.Start(ctx, contract.ServiceGuard)
+	return host.Services.Start(ctx, contract.ServiceWatchdog)
 }
 
 // Enable has Windows start the daemon at boot again where somebody has disabled its service, or set it
@@ -73,7 +73,7 @@ func Enable(ctx context.Context, services winos.Services) error {
 
 // WatchdogRuns says whether the state file has a watchdog.
 func WatchdogRuns(stateFile *state.File) bool {
-	_, posted := stateFile.Services[contract.ServiceGuard]
+	_, posted := stateFile.Services[contract.ServiceWatchdog]
 	return posted
 }
 
@@ -83,13 +83,13 @@ func StopWatchdog(ctx context.Context, host winos.Host, stateFile *state.File) e
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
-	for _, path := range []string{spare, contract.PathGuard} {
+	for _, path := range []string{spare, contract.PathWatchdog} {
 		if err := host.Files.Remove(path); err != nil {
 			return fmt.Errorf("removing the watchdog's program: %w", err)
 		}
 	}
-	delete(stateFile.Services, contract.ServiceGuard)
-	stateFile.RemoveFile(contract.PathGuard)
+	delete(stateFile.Services, contract.ServiceWatchdog)
+	stateFile.RemoveFile(contract.PathWatchdog)
 	return stateFile.Save()
 }
 
@@ -97,7 +97,7 @@ func StopWatchdog(ctx context.Context, host winos.Host, stateFile *state.File) e
 // does the daemon's work on the host in its stead calls it before anything else. Repeating it changes nothing. A
 // service of that name that is not ours is an error.
 func RemoveWatchdog(ctx context.Context, services winos.Services) error {
-	found, err := services.Get(ctx, contract.ServiceGuard)
+	found, err := services.Get(ctx, contract.ServiceWatchdog)
 	if errors.Is(err, winos.ErrNotFound) {
 		return nil
 	}
@@ -106,16 +106,16 @@ func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 	}
 	if !plan.Managed(found.Description) {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
-			contract.ServiceGuard)
+			contract.ServiceWatchdog)
 	}
-	if err = apply.RemoveService(ctx, services, contract.ServiceGuard); err != nil {
+	if err = apply.RemoveService(ctx, services, contract.ServiceWatchdog); err != nil {
 		return fmt.Errorf("removing the watchdog: %w", err)
 	}
 	return nil
 }
 
 // spare is where a copy of a program lies until it has its name.
-const spare = contract.PathGuard + ".tmp"
+const spare = contract.PathWatchdog + ".tmp"
 
 // copyTo makes spare a verified copy of a program.
 func copyTo(ctx context.Context, files winos.Files, path, digest string) error {
@@ -123,6 +123,6 @@ func copyTo(ctx context.Context, files winos.Files, path, digest string) error {
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", path, err)
 	}
-	blob := apply.Content{Digest: digest, Content: content, Access: state.Access(contract.PathGuard)}
-	return errors.Join(apply.StageFile(ctx, files, contract.PathGuard, blob), content.Close())
+	blob := apply.Content{Digest: digest, Content: content, Access: state.Access(contract.PathWatchdog)}
+	return errors.Join(apply.StageFile(ctx, files, contract.PathWatchdog, blob), content.Close())
 }

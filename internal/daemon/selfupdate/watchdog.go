@@ -111,7 +111,7 @@ func (w Watchdog) watch(ctx context.Context) (why string) {
 			idle = 0
 		}
 		if idle == grace {
-			w.rouse(ctx)
+			w.requestStart(ctx)
 			idle = 0
 		}
 		switch {
@@ -123,8 +123,8 @@ func (w Watchdog) watch(ctx context.Context) (why string) {
 	}
 }
 
-// rouse asks for a start, and leaves it at that: the next look shows what came of it.
-func (w Watchdog) rouse(ctx context.Context) {
+// requestStart asks for a start, and leaves it at that: the next look shows what came of it.
+func (w Watchdog) requestStart(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, w.Intervals.Look)
 	defer cancel()
 	if err := w.start(limited); err != nil {

@@ -37,7 +37,7 @@ func Private(stateFile *File) []string {
 			paths = append(paths, dir)
 		}
 	}
-	return append(paths, contract.PathState, contract.PathDaemon, contract.PathGuard, contract.PathDaemonKubeconfig,
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathWatchdog, contract.PathDaemonKubeconfig,
 		contract.PathDaemonCertificate, contract.PathKubeconfig,
 		contract.PathBootstrapKubeconfig)
 }

@@ -88,7 +88,7 @@ Node's desired revision, and keeps services, files and environment as the manife
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
-	root.AddCommand(controllerCommand(options, &s), guardCommand(options), cleanupCommand(options),
+	root.AddCommand(controllerCommand(options, &s), watchdogCommand(options), cleanupCommand(options),
 		reportCommand(options), versionCommand(options))
 	return root
 }

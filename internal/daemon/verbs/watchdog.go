@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 )
 
-func guardCommand(o Options) *cobra.Command {
+func watchdogCommand(o Options) *cobra.Command {
 	var windowsService bool
 	cmd := &cobra.Command{
 		Use: selfupdate.Verb, Short: "Restore this daemon unless the new one comes up; the service manager runs this",
@@ -19,7 +19,7 @@ func guardCommand(o Options) *cobra.Command {
 			if !windowsService {
 				return runWatchdog(cmd.Context(), o, o.Running)
 			}
-			return o.RunService(cmd.Context(), contract.ServiceGuard, func(ctx context.Context, running func()) error {
+			return o.RunService(cmd.Context(), contract.ServiceWatchdog, func(ctx context.Context, running func()) error {
 				return runWatchdog(ctx, o, running)
 			})
 		},

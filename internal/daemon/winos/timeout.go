@@ -248,7 +248,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || strings.HasPrefix(s.Description, contract.ManagedDescription)
-		if !ours || strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathGuard) {
+		if !ours || strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathWatchdog) {
 			continue
 		}
 		left, err := l.programs.Processes(ctx, exe)
