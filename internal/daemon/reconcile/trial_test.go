@@ -54,7 +54,8 @@ func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
 		},
 		"the service manager does not answer in the first": {
 			delay: func(_ *testing.T, r *rig) { r.silent.Store(true) },
-			goOn:  func(_ *testing.T, r *rig) { r.silent.Store(false) },
+			// The pause before the next pass may have grown to 48 s.
+			goOn: func(_ *testing.T, r *rig) { r.silent.Store(false); pass(15 * time.Second) },
 		},
 		"the host has no address in the first": {
 			delay: func(_ *testing.T, r *rig) { r.SetNoRoute(true) },
