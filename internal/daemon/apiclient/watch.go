@@ -133,7 +133,7 @@ func (w *Watch) Run(ctx context.Context) {
 			retry = w.retry
 		}
 		log.Info("a watch is interrupted", "object", w.name, "retry", retry, "detail", err.Error())
-		timer := w.clock.NewTimer(jitter(retry))
+		timer := w.clock.NewTimer(Jitter(retry))
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
@@ -256,7 +256,7 @@ func (w *Watch) take(event watch.Event) (version string, err error) {
 	return object.GetResourceVersion(), nil
 }
 
-// jitter spreads a pause by a fifth to either side.
-func jitter(d time.Duration) time.Duration {
+// Jitter spreads a pause by a fifth to either side.
+func Jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

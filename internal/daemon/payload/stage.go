@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -98,7 +97,7 @@ func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem
 		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of version %s was fetched and did "+
 			"not stay in %s; does a virus scanner remove it?", version, contract.DirStore)
 		n.pause = next(n.pause, n.problem)
-		n.due = s.Clock.Now().Add(jitter(n.pause))
+		n.due = s.Clock.Now().Add(apiclient.Jitter(n.pause))
 		s.signal()
 	}
 	s.need = n
@@ -210,7 +209,7 @@ func (s *Stager) Run(ctx context.Context) {
 		}
 		// Even when all went well: what was said on the Node may come back only now.
 		under, pause = nil, next(pause, err)
-		again = s.Clock.Now().Add(jitter(max(pause, shortestPause)))
+		again = s.Clock.Now().Add(apiclient.Jitter(max(pause, shortestPause)))
 	}
 	if under != nil {
 		under.end()
@@ -301,9 +300,4 @@ func (s *Stager) do(ctx context.Context, t task) error {
 		failed = errors.Join(failed, err)
 	}
 	return failed
-}
-
-// jitter spreads a pause by a fifth to either side.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

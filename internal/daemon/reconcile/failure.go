@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -35,7 +36,7 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	if noted := s.Failed; noted != nil {
 		f.last = &failure{version: noted.Version, problem: noted.Problem, until: noted.Until,
 			pause: min(max(noted.Pause, 0), intervals.RetryLimit)}
-		if latest := clock.Now().Add(jitter(intervals.RetryLimit)); f.last.until.After(latest) {
+		if latest := clock.Now().Add(apiclient.Jitter(intervals.RetryLimit)); f.last.until.After(latest) {
 			f.last.until = latest
 		}
 	}
@@ -71,7 +72,7 @@ func (f *failures) note(ctx context.Context, version string, why *contract.Probl
 		pause = f.last.pause
 	}
 	pause = max(grow(pause, 2, first, limit), first)
-	f.state.Fail(version, why, pause, f.clock.Now().Add(jitter(pause)))
+	f.state.Fail(version, why, pause, f.clock.Now().Add(apiclient.Jitter(pause)))
 	f.last = &failure{version: version, problem: f.state.Failed.Problem, pause: pause, until: f.state.Failed.Until}
 	if err := f.state.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "it can't be written down that a revision failed")

@@ -1,11 +1,11 @@
 package reconcile
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 )
 
@@ -72,7 +72,7 @@ func (p *pauses) next(report apply.Report, changed bool) time.Duration {
 	switch {
 	case len(report.Failed) > 0:
 		p.failing, p.waiting = grow(p.failing, 2, p.intervals.Failing, p.intervals.FailingLimit), 0
-		return jitter(p.failing)
+		return apiclient.Jitter(p.failing)
 	case len(report.Waiting) > 0:
 		p.waiting, p.failing = grow(p.waiting, 1.5, p.intervals.Waiting, p.intervals.WaitingLimit), 0
 		return p.waiting
@@ -86,9 +86,4 @@ func grow(pause time.Duration, factor float64, first, limit time.Duration) time.
 		return first
 	}
 	return min(time.Duration(float64(pause)*factor), limit)
-}
-
-// jitter spreads a pause by a fifth to either side.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

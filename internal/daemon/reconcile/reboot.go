@@ -81,7 +81,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 			logr.FromContextOrDiscard(ctx).Info("looking after reboots did not succeed", "detail", err.Error())
 		}
 		b.pause = grow(b.pause, 2, b.intervals.Failing, b.intervals.FailingLimit)
-		return jitter(b.pause)
+		return apiclient.Jitter(b.pause)
 	}
 	b.pause = 0
 	return signPause - b.clock.Since(b.looked)

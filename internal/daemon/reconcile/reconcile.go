@@ -371,7 +371,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if report.Holds() && r.revisions.last == nil {
 		r.sweeper.sweep(ctx, r.supply.stager)
 	}
-	r.fullPass = r.Clock.Now().Add(jitter(r.Intervals.Resync))
+	r.fullPass = r.Clock.Now().Add(apiclient.Jitter(r.Intervals.Resync))
 	pause := r.pauses.next(report, changed)
 	if proof > 0 {
 		pause = min(pause, proof)

@@ -64,7 +64,7 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Info("the Node could not be annotated", "detail", err.Error())
 		s.unwritten = grow(s.unwritten, 2, s.intervals.Failing, s.intervals.FailingLimit)
-		return jitter(s.unwritten), nil
+		return apiclient.Jitter(s.unwritten), nil
 	}
 	s.unwritten = 0
 	return 0, after

@@ -89,7 +89,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 			t.pause = 0
 		}
 		t.pause = grow(t.pause, 2, t.Intervals.Failing, t.Intervals.FailingLimit)
-		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(jitter(t.pause))
+		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(apiclient.Jitter(t.pause))
 		return t.pause
 	}
 	log.V(1).Info("wrote a token for a service", "service", t.service.Service, "life", life.String())
