@@ -108,6 +108,7 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		Handler: d, ReadHeaderTimeout: handshakeTime,
 		// Requests have no bodies: one that promises a body and never sends it holds nothing.
 		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
+		ErrorLog:    newErrorLog(logr.FromContextOrDiscard(ctx)),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},

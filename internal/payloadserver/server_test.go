@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -138,6 +139,11 @@ type place struct {
 
 func start(t *testing.T, options payloadserver.Options) *place {
 	t.Helper()
+	return startLogged(t, logr.Discard(), options)
+}
+
+func startLogged(t *testing.T, log logr.Logger, options payloadserver.Options) *place {
+	t.Helper()
 	options.Addresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	d, err := payloadserver.New(options)
 	if err != nil {
@@ -147,7 +153,7 @@ func start(t *testing.T, options payloadserver.Options) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(logr.NewContext(t.Context(), log))
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := d.Serve(ctx, listener); err != nil {
@@ -301,6 +307,20 @@ func TestWhatIsHandedOutIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	got := gather(t, registry)
+	want := map[string]float64{
+		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1,
+		"wmco_payload_requests_total sent": 2,
+		"wmco_payload_sent_bytes_total":    1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// gather gives the metrics by their names and the values of their labels.
+func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -315,12 +335,5 @@ func TestWhatIsHandedOutIsCounted(t *testing.T) {
 			got[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
-	want := map[string]float64{
-		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1,
-		"wmco_payload_requests_total sent": 2,
-		"wmco_payload_sent_bytes_total":    1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v", got)
-	}
+	return got
 }
