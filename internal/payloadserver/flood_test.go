@@ -2,16 +2,21 @@ package payloadserver_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
@@ -55,5 +60,68 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) { //nolint:parallelte
 	}
 	if text := written.String(); strings.Count(text, "\n") > 3 || !strings.Contains(text, "TLS handshake") {
 		t.Errorf("%d lines were logged, the last of them %q", strings.Count(text, "\n"), text[max(0, len(text)-200):])
+	}
+}
+
+// A daemon gets in while others hold all connections, and keeps its connection when more come.
+func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 16 // two of each address
+	signer, goods, registry := newAuthority(t), &shelf{content: []byte("goods")}, prometheus.NewRegistry()
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"),
+		Connections: connections, Registry: registry})
+	address, silent := strings.TrimPrefix(p.url, "https://"), byte(1)
+	hold := func(addresses int) {
+		for n := range 2 * addresses {
+			if n%2 == 0 {
+				silent++
+			}
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, silent)}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}
+	certificate, dials := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup), 0
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: p.trust, MinVersion: tls.VersionTLS13,
+			Certificates: []tls.Certificate{certificate}},
+		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			dials++
+			return new(net.Dialer).DialContext(ctx, network, to)
+		},
+	}
+	defer transport.CloseIdleConnections()
+	ask := func() {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			p.url+contract.PayloadServerPath+goods.digest(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err != nil || string(body) != "goods" {
+			t.Fatalf("%s: %q, %v", response.Status, body, err)
+		}
+	}
+	hold(connections / 2)
+	ask()
+	hold(connections / 2)
+	if status, _, err := p.get(t, &certificate, contract.PayloadServerPath+goods.digest(), ""); err != nil ||
+		status != http.StatusOK { // it comes after all of them
+		t.Errorf("a new connection of a daemon: %d, %v", status, err)
+	}
+	ask()
+	if dials != 1 {
+		t.Errorf("the daemon had to connect %d times", dials)
+	}
+	if got := gather(t, registry)["wmco_payload_failed_connections_total full"]; got < connections {
+		t.Errorf("%v closures were counted", got)
 	}
 }

@@ -17,10 +17,17 @@ const (
 	resultFailed  = "failed"  // our fault
 )
 
+// Why a connection failed, for the metrics.
+const (
+	failedCertificate = "certificate" // it ended before it had shown a certificate and asked for something
+	failedFull        = "full"        // we closed it, as there were too many
+)
+
 // meters count what is handed out.
 type meters struct {
 	bytes    prometheus.Counter
 	requests *prometheus.CounterVec
+	failed   *prometheus.CounterVec
 	sending  prometheus.Gauge
 	waiting  prometheus.Gauge
 }
@@ -35,6 +42,10 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_payload_requests_total", Help: "Requests for blobs of the payload, by how they ended: " +
 				"sent, cut, busy, refused, missing, failed.",
 		}, []string{"result"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wmco_payload_failed_connections_total", Help: "Connections to the payload server that ended " +
+				"without a request, by reason: certificate (none was shown), full (closed, as too many were open).",
+		}, []string{"reason"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_payload_transfers", Help: "Blobs that are being sent now.",
 		}),
@@ -45,7 +56,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.bytes, m.requests, m.sending, m.waiting} {
+	for _, c := range []prometheus.Collector{m.bytes, m.requests, m.failed, m.sending, m.waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

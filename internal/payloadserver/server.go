@@ -49,7 +49,7 @@ type Blobs interface {
 	Blob(digest string) (payload.Blob, bool)
 }
 
-// Options of a payload server. All but Transfers and Registry are required.
+// Options of a payload server. All but Transfers, Connections and Registry are required.
 type Options struct {
 	Blobs Blobs
 	// Names and addresses by which daemons reach the payload server; its certificate is for them.
@@ -62,6 +62,8 @@ type Options struct {
 	Known func(ctx context.Context, node string) (bool, error)
 	// Transfers is how many blobs are sent at once; 10 if 0.
 	Transfers int
+	// Connections is how many are open at once; 4096 if 0.
+	Connections int
 	// Registry for metrics; nil counts nothing.
 	Registry prometheus.Registerer
 }
@@ -84,6 +86,9 @@ func New(options Options) (*PayloadServer, error) {
 	}
 	if options.Transfers == 0 {
 		options.Transfers = defaultTransfers
+	}
+	if options.Connections == 0 {
+		options.Connections = maxConnections
 	}
 	certificate, err := selfSigned(options.Names, options.Addresses, time.Now())
 	if err != nil {
@@ -109,6 +114,7 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		// Requests have no bodies: one that promises a body and never sends it holds nothing.
 		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
 		ErrorLog:    newErrorLog(logr.FromContextOrDiscard(ctx)),
+		ConnState:   connState,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
@@ -128,7 +134,7 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
 	defer stop()
-	if err := server.ServeTLS(newBounded(listener, maxConnections), "", ""); ctx.Err() == nil &&
+	if err := server.ServeTLS(newBounded(listener, d.Connections, d.meters.failed), "", ""); ctx.Err() == nil &&
 		!errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving blobs: %w", err)
 	}

@@ -2,10 +2,14 @@ package payloadserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 func TestA55_ATransferKeepsUpWithTheLeastRate(t *testing.T) {
@@ -31,7 +35,7 @@ func TestA55_ATransferKeepsUpWithTheLeastRate(t *testing.T) {
 func TestA55_OneSourceDoesNotTakeAllConnections(t *testing.T) {
 	t.Parallel()
 	inner := &sources{}
-	listener := newBounded(inner, 4*perSourceParts)
+	listener := newBounded(inner, 4*perSourceParts, failures())
 	for n := range 4 {
 		inner.from("10.0.0.66")
 		if conn, err := listener.Accept(); err != nil || conn == nil {
@@ -50,6 +54,61 @@ func TestA55_OneSourceDoesNotTakeAllConnections(t *testing.T) {
 	}
 }
 
+// Who has many addresses may take all connections, but doesn't keep them: those of daemons stay, and one
+// more finds room.
+func TestA55_WhoShowsNoCertificateGivesWayToTheNext(t *testing.T) {
+	t.Parallel()
+	const each = 4
+	inner, failed := &sources{}, failures()
+	listener := newBounded(inner, each*perSourceParts, failed)
+	var all []*placed
+	for source := range perSourceParts {
+		for range each {
+			inner.from(fmt.Sprintf("10.0.0.%d", source))
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, conn.(*placed))
+		}
+	}
+	listener.shown(all[0])
+	listener.shown(all[0]) // with its next request
+	inner.from("10.0.0.99")
+	conn, err := listener.Accept()
+	if err != nil || host(conn) != "10.0.0.99" {
+		t.Fatalf("a ninth source was not served: %v %v", conn, err)
+	}
+	for n, one := range all {
+		if closed := one.Conn.(*sourced).closed; closed != (n == 1) {
+			t.Errorf("connection %d is closed: %v; only the oldest without a certificate is to be", n, closed)
+		}
+	}
+	_ = all[1].Close() // as net/http does when it finds it closed
+	for _, one := range append(all[2:], conn.(*placed)) {
+		listener.shown(one)
+	}
+	inner.from("10.0.0.100") // all that are left are daemons'
+	if conn, err = listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("one more than all was served: %v %v", conn, err)
+	}
+	if err = all[0].Close(); err != nil {
+		t.Error(err)
+	}
+	inner.from("10.0.0.101")
+	if conn, err = listener.Accept(); err != nil || host(conn) != "10.0.0.101" {
+		t.Errorf("the place of one that left was not given to the next: %v %v", conn, err)
+	}
+	var counted dto.Metric
+	if err = failed.WithLabelValues(failedFull).Write(&counted); err != nil || counted.GetCounter().GetValue() != 2 {
+		t.Errorf("%v closures were counted, %v", counted.GetCounter().GetValue(), err)
+	}
+}
+
+func failures() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "failures"}, []string{"reason"})
+}
+
 // sources is a listener with connections from addresses of choice.
 type sources struct {
 	net.Listener
@@ -60,6 +119,9 @@ type sources struct {
 func (s *sources) from(address string) { s.next = append(s.next, address) }
 
 func (s *sources) Accept() (net.Conn, error) {
+	if len(s.next) == 0 {
+		return nil, net.ErrClosed
+	}
 	address := s.next[0]
 	s.next = s.next[1:]
 	return &sourced{from: s, address: address}, nil
@@ -69,12 +131,14 @@ type sourced struct {
 	net.Conn
 	from    *sources
 	address string
+	closed  bool
 }
 
 func (s *sourced) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(s.address), Port: 1} }
 
 func (s *sourced) Close() error {
 	s.from.closed++
+	s.closed = true
 	return nil
 }
 
@@ -84,7 +148,7 @@ func TestA55_ConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := newBounded(inner, 1)
+	listener := newBounded(inner, 1, failures())
 	accepted := make(chan net.Conn)
 	go func() {
 		for {
@@ -128,7 +192,7 @@ func TestA55_ConnectionsAreBounded(t *testing.T) {
 func TestA55_ANetworkOfIPv6IsOneSource(t *testing.T) {
 	t.Parallel()
 	inner := &sources{}
-	listener := newBounded(inner, 4*perSourceParts)
+	listener := newBounded(inner, 4*perSourceParts, failures())
 	for n := range 4 {
 		inner.from(fmt.Sprintf("2001:db8:0:1::%x", n))
 		if conn, err := listener.Accept(); err != nil || conn == nil {

@@ -1,0 +1,156 @@
+package payloadserver
+
+import (
+	"container/list"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// maxConnections is how many connections are open at once: several for each node of a large
+	// fleet.
+	maxConnections = 4096
+	// perSourceParts is into how many parts the connections are divided; one address has at most one
+	// part. Nodes behind one address share it: it is enough for one connection of each of 500.
+	perSourceParts = 8
+)
+
+// bounded is a listener that closes connections beyond its part of one address, and beyond a number
+// the oldest of those that have not shown a certificate yet: they must not keep others out.
+type bounded struct {
+	net.Listener
+	most, perSource int
+	failed          *prometheus.CounterVec // by reason
+
+	mu        sync.Mutex
+	all       int
+	sources   map[string]int
+	strangers list.List // of *placed that have shown no certificate, the oldest first
+}
+
+func newBounded(listener net.Listener, most int, failed *prometheus.CounterVec) *bounded {
+	return &bounded{Listener: listener, most: most, perSource: max(1, most/perSourceParts), failed: failed,
+		sources: map[string]int{}}
+}
+
+// Accept is net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		p := &placed{Conn: conn, listener: b, source: host(conn)}
+		closing := b.enter(p)
+		if closing != nil {
+			b.failed.WithLabelValues(failedFull).Inc()
+			_ = closing.Conn.Close()
+		}
+		if closing != p {
+			return p, nil
+		}
+	}
+}
+
+// enter gives a connection a place, and returns which one has to be closed: none, one that had its
+// place, or itself.
+func (b *bounded) enter(p *placed) (closing *placed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sources[p.source] >= b.perSource {
+		return p
+	}
+	if b.all >= b.most {
+		oldest := b.strangers.Front()
+		if oldest == nil {
+			return p
+		}
+		closing, _ = oldest.Value.(*placed)
+		b.remove(closing)
+	}
+	b.all++
+	b.sources[p.source]++
+	p.stranger = b.strangers.PushBack(p)
+	return closing
+}
+
+// leave frees the place of a connection that ended. Repeated, it does nothing.
+func (b *bounded) leave(p *placed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.stranger != nil && !p.left {
+		b.failed.WithLabelValues(failedCertificate).Inc()
+	}
+	b.remove(p)
+}
+
+func (b *bounded) remove(p *placed) {
+	if p.left {
+		return
+	}
+	p.left = true
+	b.all--
+	if b.sources[p.source]--; b.sources[p.source] == 0 {
+		delete(b.sources, p.source)
+	}
+	if p.stranger != nil {
+		b.strangers.Remove(p.stranger)
+	}
+}
+
+// shown says that a connection has shown a certificate: it stays. Repeated, it does nothing.
+func (b *bounded) shown(p *placed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.stranger != nil {
+		b.strangers.Remove(p.stranger)
+		p.stranger = nil
+	}
+}
+
+// connState is http.Server's. A connection is active with the first byte of its first request, so
+// after the handshake, in which the certificate was verified.
+func connState(conn net.Conn, state http.ConnState) {
+	if state != http.StateActive {
+		return
+	}
+	if secured, ok := conn.(*tls.Conn); ok {
+		if p, ok := secured.NetConn().(*placed); ok {
+			p.listener.shown(p)
+		}
+	}
+}
+
+// host is the address that a connection comes from, without its port; of IPv6 it is the /64, of which
+// a single machine may use any address.
+func host(conn net.Conn) string {
+	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return conn.RemoteAddr().String()
+	}
+	address := from.Addr().Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, 64).Masked().String()
+}
+
+// placed is a connection that has a place, and gives it back when it is closed.
+type placed struct {
+	net.Conn
+	listener *bounded
+	source   string
+	left     bool          // its place was given back
+	stranger *list.Element // nil once it has shown a certificate
+}
+
+// Close is net.Conn.
+func (p *placed) Close() error {
+	defer p.listener.leave(p)
+	return p.Conn.Close()
+}
