@@ -3,10 +3,11 @@ package resolver_test
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +18,21 @@ import (
 func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 	t.Parallel()
 	const connections = 300
+	asks := []struct {
+		request string
+		status  int
+	}{
+		{"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n", http.StatusForbidden},
+		{"POST /v2/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n", http.StatusForbidden}, // and no body
+		{"GET /v2/a/manifests/b?ns=a.test HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n", http.StatusUnauthorized},
+		{"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n", http.StatusNotFound},
+	}
 	u := newUpstream(t, newImage(1, 10))
-	g := newRig(t, calm(), config(t, source+" tag "+u.host+"/m"))
+	options := calm()
+	options.Request = 3 * time.Second
+	g := newRig(t, options, config(t, source+" tag "+u.host+"/m"))
 	address := strings.TrimPrefix(g.url, "http://")
+	answered := map[*bufio.Reader]string{}
 	for n := range connections {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		if err != nil {
@@ -27,9 +40,10 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		if n%2 == 0 {
-			continue // says nothing, which ends after ten seconds
+			continue // says nothing, which ends after the time for a request
 		}
-		if _, err = fmt.Fprintf(conn, "GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		ask := asks[n/2%len(asks)]
+		if _, err = io.WriteString(conn, ask.request); err != nil {
 			t.Fatal(err)
 		}
 		if err = conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -37,16 +51,49 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		reader := bufio.NewReader(conn)
 		answer, err := http.ReadResponse(reader, nil)
-		if err != nil || answer.StatusCode != http.StatusForbidden {
-			t.Fatalf("%+v, %v", answer, err)
+		if err != nil || answer.StatusCode != ask.status {
+			t.Fatalf("%s: %+v, %v", ask.request, answer, err)
 		}
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_ = answer.Body.Close()
-		if _, err = reader.ReadByte(); !errors.Is(err, io.EOF) {
-			t.Fatalf("the connection stays: %v", err)
-		}
+		answered[reader] = ask.request
 	}
 	if a := g.ask(t, http.MethodGet, source, "a/manifests/latest"); a.status != http.StatusOK {
 		t.Errorf("a pull came to %v", a)
+	}
+	for reader, request := range answered {
+		if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection stays after %s: %v", request, err)
+		}
+	}
+}
+
+// The time for a request to come is not that for its answer.
+func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1<<20)
+	u := newUpstream(t, m)
+	options := calm()
+	options.Request = 100 * time.Millisecond
+	u.failing(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, digestOf(m.layer)) {
+			return false
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(m.layer)))
+		for piece := range slices.Chunk(m.layer, len(m.layer)/4) {
+			time.Sleep(options.Request)
+			_, _ = w.Write(piece)
+			_ = http.NewResponseController(w).Flush()
+		}
+		return true
+	})
+	g := newRig(t, options, config(t, source+" digest "+u.host+"/m never"))
+	for range 2 { // on one connection
+		if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+			t.Errorf("a layer came to %v", a)
+		}
+	}
+	if n := u.asked("blobs/"); n != 2 {
+		t.Errorf("the registry was asked %d times", n)
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// containerd waits for one (30 s, fixed), and nine times less than its
 	// image_pull_progress_timeout (5 min). Default 25 s.
 	Header time.Duration
+	// Request is how long a request may take to come, with its body. Default 10 s.
+	Request time.Duration
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
@@ -67,7 +69,7 @@ func (o Options) defaults() Options {
 	}{
 		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.LastFirstByte, 2 * time.Minute},
 		{&o.Stall, 30 * time.Second}, {&o.Whole, time.Minute}, {&o.Header, 25 * time.Second},
-		{&o.Pause, time.Second},
+		{&o.Request, 10 * time.Second}, {&o.Pause, time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -162,11 +164,12 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serving the mirror resolver: %s is no loopback address", listener.Addr())
 	}
 	server := &http.Server{
-		Handler:           r,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		Handler: r,
+		// Net/http lifts it once a request is there as a whole: an answer may take longer.
+		ReadTimeout:    r.options.Request,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(ctx).WithName("resolver")),
 			slog.LevelInfo),
 	}
@@ -208,8 +211,10 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	trusted, handle := r.authenticate(request)
-	if !trusted && handle == "" {
+	if !trusted {
 		w.Header().Set("Connection", "close") // any local process gets here, and holds nothing
+	}
+	if !trusted && handle == "" {
 		refuse(w, http.StatusForbidden, codeDenied, "access denied")
 		return
 	}
@@ -228,6 +233,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			challengePod(w, request, t, "invalid_token")
 			return
 		}
+		w.Header().Del("Connection")
 	}
 	if request.Method != http.MethodGet && request.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
