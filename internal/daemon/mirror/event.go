@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,7 +105,11 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 		if !h.budget.take(now) {
 			return nil // the others' turn comes
 		}
-		if err := h.create(ctx, client, s, now); err != nil {
+		err := h.create(ctx, client, s, now)
+		switch {
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // it would be again, and others wait
+			logr.FromContextOrDiscard(ctx).Info("an event about pulls was refused", "detail", err.Error())
+		case err != nil:
 			h.budget.left++
 			return err
 		}

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,6 +73,7 @@ type stage struct {
 
 	lock   sync.Mutex
 	refuse error
+	policy func(corev1.Event) bool // which events the API server refuses
 	events []corev1.Event
 }
 
@@ -108,6 +111,10 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 			var event corev1.Event
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &event); err != nil {
 				return true, nil, err
+			}
+			if s.policy != nil && s.policy(event) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, event.Name,
+					errors.New("a daemon makes events about pulls"))
 			}
 			s.events = append(s.events, event)
 			return false, nil, nil
@@ -271,6 +278,55 @@ func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
 		s.failing(nil)
 		if all := s.said(2 * time.Minute); len(all) != 1 {
 			t.Errorf("%d events", len(all))
+		}
+	})
+}
+
+// config/admission/event.yaml bounds what an event says, and an image's name may be long.
+func TestAnEventIsAsShortAsItsPolicyDemands(t *testing.T) {
+	t.Parallel()
+	long := "quay.io/" + strings.Repeat("a", 250) + "/" + strings.Repeat("b", 250)
+	for name, served := range map[string]string{"from a mirror": long, "from nowhere": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, s *stage) {
+				s.happen(long, served, "", resolver.Attempt{Source: long, Reason: resolver.ReasonUnreachable,
+					Detail: strings.Repeat("ü", 200)})
+				s.Wake()
+				all := s.said(5 * time.Second)
+				if len(all) != 1 || len(all[0].Message) > 1024 || !utf8.ValidString(all[0].Message) ||
+					!strings.Contains(all[0].Message, long) {
+					t.Errorf("%+v", all)
+				}
+			})
+		})
+	}
+}
+
+func TestAnEventThatIsRefusedKeepsNoOtherBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *stage) {
+		tries := 0
+		s.lock.Lock()
+		s.policy = func(e corev1.Event) bool {
+			refused := strings.Contains(e.Message, "quay.io/bad:1")
+			if refused {
+				tries++
+			}
+			return refused
+		}
+		s.lock.Unlock()
+		s.happen("quay.io/other:1", "", "", down("quay.io"))
+		s.said(time.Second)
+		s.happen("quay.io/bad:1", "", "", down("quay.io")) // the newest comes first
+		s.Wake()
+		if all := s.said(time.Hour); len(all) != 1 || !strings.Contains(all[0].Message, "other") {
+			t.Errorf("%+v", all)
+		}
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		if tries != 1 {
+			t.Errorf("the same was tried %d times", tries)
 		}
 	})
 }

@@ -43,11 +43,20 @@ type Report struct {
 // IsFailure says whether nobody had it.
 func (r Report) IsFailure() bool { return r.Served == "" }
 
-// maxMessage is what an event's message may have (1024 bytes), less some for a prefix.
-const maxMessage = 900
+const (
+	// maxMessage is what an event's message may have in bytes, see config/admission/event.yaml.
+	maxMessage = 1024
+	// maxAttempts is where attempts in it end, so that there is room for how many more there are.
+	maxAttempts = 900
+)
 
 // Message is a sentence for a user, short enough for an event.
 func (r Report) Message() string {
+	text := r.sentence()
+	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
+}
+
+func (r Report) sentence() string {
 	var b strings.Builder
 	if r.IsFailure() {
 		b.WriteString("Can't pull " + r.Image + ". ")
@@ -65,7 +74,7 @@ func (r Report) Message() string {
 	b.WriteString("Skipped: ")
 	for i, a := range r.Attempts {
 		text := a.String()
-		if b.Len()+len(text) > maxMessage {
+		if i > 0 && b.Len()+len(text) > maxAttempts {
 			b.WriteString("; and " + strconv.Itoa(len(r.Attempts)-i) + " more")
 			break
 		}
