@@ -2,12 +2,17 @@ package config_test
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -165,4 +170,60 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Kubernetes' own role for hosts that join lets them read, too: kubelet waits for its certificate.
+func TestTheTableOfRightsSaysWhatHostsMayReadOfRequests(t *testing.T) {
+	t.Parallel()
+	lab := common(t)
+	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.BootstrapServiceAccount,
+		time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for who, test := range map[string]struct {
+		client kubernetes.Interface
+		verbs  []string
+		says   string
+	}{
+		"a host that joins": {connect(t, config), []string{"create", "get", "list", "watch"},
+			"read all certificate requests"},
+		"daemon of a node": {as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup),
+			[]string{"create", "get"}, "read each certificate request by its name"},
+	} {
+		var verbs []string
+		until(t, func(ctx context.Context) bool {
+			verbs = verbsFor(ctx, t, test.client, "certificatesigningrequests")
+			return len(verbs) > 0
+		})
+		if !slices.Equal(verbs, test.verbs) {
+			t.Errorf("%s may %v certificate requests, want %v", who, verbs, test.verbs)
+		}
+		_, row, _ := strings.Cut(string(page), "\n| "+who)
+		row, _, _ = strings.Cut(row, "\n")
+		if may := strings.Split(row, " | ")[1]; !strings.Contains(may, test.says) {
+			t.Errorf("SECURITY.md does not say that %s may %s, but: %s", who, test.says, may)
+		}
+	}
+}
+
+// verbsFor asks what a client may do with a resource of the whole cluster.
+func verbsFor(ctx context.Context, t *testing.T, c kubernetes.Interface, resource string) (verbs []string) {
+	t.Helper()
+	review, err := c.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range review.Status.ResourceRules {
+		if slices.Contains(rule.Resources, resource) {
+			verbs = append(verbs, rule.Verbs...)
+		}
+	}
+	slices.Sort(verbs)
+	return slices.Compact(verbs)
 }
