@@ -69,8 +69,9 @@ const (
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is asked for without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
-	// CSRNameNotOfNode occurs when an alternative name or address is not the node's. A public address
-	// or a name in a domain that only the kubelet reports must be in spec.addresses.
+	// CSRNameNotOfNode occurs when an alternative name or address is not the node's, or another has it,
+	// too, which the message names. A public address or a name in a domain that only the kubelet
+	// reports must be in spec.addresses.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
 	// CSRExtensionForbidden occurs when the request has an extension that no certificate of a node
 	// needs.

@@ -157,6 +157,10 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
 			objects: []client.Object{ready, serving, node("master-0", "", corev1.ConditionTrue, nodeAddress)},
 			said:    []string{"Warning CSRNameNotOfNode", "Warning CSRNameNotOfNode"}},
+		"nor one of a Windows Node that no instance has, which may be somebody else's": {
+			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
+			objects: []client.Object{ready, serving, windows(node("win-x", "", corev1.ConditionTrue, nodeAddress))},
+			said:    []string{"Warning CSRNameNotOfNode", "Warning CSRNameNotOfNode"}},
 		"an address that another instance's node has is not given twice": {
 			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
 			objects: []client.Object{ready, serving, instance("b", "win-b", nodeAddress, v1alpha1.PhaseReady)},
@@ -187,6 +191,13 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// windows has a Node say that it runs Windows.
+func windows(n *corev1.Node) *corev1.Node {
+	n.Labels = map[string]string{corev1.LabelOSStable: string(corev1.Windows)}
+	n.Status.NodeInfo.OperatingSystem = string(corev1.Windows)
+	return n
 }
 
 func moved(i *v1alpha1.WindowsInstance, to string) *v1alpha1.WindowsInstance {
