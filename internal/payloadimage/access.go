@@ -36,15 +36,13 @@ type Access struct {
 
 // options are for one place to pull from.
 func (a Access) options(from mirror.Pull) ([]remote.Option, []name.Option) {
-	insecure := a.Rules.Insecure(from.Host, from.Repository)
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	roots.AppendCertsFromPEM(a.CA)
 	base := remote.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
-	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
-		InsecureSkipVerify: insecure} //nolint:gosec // only where the administrator calls the registry insecure
+	base.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	base.MaxResponseHeaderBytes = response.MaxHeader
 	base.Proxy = nil
 	if a.Proxy != nil {
@@ -56,26 +54,36 @@ func (a Access) options(from mirror.Pull) ([]remote.Option, []name.Option) {
 			IdentityToken: c.IdentityToken, RegistryToken: c.RegistryToken})
 	}
 	var named []name.Option
-	if insecure {
+	way := bounded{Transport: base}
+	if a.Rules.Insecure(from.Host, from.Repository) {
 		named = append(named, name.Insecure)
+		way.insecure, way.lax = strings.ToLower(from.Address()), base.Clone()
+		way.lax.TLSClientConfig.InsecureSkipVerify = true // only of what the administrator calls insecure
 	}
-	return []remote.Option{remote.WithTransport(bounded{base, insecure}), remote.WithAuth(auth)}, named
+	return []remote.Option{remote.WithTransport(way), remote.WithAuth(auth)}, named
 }
 
 // bounded ends answers that are too long, and refuses to go on without TLS.
 type bounded struct {
 	*http.Transport
-	insecure bool
+	// insecure is the registry that may have any certificate, or no TLS, and lax the way to it: whoever
+	// it sends us on to is checked like everybody else.
+	insecure string
+	lax      *http.Transport
 }
 
 var errNoTLS = errors.New("the registry has no TLS, and is not among the insecure registries")
 
 // RoundTrip is http.RoundTripper.
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.Scheme != "https" && !b.insecure {
+	way := b.Transport
+	switch {
+	case b.lax != nil && strings.ToLower(request.URL.Host) == b.insecure:
+		way = b.lax
+	case request.URL.Scheme != "https":
 		return nil, errNoTLS
 	}
-	answer, err := b.Transport.RoundTrip(request)
+	answer, err := way.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
