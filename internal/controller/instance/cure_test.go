@@ -287,6 +287,60 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	}
 }
 
+// A node that was cured there is not sent back to what kept it down, although its place is others' by now.
+func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range map[string]func(t *testing.T, r *rig, i *v1alpha1.WindowsInstance){
+		"paused until then":                    func(*testing.T, *rig, *v1alpha1.WindowsInstance) {},
+		"with an attempt that failed":          func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) { i.Status.Failures = 1 },
+		"with a handover that was not replied": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) { notHandedOver(i) },
+		"where the rollout is halted": func(t *testing.T, r *rig, _ *v1alpha1.WindowsInstance) {
+			t.Helper()
+			failed := r.get(t, 2)
+			failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706",
+				Time: metav1.NewTime(r.clock)}
+			if err := r.api.Status().Update(t.Context(), failed); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, desire := calm(t, 1, 2)
+			r.goesThere(t, 1, desire)
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+			r.reconcile(t, 1)
+			i := r.get(t, 1)
+			arrange(t, r, i)
+			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.Disruption != nil {
+				t.Fatalf("%v, place %+v", err, i.Status.Disruption)
+			}
+			r.restart(t)
+			r.isReady(t, 1, true)
+			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+			for range 6 {
+				if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
+					t.Fatalf("it is told %q: %+v", at, r.get(t, 1).Status)
+				}
+				r.advance(t, 1, time.Minute)
+				r.joinsAgain(t, 1)
+			}
+			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+			r.joinsAgain(t, 1)
+			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
+				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+				t.Errorf("at the end it is %+v", i.Status)
+			}
+		})
+	}
+}
+
+// notHandedOver is an instance whose host was handed over, while the connection ended before the operator knew it.
+func notHandedOver(i *v1alpha1.WindowsInstance) {
+	i.Status.Phase, i.Status.Failures, i.Status.DaemonStopped = v1alpha1.PhaseHandingOver, 1, true
+}
+
 // A setting that closes SSH, too, must end somewhere.
 func TestASilentDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
 	t.Parallel()

@@ -57,10 +57,13 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 // mayFollow is mayJoin for a host whose node is down, and that is taken to another revision. It is made ready for that
 // before it asks for its place. Once its node is Ready it goes there like any other.
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
-	if serves || node == nil {
+	status := &c.instance.Status
+	switch {
+	case serves && status.Phase == v1alpha1.PhaseConfirming && journey.NodeReadyAt(node, status.Update.Revision):
+		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
+	case serves || node == nil:
 		return policy.Verdict{Why: "its node is Ready again, or gone"}, nil
-	}
-	if !c.life.session.Connected() {
+	case !c.life.session.Connected():
 		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
 	}
 	config, err := c.config(ctx)
@@ -70,7 +73,6 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
 		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
 	}
-	status := &c.instance.Status
 	verdict, err := c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
 	if err == nil && verdict.Allowed {
 		c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionUpdate, status)...)
@@ -175,7 +177,9 @@ func (c joining) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, e
 	if err != nil || verdict.Allowed {
 		return err != nil, ctrl.Result{}, err
 	}
-	c.suspendJoin()
+	if err = c.suspendJoin(ctx); err != nil {
+		return true, ctrl.Result{}, err
+	}
 	c.report(ctx, c.heldBack(ctx, verdict))
 	result, err = c.result(ctx, budgetRetry)
 	return true, result, err
@@ -242,13 +246,21 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	if err != nil || !well {
 		return false, err
 	}
-	c.suspendJoin()
-	return true, nil
+	return true, c.suspendJoin(ctx)
 }
 
-// suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service.
-func (c *reconciliation) suspendJoin() {
+// suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service. One whose
+// node serves at the revision that it was taken to stays there.
+func (c *reconciliation) suspendJoin(ctx context.Context) error {
+	serving, err := c.journeys.health.Serving(ctx, c.instance)
+	if err != nil {
+		return err
+	}
+	if serving != nil {
+		join.Arrive(&c.instance.Status)
+	}
 	c.endWork()
 	c.journeys.join.Suspend(&c.instance.Status)
 	c.life.failedIn = ""
+	return nil
 }

@@ -102,6 +102,13 @@ func Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(now)}}
 }
 
+// Arrive ends the way of a host that is at the revision that it was taken to because its node was down.
+func Arrive(status *v1alpha1.WindowsInstanceStatus) {
+	if IsFollowing(status.Update) && status.DesiredRevision == status.Update.Revision {
+		status.Update = nil
+	}
+}
+
 // Suspend has a host in service whose node serves while its join waits for a place. One whose status
 // says nothing of an earlier join is left alone meanwhile.
 func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
