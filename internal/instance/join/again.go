@@ -21,11 +21,11 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session)
 }
 
 // IsUntouched reports whether nobody has felt yet at a node that serves that its host is to be joined again: it is not
-// cordoned for that, on its way to another revision, or rebooting.
+// cordoned for that, on its way to another revision, which its daemon may apply once it was told, or rebooting.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	update := status.Update
 	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
-		(update == nil || !journey.Begun(update.Step) || IsOverSSH(update))
+		(update == nil || !journey.Begun(update.Step) || IsOverSSH(update) && update.SwitchTime == nil)
 }
 
 // IsOverSSH reports whether a host is being taken to another revision over SSH; nil is none.
