@@ -303,6 +303,41 @@ func TestARevisionThatNobodyFeelsDoesNotDisturbAJoinThatFollows(t *testing.T) {
 	}
 }
 
+// Nobody is disturbed at a Node that is gone, and its host may not come back at the revision that it held.
+func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	failed := contract.NewProblem(contract.ReasonServiceFailed, "kubelet ended")
+	r.machine(1).Fail(string(contract.VerbBootstrap), failed)
+	if err := r.api.Delete(t.Context(), r.node(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseBootstrapping, "", contract.ReasonServiceFailed)
+	desire("after", "")
+	for range 3 {
+		r.advance(t, 1, 20*time.Minute)
+		if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonServiceFailed) {
+			t.Fatalf("it failed, and is %+v", i.Status)
+		}
+	}
+	other := r.version
+	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
+	desire("cure", "")
+	r.advance(t, 1, 20*time.Minute)
+	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Revision != r.version || i.Status.Disruption == nil {
+		t.Fatalf("it was to go to %q after %q, and is %+v", r.version, other, i.Status)
+	}
+	r.register(t, 1, "")
+	r.joinsAgain(t, 1)
+	r.register(t, 1, r.version)
+	r.reconcile(t, 1)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
+		i.Status.UpdateFailure != nil || i.Status.Disruption != nil {
+		t.Errorf("at the end it is %+v", i.Status)
+	}
+}
+
 // Who loses the place meanwhile goes back to what it held, and is as little a witness against the revision.
 func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	t.Parallel()

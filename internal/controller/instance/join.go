@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -54,15 +55,15 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayFollow is mayJoin for a host whose node is down, and that is taken to another revision. It is made ready for that
+// mayFollow is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is made ready for that
 // before it asks for its place. Once its node is Ready it goes there like any other.
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
 	status := &c.instance.Status
 	switch {
 	case serves && status.Phase == v1alpha1.PhaseConfirming && journey.NodeReadyAt(node, status.Update.Revision):
 		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
-	case serves || node == nil:
-		return policy.Verdict{Why: "its node is Ready again, or gone"}, nil
+	case serves:
+		return policy.Verdict{Why: "its node is Ready again"}, nil
 	case !c.life.session.Connected():
 		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
 	}
@@ -72,6 +73,9 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 	}
 	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
 		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
+	}
+	if node == nil { // it is missing in the fleet, and has its place there like one that is down
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: status.NodeName}}
 	}
 	verdict, err := c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
 	if err == nil && verdict.Allowed {
