@@ -456,6 +456,69 @@ func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
 	}
 }
 
+// A budget that is full when such a host is ready is no reason to join it once more at the revision that did not help.
+func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
+	t.Parallel()
+	const isBack = "and is Ready again"
+	for name, arrange := range map[string]func(t *testing.T, r *rig, desire func(kubelet, file string)){
+		"and stays down": func(*testing.T, *rig, func(kubelet, file string)) {},
+		isBack: func(t *testing.T, r *rig, _ func(kubelet, file string)) {
+			t.Helper()
+			r.isReady(t, 1, true)
+		},
+		"and another is desired meanwhile": func(_ *testing.T, _ *rig, desire func(kubelet, file string)) {
+			desire("cure", "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, desire := calm(t, 1, 2)
+			r.down(t, 1)
+			desire("after", "")
+			hasPlace := func(place *v1alpha1.Disruption) {
+				i := r.get(t, 2)
+				i.Status.Disruption = place
+				if err := r.api.Status().Update(t.Context(), i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hasPlace(&v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+			bootstraps := r.calls(1, contract.VerbBootstrap)
+			r.advance(t, 1, 11*time.Minute)
+			dials := r.machine(1).Dials()
+			for range 5 {
+				r.advance(t, 1, time.Minute)
+			}
+			if r.machine(1).Dials() != dials || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
+				t.Fatalf("it waits, and was dialled %d times: %+v", r.machine(1).Dials()-dials, r.get(t, 1).Status)
+			}
+			arrange(t, r, desire)
+			hasPlace(nil)
+			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+				if i := r.get(t, 1); i.Status.Disruption == nil {
+					t.Errorf("it was ready before, and is dialled without a place: %+v", i.Status)
+				}
+				return true
+			}
+			r.reconcile(t, 1)
+			r.joinsAgain(t, 1)
+			i, request := r.get(t, 1), contract.BootstrapRequest{}
+			if calls := r.calls(1, contract.VerbBootstrap) - bootstraps; name == isBack {
+				if calls != 0 || i.Status.Phase != v1alpha1.PhaseUpdating {
+					t.Errorf("it serves, and is %+v, with %d calls", i.Status, calls)
+				}
+				return
+			} else if _, err := r.machine(1).Request(contract.VerbBootstrap, &request); err != nil || calls != 1 {
+				t.Fatalf("%d calls, %v: %+v", calls, err, i.Status)
+			}
+			if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version ||
+				request.Version != r.version {
+				t.Errorf("its host was told %q and its daemon %q: %+v", request.Version, at, i.Status)
+			}
+		})
+	}
+}
+
 // One that is Ready again before anything was done to it is a node like any other.
 func TestANodeThatIsReadyAgainFollowsLikeAnyOther(t *testing.T) {
 	t.Parallel()

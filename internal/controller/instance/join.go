@@ -56,15 +56,16 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 }
 
 // mayFollow is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is made ready for that
-// before it asks for its place. Once its node is Ready it goes there like any other.
+// before it asks for its place, which it then has before it is dialled again. Once its node is Ready it goes there like
+// any other.
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
 	status := &c.instance.Status
 	switch {
 	case serves && status.Phase == v1alpha1.PhaseConfirming && journey.NodeReadyAt(node, status.Update.Revision):
 		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
 	case serves:
-		return policy.Verdict{Why: "its node is Ready again"}, nil
-	case !c.life.session.Connected():
+		return policy.Verdict{Reason: contract.ReasonInProgress, Why: "its node is Ready again"}, nil
+	case !c.life.session.Connected() && !c.life.isReached:
 		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
 	}
 	config, err := c.config(ctx)
@@ -90,11 +91,17 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 func (c joining) follow(ctx context.Context) error {
 	status := &c.instance.Status
 	desired, _, err := c.parts.Desired.Current(ctx)
-	if err != nil || c.life.session.Connected() || !join.MayFollow(status, desired.Version) {
+	if err != nil || c.life.session.Connected() {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	if inVain, err := join.IsInVain(ctx, c.parts, c.instance); err != nil || !inVain {
-		return err
+	inVain := join.Turn(status, desired.Version)
+	if !join.MayFollow(status, desired.Version) {
+		return nil
+	}
+	if !inVain {
+		if inVain, err = join.IsInVain(ctx, c.parts, c.instance); err != nil || !inVain {
+			return err
+		}
 	}
 	_, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || serves {
@@ -175,13 +182,17 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, outcome.After)
 }
 
-// isHeldBack has a join wait that may not go on.
+// isHeldBack has a join wait that may not go on. One that follows, and finds the budget full, does so until there is
+// room: at the revision that it held nothing is to be gained.
 func (c joining) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return err != nil, ctrl.Result{}, err
 	}
-	if err = c.suspendJoin(ctx); err != nil {
+	if status := &c.instance.Status; verdict.Reason == "" && join.IsFollowing(status.Update) {
+		c.endWork()
+		status.Phase, c.life.failedIn = v1alpha1.PhasePending, ""
+	} else if err = c.suspendJoin(ctx); err != nil {
 		return true, ctrl.Result{}, err
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))

@@ -58,6 +58,17 @@ func isToProve(reboot *v1alpha1.Reboot) bool {
 // nil is no update.
 func IsFollowing(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
 
+// Turn has a host that waits to go to a revision, and was not told it yet, turn away from one that is not desired any
+// more. It reports whether it did.
+func Turn(status *v1alpha1.WindowsInstanceStatus, desired string) bool {
+	update := status.Update
+	if !IsFollowing(update) || update.Revision == desired || update.Revision == status.DesiredRevision {
+		return false
+	}
+	status.Update = nil
+	return true
+}
+
 // MayFollow reports whether a host that is joined again may go to a revision: it is not at it, on its way to one, or
 // back from this one.
 func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
