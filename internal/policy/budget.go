@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,9 +18,14 @@ type Verdict struct {
 	// Reason is that of a no; empty when it is the budget.
 	Reason contract.Reason
 	Why    string
+	// Blocked is Why of a no by the budget, in words that stay while places go from node to node. Empty for any other.
+	Blocked string
 	// IsLost says that it holds only as long as the node's pods are lost: see Fleet.IsLost.
 	IsLost bool
 }
+
+// Shown is why, for a status: hundreds may wait, and each change is a write.
+func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
 // MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is
 // a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
@@ -55,7 +61,7 @@ func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, clos
 
 // amongGranted decides about a node whose pods are lost already: how many others were granted a place?
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
-	total, _, _ := count(node, fleet)
+	total, _, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
 		return notUnderstood(maxUnavailable)
@@ -66,7 +72,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 			others = append(others, m.Node+": "+m.Unavailable)
 		}
 	}
-	return Verdict{Allowed: len(others) < limit, IsLost: true, Why: fmt.Sprintf("%d of %d nodes were granted a place "+
+	return Verdict{Allowed: len(others) < limit, IsLost: true, Blocked: blocked(limit), Why: fmt.Sprintf("%d of %d nodes were granted a place "+
 		"and maxUnavailable is %d%s", len(others), total, limit, some(others))}
 }
 
@@ -76,7 +82,7 @@ func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {
 
 // withinBudget decides over all others than the node itself.
 func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
-	total, down, who := count(node, fleet)
+	total, down, who, unplaced := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
 		return notUnderstood(maxUnavailable)
@@ -85,13 +91,19 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 		Allowed: down < limit,
 		Why: fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit,
 			some(who)),
+		Blocked: blocked(limit, unplaced...),
 	}
 }
 
+// blocked says what the budget is, and who is in the way without a place, which somebody may have to act upon.
+func blocked(limit int, unplaced ...string) string {
+	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(unplaced))
+}
+
 // count says how many hosts the fleet should have, and how many of them, the asking node aside, are
-// unavailable or missing; who names those that are there. A set that is being deleted makes no more. See
+// unavailable or missing; who names them, and unplaced those that have no place. A set that is being deleted makes no more. See
 // isGivenUp for those that belong to it no more.
-func count(node string, fleet Fleet) (total, down int, who []string) {
+func count(node string, fleet Fleet) (total, down int, who, unplaced []string) {
 	type tally struct{ members, down, serving int }
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
 	bySet := map[types.UID]*tally{"": {}}
@@ -113,6 +125,9 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		default:
 			t.down++
 			who = append(who, m.Node+": "+m.Unavailable)
+			if !m.Granted || m.Unplaced {
+				unplaced = append(unplaced, who[len(who)-1])
+			}
 		}
 	}
 	total, down = bySet[""].members, bySet[""].down
@@ -125,9 +140,10 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		down += max(t.down, set.Replicas-t.serving)
 		if missing := set.Replicas - t.members; missing > 0 {
 			who = append(who, fmt.Sprintf("%s: %d of %d have no node", set.Name, missing, set.Replicas))
+			unplaced = append(unplaced, who[len(who)-1])
 		}
 	}
-	return total, down, who
+	return total, down, who, unplaced
 }
 
 // isGone says of a member that is to leave and has no place that nobody waits for it: it is down, or its

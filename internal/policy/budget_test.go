@@ -347,3 +347,23 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 		t.Error(verdict.Why)
 	}
 }
+
+// Who has a place is on its way, and somebody else is so a minute later. All others stay until somebody acts.
+func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
+	t.Parallel()
+	placed := func(i *v1alpha1.WindowsInstance) {
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
+	}
+	fleet := policy.NewFleet([]corev1.Node{readyNode("a"), readyNode("b"), readyNode("c", cordoned), readyNode("d"),
+		readyNode("e")}, []v1alpha1.WindowsInstance{onNode("mb", "b", placed), onNode("md", "d")},
+		[]policy.Set{set("s", 1, "md!")}, nil)
+	fleet.Disturb("e", "a place was given out for it")
+	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, d: its Machine is being " +
+		"deleted)"
+	if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {
+		t.Errorf("%+v", verdict)
+	}
+	if verdict := policy.MayBegin("a", fleet, new(intstr.FromInt32(5)), "closed"); verdict.Shown() != "closed" {
+		t.Errorf("%+v", verdict)
+	}
+}

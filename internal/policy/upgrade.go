@@ -149,7 +149,7 @@ func upgradeBegins() []UpgradeRow {
 			}},
 		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
 
-		{waiting, "the node has no place", waiting, ActionTakePlace, contract.ReasonRevisionPending,
+		{waiting, "the node has no place", waiting, ActionTakePlace, contract.ReasonBudgetExhausted,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPlace }},
 		{waiting, "the host is to be joined again", switching, ActionJoin, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH }},

@@ -39,7 +39,7 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 		"staged":                    {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: staged}, v1alpha1.StepWaiting, ActionWait, ""},
 		"a daemon that can't stage": {v1alpha1.StepStaging, UpgradeFacts{}, v1alpha1.StepWaiting, ActionUseSSH, ""},
 		"without a place": {v1alpha1.StepWaiting, UpgradeFacts{OverSSH: true, Drains: true}, v1alpha1.StepWaiting,
-			ActionTakePlace, contract.ReasonRevisionPending},
+			ActionTakePlace, contract.ReasonBudgetExhausted},
 		"with a place": {v1alpha1.StepWaiting, UpgradeFacts{HasPlace: true, Drains: true}, v1alpha1.StepDraining,
 			ActionWait, ""},
 		"blocked pods": {v1alpha1.StepDraining, UpgradeFacts{DrainFacts: DrainFacts{Drain: DrainBlocked}}, StepFailed,

@@ -158,7 +158,8 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 		answer = journey.Wait(budgetRetry, verdict.Reason, "%s: %s", place.Waits, verdict.Why)
 	default:
 		log.V(1).Info("node waits for its turn", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
-		answer = journey.Wait(budgetRetry, contract.ReasonRevisionPending, "%s for the rollout budget", place.Waits)
+		answer = journey.Wait(budgetRetry, contract.ReasonBudgetExhausted, "%s for the rollout budget: %s", place.Waits,
+			verdict.Shown())
 	}
 	answer.Then, answer.Quiet = journey.AskForPlace, asks.Quiet
 	return answer

@@ -205,10 +205,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 	_, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance)
 	if err == nil && unresponsive != nil {
 		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
-			unresponsive.Detail, verdict.Why)
+			unresponsive.Detail, verdict.Shown())
 	}
-	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRevisionPending),
-		"waits for the rollout budget: %s", verdict.Why)
+	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonBudgetExhausted),
+		"waits for the rollout budget: %s", verdict.Shown())
 }
 
 // beginsLater has an attempt wait until it is its turn. A node that serves gives its place back then, until its host is

@@ -49,7 +49,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	case !verdict.Allowed:
 		c.report(ctx, journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRemovalPending), "%s",
-			verdict.Why))
+			verdict.Shown()))
 		return c.result(ctx, budgetRetry)
 	case status.Phase != v1alpha1.PhaseRemoving:
 		c.turn(ctx)

@@ -62,7 +62,7 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 		r.reconcile(t, 1)
 		r.clock = r.clock.Add(time.Minute)
 	}
-	i := r.expect(t, 1, v1alpha1.PhasePending, "", contract.ReasonRevisionPending)
+	i := r.expect(t, 1, v1alpha1.PhasePending, "", contract.ReasonBudgetExhausted)
 	if !r.isUntouched(t, 1) || i.Status.Disruption != nil || i.Status.Failures != 0 || r.parts.Slots.Held() != 0 {
 		t.Fatalf("it is disrupted while another node is away: %+v", i.Status)
 	}

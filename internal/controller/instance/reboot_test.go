@@ -186,7 +186,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.reconcile(t, 2)
 	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.boots(t, 1, "boot-2")
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
@@ -252,7 +252,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 		r.reconcile(t, n)
 	}
 	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	r.expect(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.isReady(t, 1, true)
 	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
 	r.reconcile(t, 1)

@@ -39,8 +39,8 @@ func TestAHostThatWaitsForItsUpdateStaysReady(t *testing.T) {
 		t.Fatalf("the first one is in %s; %d connections to the second one", one.Status.Phase, r.machine(2).Dials())
 	}
 	if two.Status.Phase != v1alpha1.PhaseReady || condition(two, v1alpha1.ConditionReady) != "True NodeReady" ||
-		condition(two, v1alpha1.ConditionProgressing) != "True RevisionPending" ||
-		two.Status.Reason != string(contract.ReasonRevisionPending) {
+		condition(two, v1alpha1.ConditionProgressing) != "True BudgetExhausted" ||
+		two.Status.Reason != string(contract.ReasonBudgetExhausted) {
 		t.Errorf("the one that waits is shown as %+v", two.Status)
 	}
 	if condition(one, v1alpha1.ConditionReady) != "False RevisionPending" {
@@ -92,7 +92,7 @@ func TestAHostThatFailsBeforeItsNodeIsDisturbedHoldsNobodyUp(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1) // its next attempt must queue, because the second one is under way
-	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonRevisionPending) || r.machine(1).Dials() != dials {
+	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonBudgetExhausted) || r.machine(1).Dials() != dials {
 		t.Errorf("two nodes are taken down at once: %+v", i.Status)
 	}
 }

@@ -107,7 +107,7 @@ func TestOnlyAHostWithAPlaceIsReadPastTheCache(t *testing.T) {
 	for range 3 {
 		r.reconcile(t, 1)
 	}
-	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 }
 
 // A cache that lags behind, or whose watch hangs, shows a Node that serves as gone or long not Ready. Its

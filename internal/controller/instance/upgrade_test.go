@@ -239,7 +239,7 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r.reconcile(t, 2)
 	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 2).Spec.Unschedulable {
 		t.Errorf("the one that waits is shown as %+v", i.Status)
 	}
@@ -252,6 +252,50 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+// Hundreds may wait, so what they show changes only with what somebody has to act upon.
+func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2, 3)
+	waits := func() *v1alpha1.WindowsInstance {
+		t.Helper()
+		r.reconcile(t, 1)
+		return r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
+	}
+	cordon := func(is bool) {
+		t.Helper()
+		r.changes(t, 2, func(n *corev1.Node) { n.Spec.Unschedulable = is })
+	}
+	hasPlace := func(n int, place *v1alpha1.Disruption) {
+		t.Helper()
+		i := r.get(t, n)
+		i.Status.Disruption = place
+		if err := r.api.Status().Update(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cordon(true)
+	r.stagedAll(t, 1)
+	if i := waits(); !strings.Contains(i.Status.Message, "maxUnavailable is 1 (win-b: it is cordoned)") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
+	cordon(false)
+	hasPlace(3, &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+	if i := waits(); strings.Contains(i.Status.Message, "win-") {
+		t.Errorf("others have their turn, and it says %s", i.Status.Message)
+	}
+	writes := r.statusWrites
+	hasPlace(3, nil)
+	hasPlace(2, &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+	if waits(); r.statusWrites != writes {
+		t.Error("each place that goes to another node is written into the status of all that wait")
+	}
+	hasPlace(2, nil)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
+	if i := waits(); !strings.HasSuffix(i.Status.Message, "maxUnavailable is 0") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
 }
 
 func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
@@ -376,7 +420,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 
 	waits := func(place bool) {
 		r.reconcile(t, 2)
-		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 		if held := r.get(t, 1).Status.Disruption != nil; held != place {
 			t.Errorf("the one that does not get back has a place: %v", held)
 		}
@@ -432,7 +476,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 		r.reconcile(t, n)
 	}
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil ||
@@ -554,7 +598,7 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
 	// the other is down all the same
-	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
@@ -673,7 +717,7 @@ func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testin
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
-		contract.ReasonRevisionPending); !i.Status.Update.OverSSH {
+		contract.ReasonBudgetExhausted); !i.Status.Update.OverSSH {
 		t.Fatalf("status %+v", i.Status.Update)
 	}
 	r.annotate(t, 1, contract.StagedAnnotation, second)
