@@ -10,6 +10,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // calm are hosts that have been at one revision for a day. desire publishes another one that differs in a setting of
@@ -453,6 +454,9 @@ func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
 	r.joinsAgain(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; !dialled || at != r.version {
 		t.Errorf("it was told %q", at)
+	}
+	if events := r.started(); len(events) != 1 || events[0].reason != journey.EventUpdateStarted {
+		t.Errorf("%+v", events)
 	}
 }
 

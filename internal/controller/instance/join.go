@@ -78,11 +78,7 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 	if node == nil { // it is missing in the fleet, and has its place there like one that is down
 		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: status.NodeName}}
 	}
-	verdict, err := c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
-	if err == nil && verdict.Allowed {
-		c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionUpdate, status)...)
-	}
-	return verdict, err
+	return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
 }
 
 // follow has a host whose node has not been Ready for long begin to go to the revision that is desired by now, which
@@ -239,13 +235,16 @@ func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, 
 // disturbsNow asks for the place of a host that is ready to be disturbed. again says that it is to be
 // joined at another revision than it was made ready for.
 func (c joining) disturbsNow(ctx context.Context) (again, held bool, result ctrl.Result, err error) {
-	revision := journey.JoinRevision(&c.instance.Status)
+	status := &c.instance.Status
+	revision := journey.JoinRevision(status)
 	if held, result, err = c.isHeldBack(ctx); held {
 		c.life.isReached = err == nil
 		return false, true, result, err
 	}
-	c.life.session.IsGranted = true
-	return journey.JoinRevision(&c.instance.Status) != revision, false, result, nil
+	if c.life.session.IsGranted = true; status.Disruption != nil {
+		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
+	}
+	return journey.JoinRevision(status) != revision, false, result, nil
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is

@@ -94,6 +94,29 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	}
 }
 
+// Its pods are evicted, like those of a node that is upgraded.
+func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
+	t.Parallel()
+	r := unresponsive(t, 1)
+	r.advance(t, 1, 10*time.Second)
+	r.advance(t, 1, 6*time.Minute)
+	r.rescued(t, 1)
+	if events := r.started(); len(events) != 1 || events[0].reason != journey.EventRejoinStarted ||
+		events[0].note != "node win-a has its turn to be joined again over SSH" {
+		t.Errorf("%+v", events)
+	}
+}
+
+// started are the events at instances that say that something began with a node.
+func (r *rig) started() (events []told) {
+	for _, e := range r.events {
+		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && strings.HasSuffix(e.reason, "Started") {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
 func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]func(t *testing.T, r *rig){

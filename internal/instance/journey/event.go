@@ -12,6 +12,7 @@ import (
 // Reasons of events about nodes that are disrupted or removed; they appear on the instance.
 const (
 	EventUpdateStarted = "UpdateStarted"
+	EventRejoinStarted = "RejoinStarted"
 	EventUpdated       = "Updated"
 	EventUpdateFailed  = "UpdateFailed"
 	EventRebootStarted = "RebootStarted"
@@ -30,17 +31,29 @@ func RebootAdvisedEvent(instance *v1alpha1.WindowsInstance) Event {
 		"for what Windows changes with a reboot only, such as files in use: reboot it before it is used otherwise"}
 }
 
-// StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels.
+// StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels, and for what goes over SSH, of
+// which RejoinEvent says so.
 func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
 	if purpose == v1alpha1.DisruptionReboot {
 		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
 			fmt.Sprintf("node %s has its turn to be rebooted", status.NodeName)}}
 	}
-	if update := status.Update; update != nil && update.Drains {
+	if update := status.Update; update != nil && update.Drains && !update.OverSSH {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
 			fmt.Sprintf("node %s has its turn to go to revision %s", status.NodeName, update.Revision)}}
 	}
 	return nil
+}
+
+// RejoinEvent says that a node has its turn to be disrupted by a join of its host, which is reached and has what it
+// lacked.
+func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
+	reason, goal := EventRejoinStarted, "be joined again"
+	if update := status.Update; update != nil && update.Step == v1alpha1.StepSwitching {
+		reason, goal = EventUpdateStarted, "go to revision "+update.Revision
+	}
+	return Event{corev1.EventTypeNormal, reason, reason,
+		fmt.Sprintf("node %s has its turn to %s over SSH", status.NodeName, goal)}
 }
 
 // DoneEvent says that it is over, and the node is back in service.
