@@ -173,11 +173,10 @@ func (c *reconciliation) proveFirst() {
 // proceed decides what an instance that stays needs.
 func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
-	changed := status.ObservedGeneration != c.instance.Generation
-	status.ObservedGeneration = c.instance.Generation
-	if changed { // the user has changed something: try at once
+	if status.ObservedGeneration != c.instance.Generation { // the user has changed something: try at once
 		atOnce(status)
 	}
+	status.ObservedGeneration = c.instance.Generation
 	if keyRequested(c.instance) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
 	}
@@ -192,8 +191,6 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		return c.result(ctx, pausedRetry)
 	case isLookedAfter(c.instance):
 		return c.check(ctx)
-	case changed:
-		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
 	if wait := untilNextAttempt(&c.instance.Status, c.now()); wait > 0 {
 		return c.result(ctx, wait)
@@ -203,6 +200,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 
 // atOnce has everything tried now that waits for its next try.
 func atOnce(status *v1alpha1.WindowsInstanceStatus) {
+	status.NextAttemptTime = nil
 	if status.KeyTrial != nil {
 		status.KeyTrial.NextTime = nil
 	}
