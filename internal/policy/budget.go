@@ -61,7 +61,7 @@ func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, clos
 
 // amongGranted decides about a node whose pods are lost already: how many others were granted a place?
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
-	total, _, _, _ := count(node, fleet)
+	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
 		return notUnderstood(maxUnavailable)
@@ -82,7 +82,7 @@ func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {
 
 // withinBudget decides over all others than the node itself.
 func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
-	total, down, who, unplaced := count(node, fleet)
+	total, down, who := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
 		return notUnderstood(maxUnavailable)
@@ -90,8 +90,8 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	return Verdict{
 		Allowed: down < limit,
 		Why: fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit,
-			some(who)),
-		Blocked: blocked(limit, unplaced...),
+			some(who.all)),
+		Blocked: blocked(limit, who.unplaced...),
 	}
 }
 
@@ -100,10 +100,19 @@ func blocked(limit int, unplaced ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(unplaced))
 }
 
+// away names who is unavailable: all, and those of them that have no place.
+type away struct{ all, unplaced []string }
+
+func (a *away) add(who string, hasPlace bool) {
+	if a.all = append(a.all, who); !hasPlace {
+		a.unplaced = append(a.unplaced, who)
+	}
+}
+
 // count says how many hosts the fleet should have, and how many of them, the asking node aside, are
-// unavailable or missing; who names them, and unplaced those that have no place. A set that is being deleted makes no more. See
+// unavailable or missing; who names them. A set that is being deleted makes no more. See
 // isGivenUp for those that belong to it no more.
-func count(node string, fleet Fleet) (total, down int, who, unplaced []string) {
+func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
 	bySet := map[types.UID]*tally{"": {}}
@@ -124,10 +133,7 @@ func count(node string, fleet Fleet) (total, down int, who, unplaced []string) {
 			t.serving++
 		default:
 			t.down++
-			who = append(who, m.Node+": "+m.Unavailable)
-			if !m.Granted || m.Unplaced {
-				unplaced = append(unplaced, who[len(who)-1])
-			}
+			who.add(m.Node+": "+m.Unavailable, m.hasPlace())
 		}
 	}
 	total, down = bySet[""].members, bySet[""].down
@@ -139,17 +145,19 @@ func count(node string, fleet Fleet) (total, down int, who, unplaced []string) {
 		total += max(t.members, set.Replicas)
 		down += max(t.down, set.Replicas-t.serving)
 		if missing := set.Replicas - t.members; missing > 0 {
-			who = append(who, fmt.Sprintf("%s: %d of %d have no node", set.Name, missing, set.Replicas))
-			unplaced = append(unplaced, who[len(who)-1])
+			who.add(fmt.Sprintf("%s: %d of %d have no node", set.Name, missing, set.Replicas), false)
 		}
 	}
-	return total, down, who, unplaced
+	return total, down, who
 }
 
 // isGone says of a member that is to leave and has no place that nobody waits for it: it is down, or its
 // removal has begun, and could not be brought to its end. Whoever removes a host has counted it out,
 // however long that takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Granted && (!m.Ready || m.Removing) }
+
+// hasPlace says that a member is disturbed with a place.
+func (m Member) hasPlace() bool { return m.Granted && !m.Unplaced }
 
 // scaled is a number, or a percentage of total rounded up; nil is 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
