@@ -55,9 +55,9 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayFollow is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is made ready for that
-// before it asks for its place, which it then has before it is dialled again. Once its node is Ready it goes there like
-// any other.
+// mayFollow is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is made ready
+// for that before it asks for its place; one that found the budget full then has its place before it is dialled again.
+// Once its node is Ready it goes there like any other, and one that is Ready there already stays.
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
 	status := &c.instance.Status
 	switch {
