@@ -608,9 +608,9 @@ func machineExplanations() []row {
 		{ReasonBudgetExhausted, 821,
 			"As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, whatever " +
 				"the cause.",
-			"Nothing to do if it passes. Otherwise bring back or uncordon the nodes that are named, lower the replicas " +
-				"of MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
-				"WindowsMachineConfig."},
+			"Nothing to do if it passes. Otherwise bring back or uncordon the nodes that are named, lower the " +
+				"replicas of MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable " +
+				"of the WindowsMachineConfig."},
 		{ReasonOwnerDegraded, 822,
 			"Without this Machine too few nodes of its MachineSet would be in service.",
 			"Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the " +

@@ -66,14 +66,15 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	if err != nil {
 		return notUnderstood(maxUnavailable)
 	}
-	var others []string
+	var others away
 	for _, m := range fleet.Members {
 		if m.Granted && m.Node != node && !fleet.isGivenUp(m) {
-			others = append(others, m.Node+": "+m.Unavailable)
+			others.add(m.Node+": "+m.Unavailable, m.hasPlace())
 		}
 	}
-	return Verdict{Allowed: len(others) < limit, IsLost: true, Blocked: blocked(limit), Why: fmt.Sprintf("%d of %d nodes were granted a place "+
-		"and maxUnavailable is %d%s", len(others), total, limit, some(others))}
+	return Verdict{Allowed: len(others.all) < limit, IsLost: true, Blocked: blocked(limit, others.unplaced...),
+		Why: fmt.Sprintf("%d of %d nodes were granted a place and maxUnavailable is %d%s", len(others.all),
+			total, limit, some(others.all))}
 }
 
 func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {

@@ -358,8 +358,8 @@ func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 		readyNode("e")}, []v1alpha1.WindowsInstance{onNode("mb", "b", placed), onNode("md", "d")},
 		[]policy.Set{set("s", 1, "md!")}, nil)
 	fleet.Disturb("e", "a place was given out for it")
-	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, d: its Machine is being " +
-		"deleted)"
+	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, " +
+		"d: its Machine is being deleted)"
 	if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {
 		t.Errorf("%+v", verdict)
 	}

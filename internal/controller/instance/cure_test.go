@@ -367,9 +367,13 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range map[string]func(t *testing.T, r *rig, i *v1alpha1.WindowsInstance){
-		"paused until then":                    func(*testing.T, *rig, *v1alpha1.WindowsInstance) {},
-		"with an attempt that failed":          func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) { i.Status.Failures = 1 },
-		"with a handover that was not replied": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) { notHandedOver(i) },
+		"paused until then": func(*testing.T, *rig, *v1alpha1.WindowsInstance) {},
+		"with an attempt that failed": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) {
+			i.Status.Failures = 1
+		},
+		"with a handover whose answer was lost": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) {
+			i.Status.Phase, i.Status.Failures, i.Status.DaemonStopped = v1alpha1.PhaseHandingOver, 1, true
+		},
 		"where the rollout is halted": func(t *testing.T, r *rig, _ *v1alpha1.WindowsInstance) {
 			t.Helper()
 			failed := r.get(t, 2)
@@ -404,17 +408,12 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			}
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 			r.joinsAgain(t, 1)
-			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
-				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			if i.Status.HeldRevision != r.version || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("at the end it is %+v", i.Status)
 			}
 		})
 	}
-}
-
-// notHandedOver is an instance whose host was handed over, while the connection ended before the operator knew it.
-func notHandedOver(i *v1alpha1.WindowsInstance) {
-	i.Status.Phase, i.Status.Failures, i.Status.DaemonStopped = v1alpha1.PhaseHandingOver, 1, true
 }
 
 // A setting that closes SSH, too, must end somewhere.

@@ -63,7 +63,8 @@ func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome j
 // isTransient says that a daemon has time to get over a reason by itself.
 func isTransient(reason contract.Reason) bool {
 	switch reason {
-	case contract.ReasonRevisionPending, contract.ReasonBudgetExhausted, contract.ReasonNodeNotReady, contract.ReasonSettling:
+	case contract.ReasonRevisionPending, contract.ReasonBudgetExhausted, contract.ReasonNodeNotReady,
+		contract.ReasonSettling:
 		return true
 	}
 	return false
