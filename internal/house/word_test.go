@@ -58,6 +58,7 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{" way in", regexp.MustCompile(`\bo[nf] (its|their) way in\b`), "joins"},
 		{"let", regexp.MustCompile(`\ble(t|ts|tting) (us|the operator|a key|the (\w+ )?key) in\b`), "accepts the key"},
 		{"let go ahead", regexp.MustCompile(`let go ahead`), "granted a place"},
+		{"disturb", regexp.MustCompile(`(?i)disturb`), "disrupt"},
 		{" wing", regexp.MustCompile(`(both|operator's|daemon's) wings?\b`), "the operator, the daemon"},
 		{"the lifecycle", regexp.MustCompile(`the lifecycle('s|;| uses| and)`), "the journeys of internal/instance"},
 	}

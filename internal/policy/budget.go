@@ -27,7 +27,7 @@ type Verdict struct {
 // Shown is why, for a status: hundreds may wait, and each change is a write.
 func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
-// MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is
+// MayDisrupt decides whether a node may be disrupted: updated, rebooted, removed. maxUnavailable is
 // a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
 // member of the fleet counts as unavailable for whatever cause: see Member.Unavailable. So does what a set
 // lacks, because a host that was taken away is missing until another one serves in its place.
@@ -157,7 +157,7 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 // however long that takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Granted && (!m.Ready || m.Removing) }
 
-// hasPlace says that a member is disturbed with a place.
+// hasPlace says that a member is disrupted with a place.
 func (m Member) hasPlace() bool { return m.Granted && !m.Unplaced }
 
 // scaled is a number, or a percentage of total rounded up; nil is 1.

@@ -169,7 +169,7 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// Clone copies what Disturb and Leave change.
+// Clone copies what Disrupt and Leave change.
 func (f Fleet) Clone() Fleet {
 	f.Members, f.Sets = slices.Clone(f.Members), slices.Clone(f.Sets)
 	for i := range f.Sets {
@@ -178,9 +178,9 @@ func (f Fleet) Clone() Fleet {
 	return f
 }
 
-// Disturb notes that a node has a place, or that one is held for it, for who decides next by the same look. why
+// Disrupt notes that a node has a place, or that one is held for it, for who decides next by the same look. why
 // says so in words.
-func (f Fleet) Disturb(node, why string) {
+func (f Fleet) Disrupt(node, why string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
 			m.Unavailable, m.Granted = why, true
@@ -208,7 +208,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
-		member.Unavailable = whyDisturbed(instance, hosts[instance.Name].Leaving)
+		member.Unavailable = whyDisrupted(instance, hosts[instance.Name].Leaving)
 		member.Granted, member.Leaving = member.Unavailable != "", !instance.DeletionTimestamp.IsZero()
 		member.Unplaced = member.Granted && instance.Status.Disruption == nil
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
@@ -228,9 +228,9 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	return member
 }
 
-// whyDisturbed says why an instance's node is being disturbed, or is about to be; empty when it is not.
+// whyDisrupted says why an instance's node is being disrupted, or is about to be; empty when it is not.
 // One that is deleted serves until it has its place.
-func whyDisturbed(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
+func whyDisrupted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 	claim, leaves := instance.Status.Disruption, !instance.DeletionTimestamp.IsZero()
 	switch {
 	case machineLeaves:

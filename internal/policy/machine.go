@@ -138,7 +138,7 @@ type ReplaceDecision struct {
 // DecideReplace decides whether a Machine may be deleted so that its set makes another. It never
 // may without a set, nor when too few hosts of the set would be left serving, nor beyond the
 // rollout budget, which is the same as for updates. closed says in words why no node that serves
-// may be disturbed now; empty when one may.
+// may be disrupted now; empty when one may.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Cause == "" || c.Leaving:

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Closed says in words why no node that serves may be disturbed at this time, by the user's
+// Closed says in words why no node that serves may be disrupted at this time, by the user's
 // windows; empty when it may. A window that is not understood keeps everything closed: what the
 // user meant may have been stricter than the other windows.
 func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
@@ -40,7 +40,7 @@ func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 }
 
 // CheckRollout lists the bounds that are not understood. While there is one, no node that serves is
-// disturbed.
+// disrupted.
 func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	if budget := spec.MaxUnavailable; budget != nil {
 		limit, err := intstr.GetScaledValueFromIntOrPercent(budget, 100, true)

@@ -11,7 +11,7 @@ import (
 // longestWindow keeps a window from being more than the time between its starts could sensibly be.
 const longestWindow = 7 * 24 * time.Hour
 
-// Window is a time in which nodes may be disturbed, and which comes back.
+// Window is a time in which nodes may be disrupted, and which comes back.
 type Window struct {
 	// Start is a cron expression of five fields, such as "0 22 * * 6".
 	Start string

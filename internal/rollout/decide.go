@@ -84,7 +84,7 @@ func (s Snapshot) with(grants ...Grant) Snapshot {
 	s.Fleet = s.Fleet.Clone()
 	for _, one := range grants {
 		if !one.isInFleet() {
-			s.Fleet.Disturb(one.Node, "a place was given out for it at "+one.at())
+			s.Fleet.Disrupt(one.Node, "a place was given out for it at "+one.at())
 			s.Fleet.Leave(one.Machine)
 		}
 	}
@@ -115,7 +115,7 @@ func decide(all []*queued, waiting []waiter, grants []Grant, fleet Snapshot) dec
 		allowed := look.MayDisrupt(w.node).Allowed
 		if allowed {
 			look.Fleet, d.called = look.Fleet.Clone(), append(d.called, w)
-			look.Fleet.Disturb(w.node, "it is its turn")
+			look.Fleet.Disrupt(w.node, "it is its turn")
 		}
 		return allowed
 	}

@@ -97,7 +97,7 @@ type Snapshot struct {
 	// Instances by name.
 	Instances map[string]*v1alpha1.WindowsInstance
 	// MaxUnavailable is the user's budget; nil without one. Closed says in words why no node that
-	// serves may be disturbed now; empty when it may.
+	// serves may be disrupted now; empty when it may.
 	MaxUnavailable *intstr.IntOrString
 	Closed         string
 	// Config is what the user set.
@@ -106,7 +106,7 @@ type Snapshot struct {
 	pending string
 }
 
-// MayDisrupt decides whether a node may be disturbed, by what is seen.
+// MayDisrupt decides whether a node may be disrupted, by what is seen.
 func (s Snapshot) MayDisrupt(node string) policy.Verdict {
 	if s.pending != "" {
 		return policy.Verdict{Why: s.pending}

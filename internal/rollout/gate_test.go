@@ -78,8 +78,8 @@ func newGate(t *testing.T, cached, live client.Reader, writer client.Writer, set
 	return gate
 }
 
-// disturb asks whether a node may be disturbed.
-func disturb(name string) rollout.Request {
+// disrupt asks whether a node may be disrupted.
+func disrupt(name string) rollout.Request {
 	return rollout.Request{
 		Name: name, Node: name, Order: rollout.Order{Name: name},
 		Decide: func(look rollout.Snapshot) bool {
@@ -131,7 +131,7 @@ func TestOfManyWhoAskAtOnceAsManyGoAsMay(t *testing.T) {
 	var group sync.WaitGroup
 	for _, name := range names {
 		group.Go(func() {
-			acted, err := p.takes(t.Context(), gate, disturb(name))
+			acted, err := p.takes(t.Context(), gate, disrupt(name))
 			if err != nil {
 				t.Error(err)
 			}
@@ -161,7 +161,7 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 	gate := newGate(t, cached, live, &writing{live, func() error { close(held); <-released; return nil }}, nil)
 	var group sync.WaitGroup
 	group.Go(func() { // somebody is given a place while all the others come
-		if acted, err := live.takes(t.Context(), gate, disturb(names[many-1])); !acted || err != nil {
+		if acted, err := live.takes(t.Context(), gate, disrupt(names[many-1])); !acted || err != nil {
 			t.Errorf("%v, %v", acted, err)
 		}
 	})
@@ -169,7 +169,7 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 	var came, woken atomic.Int32
 	for _, name := range names[:many-1] {
 		group.Go(func() {
-			q := disturb(name)
+			q := disrupt(name)
 			q.Wake = func() { woken.Add(1) }
 			came.Add(1)
 			if acted, err := gate.Acquire(t.Context(), q); acted || err != nil {
@@ -205,12 +205,12 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 	}
 	p := newPlane(t, objects...)
 	gate := newGate(t, p, p, p, nil)
-	if acted, err := p.takes(t.Context(), gate, disturb("busy")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("busy")); !acted || err != nil {
 		t.Fatal(err)
 	}
 	var called []string
 	ask := func(name string) bool {
-		q := disturb(name)
+		q := disrupt(name)
 		switch name {
 		case "old":
 			q.Order.Since = time.Unix(1, 0)
@@ -267,7 +267,7 @@ func TestAWindowThatIsClosedHoldsEverybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(name string) bool {
-		q := disturb(name)
+		q := disrupt(name)
 		q.Decide = func(look rollout.Snapshot) bool { return look.MayDisrupt(name).Allowed }
 		acted, err := p.takes(t.Context(), gate, q)
 		if err != nil {
@@ -289,10 +289,10 @@ func TestACacheThatLagsBehindLetsNobodyThrough(t *testing.T) {
 	live := newPlane(t, append(serving("a"), serving("b")...)...)
 	cached := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, cached, live, live, nil)
-	if acted, err := live.takes(t.Context(), gate, disturb("a")); !acted || err != nil {
+	if acted, err := live.takes(t.Context(), gate, disrupt("a")); !acted || err != nil {
 		t.Fatalf("the first one: %v, %v", acted, err)
 	}
-	if acted, err := live.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+	if acted, err := live.takes(t.Context(), gate, disrupt("b")); acted || err != nil {
 		t.Errorf("the second one, of which the cache knows nothing: %v, %v", acted, err)
 	}
 }
@@ -304,10 +304,10 @@ func TestANoByTheCacheSparesTheAPIServer(t *testing.T) {
 	down[0].(*corev1.Node).Status.Conditions = nil
 	cached := newPlane(t, append(down, serving("b")...)...)
 	gate := newGate(t, cached, live, live, nil)
-	if acted, err := live.takes(t.Context(), gate, disturb("b")); acted || err != nil || live.lists.Load() != 0 {
+	if acted, err := live.takes(t.Context(), gate, disrupt("b")); acted || err != nil || live.lists.Load() != 0 {
 		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
 	}
-	request, called := disturb("b"), false
+	request, called := disrupt("b"), false
 	request.Wake = func() { called = true }
 	if acted, err := gate.Acquire(t.Context(), request); acted || err != nil || live.lists.Load() != 0 {
 		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
@@ -334,7 +334,7 @@ func TestAPlaceThatBecomesFreeWhileNobodyWaitsYetIsToldToTheNext(t *testing.T) {
 			}
 			var called []string
 			for _, who := range []string{"b", "c", "d"} {
-				request := disturb(who)
+				request := disrupt(who)
 				request.Wake = func() { called = append(called, who) }
 				decide, once := request.Decide, sync.Once{}
 				request.Decide = func(look rollout.Snapshot) bool {
@@ -372,7 +372,7 @@ func TestAPlaceThatWasFreeLongAgoCallsNobody(t *testing.T) {
 	}
 	gate.Freed()
 	now = now.Add(time.Minute)
-	request := disturb("b")
+	request := disrupt("b")
 	request.Wake = func() { t.Error("it was called") }
 	if granted, err := gate.Acquire(t.Context(), request); granted || err != nil {
 		t.Errorf("%v, %v", granted, err)
@@ -402,7 +402,7 @@ func TestWhatCanNotBeSeenIsNotDecided(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g, p := gate(t)
-			if acted, err := p.takes(t.Context(), g, disturb("a")); acted || err == nil {
+			if acted, err := p.takes(t.Context(), g, disrupt("a")); acted || err == nil {
 				t.Errorf("%v, %v", acted, err)
 			}
 		})
@@ -414,14 +414,14 @@ func TestADecisionThatFailedLetsTheNextOneThrough(t *testing.T) {
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	failing := func() error { return errors.New("could not be written") }
 	gate := newGate(t, p, p, &writing{p, failing}, nil)
-	if acted, err := gate.Acquire(t.Context(), disturb("a")); acted || err == nil {
+	if acted, err := gate.Acquire(t.Context(), disrupt("a")); acted || err == nil {
 		t.Errorf("%v, %v", acted, err)
 	}
-	if acted, err := gate.Acquire(t.Context(), disturb("a")); !acted || err != nil {
+	if acted, err := gate.Acquire(t.Context(), disrupt("a")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 	p.returns(t, gate, "a") // it could not be written that the place is used
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 }
@@ -432,15 +432,15 @@ func TestAStaleOperatorTakesNoPlaceBackThatItsSuccessorGaveOut(t *testing.T) {
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	clock := time.Now()
 	stale, present := p.operator(t, &clock), p.operator(t, &clock)
-	if granted, err := stale.Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	p.returns(t, stale, "a")
 	clock = clock.Add(3 * time.Minute)
-	if granted, err := present.Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := present.Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	if granted, err := stale.Acquire(t.Context(), disturb("b")); granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disrupt("b")); granted || err != nil {
 		t.Errorf("two nodes go ahead: %v, %v", granted, err)
 	}
 }
@@ -461,20 +461,20 @@ func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if acted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !acted || err != nil {
+	if acted, err := p.operator(t, &now).Acquire(t.Context(), disrupt("a")); !acted || err != nil {
 		t.Fatalf("%v, %v", acted, err)
 	}
 	next := p.operator(t, &now)
 	// the one before may still write that it uses it
-	if acted, err := p.takes(t.Context(), next, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), next, disrupt("b")); acted || err != nil {
 		t.Errorf("it goes ahead while the place may be used: %v, %v", acted, err)
 	}
 	now = now.Add(2*time.Minute + time.Second)
-	if acted, err := p.takes(t.Context(), next, disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), next, disrupt("b")); !acted || err != nil {
 		t.Errorf("the place is stuck: %v, %v", acted, err)
 	}
 	now = now.Add(time.Hour) // it is used for long
-	if acted, err := p.takes(t.Context(), p.operator(t, &now), disturb("a")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), p.operator(t, &now), disrupt("a")); acted || err != nil {
 		t.Errorf("a place that is used is given out: %v, %v", acted, err)
 	}
 }
@@ -489,13 +489,13 @@ func TestTwoWhoHaveUnusedPlacesDoNotCallEachOther(t *testing.T) {
 	now := time.Now()
 	before := p.operator(t, &now)
 	for _, name := range []string{"a", "b"} {
-		if granted, err := before.Acquire(t.Context(), disturb(name)); !granted || err != nil {
+		if granted, err := before.Acquire(t.Context(), disrupt(name)); !granted || err != nil {
 			t.Fatalf("%s: %v, %v", name, granted, err)
 		}
 	}
 	next, calls := p.operator(t, &now), map[string]int{}
 	for _, name := range []string{"a", "b", "a", "b"} {
-		q := disturb(name)
+		q := disrupt(name)
 		q.Wake = func() { calls[name]++ }
 		if granted, err := next.Acquire(t.Context(), q); !granted || err != nil {
 			t.Errorf("%s is kept from its place: %v, %v", name, granted, err)
@@ -514,18 +514,18 @@ func TestAPlaceOfAMachineIsNoneOfItsNode(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, p, machines{"a", "b"})
-	q := disturb("Machine a")
+	q := disrupt("Machine a")
 	q.Node, q.Machine, q.Decide = "a", "a", func(rollout.Snapshot) bool { return true }
 	if granted, err := gate.Acquire(t.Context(), q); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	for _, name := range []string{"a", "b"} {
-		if acted, err := p.takes(t.Context(), gate, disturb(name)); acted || err != nil {
+		if acted, err := p.takes(t.Context(), gate, disrupt(name)); acted || err != nil {
 			t.Errorf("%s goes ahead: %v, %v", name, acted, err)
 		}
 	}
 	p.returns(t, gate, "a")
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 }
@@ -551,13 +551,13 @@ func TestPlacesThatOnlyStatusesTellOfCount(t *testing.T) {
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2))
 	gate := newGate(t, p, p, p, nil)
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 	if err := p.Create(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
 	if got := p.places(t); !slices.Equal(got, []string{"a", "b"}) {
@@ -636,11 +636,11 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	live := &between{Reader: p}
 	stale, present := newGate(t, p, live, p, nil), newGate(t, p, p, p, nil)
 	live.run = func() {
-		if acted, err := p.takes(t.Context(), present, disturb("b")); !acted || err != nil {
+		if acted, err := p.takes(t.Context(), present, disrupt("b")); !acted || err != nil {
 			t.Errorf("the present operator: %v, %v", acted, err)
 		}
 	}
-	if acted, _ := p.takes(t.Context(), stale, disturb("a")); acted {
+	if acted, _ := p.takes(t.Context(), stale, disrupt("a")); acted {
 		t.Error("two nodes go ahead, and the budget is 1")
 	}
 }
@@ -652,14 +652,14 @@ func TestWhoEndsDoesNotWaitForOthers(t *testing.T) {
 	gate := newGate(t, p, p, &writing{p, func() error { close(begun); <-done; return nil }}, nil)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if acted, err := gate.Acquire(t.Context(), disturb("a")); !acted || err != nil {
+		if acted, err := gate.Acquire(t.Context(), disrupt("a")); !acted || err != nil {
 			t.Errorf("the slow one: %v, %v", acted, err)
 		}
 	})
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	group.Go(func() {
-		if acted, err := gate.Acquire(ctx, disturb("b")); acted || !errors.Is(err, context.Canceled) {
+		if acted, err := gate.Acquire(ctx, disrupt("b")); acted || !errors.Is(err, context.Canceled) {
 			t.Errorf("the one that ended: %v, %v", acted, err)
 		}
 		close(done)
@@ -675,7 +675,7 @@ func TestAGateNeedsAllItsParts(t *testing.T) {
 	}
 }
 
-// why asks about a node like disturb, and tells why not.
+// why asks about a node like disrupt, and tells why not.
 func why(t *testing.T, gate *rollout.Gate, q rollout.Request) string {
 	t.Helper()
 	var verdict policy.Verdict
@@ -704,12 +704,12 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 	t.Run("its Machine has a place that is not used yet", func(t *testing.T) {
 		t.Parallel()
 		p := newPlane(t, serving("a")...)
-		gate, machine := gateOf(t, p), disturb("a")
+		gate, machine := gateOf(t, p), disrupt("a")
 		machine.Name, machine.Machine = rollout.MachineName("a"), "a"
 		if granted, err := gate.Acquire(t.Context(), machine); !granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
-		if text := why(t, gate, disturb("a")); text != "a place was given out for node a (Machine a) at "+
+		if text := why(t, gate, disrupt("a")); text != "a place was given out for node a (Machine a) at "+
 			"2026-01-01T12:00:00Z, which is not used yet" {
 			t.Errorf("it is told %q", text)
 		}
@@ -718,10 +718,10 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 		t.Parallel()
 		p := newPlane(t, append(serving("a"), serving("b")...)...)
 		gate := gateOf(t, p)
-		if granted, err := gate.Acquire(t.Context(), disturb("a")); !granted || err != nil {
+		if granted, err := gate.Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
-		if text := why(t, gate, disturb("b")); text != "1 of 2 nodes are unavailable and maxUnavailable is 1 "+
+		if text := why(t, gate, disrupt("b")); text != "1 of 2 nodes are unavailable and maxUnavailable is 1 "+
 			"(a: a place was given out for it at 2026-01-01T12:00:00Z)" {
 			t.Errorf("it is told %q", text)
 		}
@@ -729,8 +729,8 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 	t.Run("another waits in front", func(t *testing.T) {
 		t.Parallel()
 		p := newPlane(t, append(append(serving("a"), serving("b")...), serving("c")...)...)
-		gate, first := gateOf(t, p), disturb("a")
-		if granted, err := p.takes(t.Context(), gate, disturb("c")); !granted || err != nil {
+		gate, first := gateOf(t, p), disrupt("a")
+		if granted, err := p.takes(t.Context(), gate, disrupt("c")); !granted || err != nil {
 			t.Fatalf("%v, %v", granted, err)
 		}
 		first.Wake = func() {}
@@ -738,7 +738,7 @@ func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
 		if err := p.uses(t.Context(), "c", false); err != nil {
 			t.Fatal(err)
 		}
-		if text := why(t, gate, disturb("b")); text != "1 of 3 nodes are unavailable and maxUnavailable is 1 "+
+		if text := why(t, gate, disrupt("b")); text != "1 of 3 nodes are unavailable and maxUnavailable is 1 "+
 			"(a: it is its turn)" {
 			t.Errorf("it is told %q", text)
 		}

@@ -49,7 +49,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 			}
 			var lost bool
 			ask := func() bool {
-				q := disturb("away")
+				q := disrupt("away")
 				q.Decide = func(look rollout.Snapshot) bool { lost = look.Fleet.IsLost("away"); return false }
 				if _, err := gate.Acquire(t.Context(), q); err != nil {
 					t.Fatal(err)

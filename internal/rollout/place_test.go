@@ -40,13 +40,13 @@ func TestAPlaceThatWentToAnotherCanNotBeUsedAnyMore(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow := p.instance(t, "a")
 	slow.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
 	now = now.Add(2*time.Minute + time.Second)
-	if acted, err := p.takes(t.Context(), p.operator(t, &now), disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), p.operator(t, &now), disrupt("b")); !acted || err != nil {
 		t.Fatalf("the place is stuck: %v, %v", acted, err)
 	}
 	if err := p.Status().Update(t.Context(), slow); !apierrors.IsConflict(err) {
@@ -59,14 +59,14 @@ func TestAnOperatorThatFollowsGoesOnWithAnUnusedPlace(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	next := p.operator(t, &now)
-	if acted, err := p.takes(t.Context(), next, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), next, disrupt("b")); acted || err != nil {
 		t.Errorf("two nodes may go ahead: %v, %v", acted, err)
 	}
-	if acted, err := p.takes(t.Context(), next, disturb("a")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), next, disrupt("a")); !acted || err != nil {
 		t.Errorf("its own place is kept from it: %v, %v", acted, err)
 	}
 	if got := p.places(t); !slices.Equal(got, []string{"a"}) {
@@ -82,13 +82,13 @@ func TestAPlaceThatWasGivenBackIsFreeForWhoeverFollows(t *testing.T) {
 			t.Parallel()
 			p := newPlane(t, append(serving("a"), serving("b")...)...)
 			now := time.Now()
-			if acted, err := p.takes(t.Context(), p.operator(t, &now), disturb("a")); !acted || err != nil {
+			if acted, err := p.takes(t.Context(), p.operator(t, &now), disrupt("a")); !acted || err != nil {
 				t.Fatalf("%v, %v", acted, err)
 			}
 			if err := p.uses(t.Context(), "a", false); err != nil {
 				t.Fatal(err)
 			}
-			if acted, err := p.takes(t.Context(), p.operator(t, &now), disturb(next)); !acted || err != nil {
+			if acted, err := p.takes(t.Context(), p.operator(t, &now), disrupt(next)); !acted || err != nil {
 				t.Errorf("it waits for a place that nobody has: %v, %v", acted, err)
 			}
 		})
@@ -100,11 +100,11 @@ func TestAPlaceThatMayNotBeUsedAnyMoreIsFree(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow, next := p.instance(t, "a"), p.operator(t, &now)
-	halted := disturb("a")
+	halted := disrupt("a")
 	halted.Decide = func(rollout.Snapshot) bool { return false }
 	for range 2 { // by the cache, and by the API server
 		if granted, err := next.Acquire(t.Context(), halted); granted || err != nil {
@@ -113,7 +113,7 @@ func TestAPlaceThatMayNotBeUsedAnyMoreIsFree(t *testing.T) {
 		calls := 0
 		halted.Decide = func(rollout.Snapshot) bool { calls++; return calls == 1 }
 	}
-	if acted, err := p.takes(t.Context(), next, disturb("b")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), next, disrupt("b")); !acted || err != nil {
 		t.Errorf("the place is stuck: %v, %v", acted, err)
 	}
 	if err := p.Status().Update(t.Context(), slow); !apierrors.IsConflict(err) {
@@ -139,13 +139,13 @@ func TestAListThatWasWrittenUnheardHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, &unsure{Writer: p}, nil)
-	if granted, err := gate.Acquire(t.Context(), disturb("a")); granted || err == nil {
+	if granted, err := gate.Acquire(t.Context(), disrupt("a")); granted || err == nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); acted || err != nil {
 		t.Errorf("the place of another is given out: %v, %v", acted, err)
 	}
-	if acted, err := p.takes(t.Context(), gate, disturb("a")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("a")); !acted || err != nil {
 		t.Errorf("its own place is kept from it: %v, %v", acted, err)
 	}
 }
@@ -157,17 +157,17 @@ func TestClocksOfTwoOperatorsAreNotCompared(t *testing.T) {
 	behind := time.Now()
 	ahead := behind.Add(time.Minute)
 	stale, present := p.operator(t, &ahead), p.operator(t, &behind)
-	if acted, err := p.takes(t.Context(), stale, disturb("a")); !acted || err != nil {
+	if acted, err := p.takes(t.Context(), stale, disrupt("a")); !acted || err != nil {
 		t.Fatalf("%v, %v", acted, err)
 	}
 	if err := p.uses(t.Context(), "a", false); err != nil {
 		t.Fatal(err)
 	}
 	stale.Freed()
-	if granted, err := present.Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := present.Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	if granted, err := stale.Acquire(t.Context(), disturb("b")); granted || err != nil {
+	if granted, err := stale.Acquire(t.Context(), disrupt("b")); granted || err != nil {
 		t.Errorf("two nodes may go ahead: %v, %v", granted, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestABudgetThatOnlyTheCacheShowsIsNoneAnyMore(t *testing.T) {
 	live := newPlane(t, append(append(serving("a"), serving("b")...), settings(0))...)
 	cached := newPlane(t, append(append(serving("a"), serving("b")...), settings(1))...)
 	gate := newGate(t, cached, live, live, nil)
-	if granted, err := gate.Acquire(t.Context(), disturb("a")); granted || err != nil {
+	if granted, err := gate.Acquire(t.Context(), disrupt("a")); granted || err != nil {
 		t.Errorf("a node goes ahead, and the budget is 0: %v, %v", granted, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, p, nil)
-	if granted, err := gate.Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := gate.Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	list := &corev1.ConfigMap{}
@@ -206,7 +206,7 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 	if err = p.Update(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); acted || err != nil {
 		t.Errorf("two nodes may go ahead: %v, %v", acted, err)
 	}
 }
@@ -231,7 +231,7 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 			t.Parallel()
 			p := newPlane(t, append(serving("a"), &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PlacesConfigMap}})...)
-			granted, err := newGate(t, p, p, denying{p, err}, nil).Acquire(t.Context(), disturb("a"))
+			granted, err := newGate(t, p, p, denying{p, err}, nil).Acquire(t.Context(), disrupt("a"))
 			problem, ok := contract.AsProblem(err)
 			if granted || !ok || problem.Reason != "PlacesUnwritable" {
 				t.Errorf("%v, %v", granted, err)
@@ -259,7 +259,7 @@ func TestAPlaceThatIsUsedWhileItIsRevokedIsTaken(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	if granted, err := p.operator(t, &now).Acquire(t.Context(), disturb("a")); !granted || err != nil {
+	if granted, err := p.operator(t, &now).Acquire(t.Context(), disrupt("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
 	slow := p.instance(t, "a")
@@ -274,7 +274,7 @@ func TestAPlaceThatIsUsedWhileItIsRevokedIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), gate, disrupt("b")); acted || err != nil {
 		t.Errorf("two nodes go ahead: %v, %v", acted, err)
 	}
 }

@@ -49,9 +49,9 @@ func (h host) serves() bool {
 	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting
 }
 
-// disturbed says that it is lost already for another cause than an administrator's cordon, under
+// disrupted says that it is lost already for another cause than an administrator's cordon, under
 // which pods go on.
-func (h host) disturbed() bool {
+func (h host) disrupted() bool {
 	h.cordoned = false
 	return !h.serves()
 }
@@ -284,7 +284,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.journal = append(c.journal, fmt.Sprintf(format, args...))
 }
 
-// watch is the observer at the moment at which a host is about to be disturbed.
+// watch is the observer at the moment at which a host is about to be disrupted.
 func (c *cluster) watch(h *host, what string) {
 	c.acted++
 	if !h.node || !h.ready {
@@ -374,7 +374,7 @@ func (c *cluster) arrive(now bool) {
 
 // claim shows that a host uses its place.
 func (c *cluster) claim(h *host) {
-	if !h.disturbed() {
+	if !h.disrupted() {
 		c.watch(h, "updates")
 	}
 	h.claimed, h.writes = true, h.writes+1
@@ -538,7 +538,7 @@ func budgets() []intstr.IntOrString {
 		intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
 }
 
-// Whatever happens in whatever order, caches lag behind, and operators die: we never disturb a host
+// Whatever happens in whatever order, caches lag behind, and operators die: we never disrupt a host
 // that serves when as many as the budget allows are lost already, for whatever cause.
 func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
@@ -579,8 +579,8 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("first seed %d; %d hosts were disturbed, %d by a write that was slow", first, total, slow)
+	t.Logf("first seed %d; %d hosts were disrupted, %d by a write that was slow", first, total, slow)
 	if total < schedules || slow == 0 {
-		t.Errorf("only %d hosts were disturbed, so this shows nothing", total)
+		t.Errorf("only %d hosts were disrupted, so this shows nothing", total)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most
 // failures, then the oldest.
 type Order struct {
-	// NotReady says that the node is not Ready, or that its host accepts no key: nobody is disturbed there.
+	// NotReady says that the node is not Ready, or that its host accepts no key: nobody is disrupted there.
 	NotReady bool
 	// Failures counts attempts that failed.
 	Failures int32

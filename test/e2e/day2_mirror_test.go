@@ -119,7 +119,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		})
 	})
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }
 
 func TestA22A24A25_AMirrorAProxyAndACAReachNodesTogether(t *testing.T) {
@@ -161,7 +161,7 @@ func pullSecretChanges(t *testing.T, c *crew) {
 	logIn(login("robot:second"))
 	c.everywhere(t, "a pull with the next credentials", pulls)
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 	c.secrets(t, "robot:", base64.StdEncoding.EncodeToString([]byte("robot:second")))
 	logIn([]byte(`{"auths":{}}`))
 	c.everywhere(t, "pulls without credentials to be refused", func(h *fleet.Host) error {
@@ -248,7 +248,7 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 		}
 	}
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }
 
 // trustRegistries lets the cluster's nodes trust registries.

@@ -375,8 +375,8 @@ func (c *crew) secrets(t *testing.T, texts ...string) {
 	}
 }
 
-// undisturbed sees that no service was restarted.
-func undisturbed(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
+// undisrupted sees that no service was restarted.
+func undisrupted(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
 	t.Helper()
 	if now := pids(t, hosts...); !maps.Equal(now, before) {
 		t.Errorf("services were restarted: %v became %v", before, now)

@@ -75,7 +75,7 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 		return err
 	})
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }
 
 func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
 			}
 		}
 	}
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }
 
 func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *testing.T) {
@@ -131,5 +131,5 @@ func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *test
 		return nil
 	})
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }

@@ -44,7 +44,7 @@ func clientCAChanges(t *testing.T, c *crew) {
 		return nil
 	})
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 }
 
 func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
@@ -75,7 +75,7 @@ func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 	must(t, c.Configure(t.Context(), c.settings))
 	c.everywhere(t, "the authority to be gone, and nothing else", count(0, 0))
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 	for _, h := range c.hosts {
 		must(t, h.Machine.Host().Trust.Remove(t.Context(), der(t, theirs)))
 	}
@@ -107,7 +107,7 @@ func TestA26_TheExporterServesTheCertificateThatKubeletGotLast(t *testing.T) {
 	}
 	c.everywhere(t, "the next certificate to be served", shows(next))
 	c.settled(t)
-	undisturbed(t, before, c.hosts...)
+	undisrupted(t, before, c.hosts...)
 	for _, h := range c.hosts {
 		if shows(cluster)(h) == nil {
 			t.Errorf("%s still shows the first certificate", h.Name)

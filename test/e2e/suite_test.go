@@ -60,7 +60,7 @@ type suite struct {
 	run  func(t *testing.T, g *ground)
 }
 
-// suites in their order: the settings of day 2 disturb all nodes at once, so nothing is observed before
+// suites in their order: the settings of day 2 disrupt all nodes at once, so nothing is observed before
 // they are over, and the last one ends with hosts that left.
 func suites() []suite {
 	return []suite{

@@ -49,7 +49,7 @@ const (
 type role int
 
 const (
-	// steady is looked at, disturbed and mended again.
+	// steady is looked at, disrupted and mended again.
 	steady role = iota
 	// puller gets mirrors and authorities.
 	puller

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// budgetRetry is a safety net for a node that may not be disturbed yet: its turn is an event.
+	// budgetRetry is a safety net for a node that may not be disrupted yet: its turn is an event.
 	budgetRetry = time.Minute
 	// pausedRetry is a safety net: unpausing is an event.
 	pausedRetry = time.Hour
@@ -147,7 +147,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
 	}
-	if c.record.mayDisturb() {
+	if c.record.mayDisrupt() {
 		c.proveFirst()
 	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {

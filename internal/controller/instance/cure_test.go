@@ -288,7 +288,7 @@ func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) 
 }
 
 // What pods don't feel is no reason to begin anew with what is under way, again and again.
-func TestARevisionThatNobodyFeelsDoesNotDisturbAJoinThatFollows(t *testing.T) {
+func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
 	held := r.goesThere(t, 1, desire)
@@ -304,7 +304,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisturbAJoinThatFollows(t *testing.T) {
 	}
 }
 
-// Nobody is disturbed at a Node that is gone, and its host may not come back at the revision that it held.
+// Nobody is disrupted at a Node that is gone, and its host may not come back at the revision that it held.
 func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)

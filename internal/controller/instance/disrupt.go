@@ -124,7 +124,7 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*journ
 func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
 	if place := outcome.Released; place != nil {
-		c.meters.disturbed.WithLabelValues(string(place.Purpose), place.Result).
+		c.meters.disrupted.WithLabelValues(string(place.Purpose), place.Result).
 			Observe(c.now().Sub(place.Since).Seconds())
 	}
 	if outcome.IsRequested {

@@ -28,7 +28,7 @@ func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	i, node := r.get(t, n), r.node(t, n)
 	if i.Status.Disruption != nil || node.Spec.Unschedulable ||
 		node.Annotations[contract.DesiredRevisionAnnotation] == r.version {
-		t.Errorf("host %d is disturbed: cordoned %v, annotations %v, status %+v", n, node.Spec.Unschedulable,
+		t.Errorf("host %d is disrupted: cordoned %v, annotations %v, status %+v", n, node.Spec.Unschedulable,
 			node.Annotations, i.Status)
 	}
 	return i

@@ -27,10 +27,10 @@ type joining struct{ *reconciliation }
 // at the revision that it held; to go to another it needs a place, too. No such host is brought to a revision at which
 // the rollout halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
-	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
+	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
 	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
-		return free, nil // what is left of a join whose keys are replaced disturbs no pods
+		return free, nil // what is left of a join whose keys are replaced disrupts no pods
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && status.JoinedTime == nil {
@@ -90,12 +90,12 @@ func (c joining) follow(ctx context.Context) error {
 	if err != nil || c.life.session.Connected() {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	inVain := join.Turn(status, desired.Version)
+	noHelp := join.Turn(status, desired.Version)
 	if !join.MayFollow(status, desired.Version) {
 		return nil
 	}
-	if !inVain {
-		if inVain, err = join.IsInVain(ctx, c.parts, c.instance); err != nil || !inVain {
+	if !noHelp {
+		if noHelp, err = join.DidNotHelp(ctx, c.parts, c.instance); err != nil || !noHelp {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			i-- // it goes on once that is saved
 			continue
 		case outcome.Then == journey.AskForPlace:
-			again, held, result, err := c.disturbsNow(ctx)
+			again, held, result, err := c.disruptsNow(ctx)
 			if held {
 				return result, err
 			}
@@ -208,7 +208,7 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 }
 
 // beginsLater has an attempt wait until it is its turn. A node that serves gives its place back then, until its host is
-// ready to be disturbed: one that can't be reached, or is slow, would keep it from others meanwhile. One that was
+// ready to be disrupted: one that can't be reached, or is slow, would keep it from others meanwhile. One that was
 // ready once, and had lost its turn, keeps it, or those that need no time for that would always come first.
 func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, err error) {
 	status, session := &c.instance.Status, &c.life.session
@@ -232,9 +232,9 @@ func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, 
 	return err != nil, result, err
 }
 
-// disturbsNow asks for the place of a host that is ready to be disturbed. again says that it is to be
+// disruptsNow asks for the place of a host that is ready to be disrupted. again says that it is to be
 // joined at another revision than it was made ready for.
-func (c joining) disturbsNow(ctx context.Context) (again, held bool, result ctrl.Result, err error) {
+func (c joining) disruptsNow(ctx context.Context) (again, held bool, result ctrl.Result, err error) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
 	if held, result, err = c.isHeldBack(ctx); held {

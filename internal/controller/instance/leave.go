@@ -57,11 +57,11 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		}
 	}
-	return c.takeLeave(ctx)
+	return c.takeStep(ctx)
 }
 
-// takeLeave takes one step of the removal.
-func (c leaving) takeLeave(ctx context.Context) (ctrl.Result, error) {
+// takeStep takes one step of the removal.
+func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	bounds, err := c.bounds(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -87,7 +87,7 @@ func (c leaving) takeLeave(ctx context.Context) (ctrl.Result, error) {
 // said when. A host that is no node has no pods to lose, and who forces a removal does not wait.
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
-	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
+	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status) {
 		return free, nil
 	}

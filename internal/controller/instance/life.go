@@ -41,7 +41,7 @@ type life struct {
 	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an
 	// attempt gets past that phase.
 	failedIn v1alpha1.Phase
-	// isReached says that the host was ready to be disturbed, and had lost its turn meanwhile: the next time it
+	// isReached says that the host was ready to be disrupted, and had lost its turn meanwhile: the next time it
 	// keeps its place from the beginning.
 	isReached bool
 	// left says that the host was given back and only the finalizer stands; gone that the instance

@@ -19,7 +19,7 @@ import (
 type meters struct {
 	phaseSeconds *prometheus.HistogramVec
 	failures     *prometheus.CounterVec
-	disturbed    *prometheus.HistogramVec
+	disrupted    *prometheus.HistogramVec
 }
 
 func newMeters(registry prometheus.Registerer) (*meters, error) {
@@ -33,13 +33,13 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_phase_failures_total",
 			Help: "Attempts that failed, by phase and reason.",
 		}, []string{"phase", "reason"}),
-		disturbed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		disrupted: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "wmco_rollout_disruption_seconds",
 			Help:    "How long nodes had a place in the rollout budget, by what for and how it ended.",
 			Buckets: []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560},
 		}, []string{"purpose", "result"}),
 	}
-	for _, c := range []prometheus.Collector{m.phaseSeconds, m.failures, m.disturbed} {
+	for _, c := range []prometheus.Collector{m.phaseSeconds, m.failures, m.disrupted} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

@@ -82,7 +82,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 	}
 }
 
-func TestA75_AHostThatAnotherInstanceHasIsNotDisturbed(t *testing.T) {
+func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), toCheck(2, "10.0.0.1")...)...)
 	r.join(t, 1)

@@ -70,9 +70,9 @@ type fleet struct {
 	resumed   string
 	threshold int
 	journal   []string
-	// disturbed counts claims that cost something; peak is how many were in the operator's hands at
+	// disrupted counts claims that cost something; peak is how many were in the operator's hands at
 	// once; both counts updates that went on with a reboot.
-	disturbed, peak, wentBack, reboots, both, removed, blips int
+	disrupted, peak, wentBack, reboots, both, removed, blips int
 	// concurrent counts stale operators that decided while another did.
 	concurrent int
 	// overlapped says that one did in this look: what it wrote may be a failure that was not seen.
@@ -190,7 +190,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 	return nil
 }
 
-// claims is the observer at the moment at which a node is about to be disturbed.
+// claims is the observer at the moment at which a node is about to be disrupted.
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
@@ -217,7 +217,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove
 	if f.closed() && !removal && !f.isBegun(name) {
-		f.violated("%s is disturbed though no window is open", name)
+		f.violated("%s is disrupted though no window is open", name)
 	}
 	node := f.p.now.nodes[name]
 	switch behind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]; {
@@ -229,10 +229,10 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	case behind && node.Status.Conditions[0].Status == corev1.ConditionTrue:
 		return // its pods go on
 	}
-	f.disturbed++
+	f.disrupted++
 	if limit := f.limit(); lost >= limit {
 		f.note("%+v %+v", f.p.now.nodes[name], f.p.now.instances[name].Status)
-		f.violated("%s is disturbed although %d of %d serve nobody, and %d may", name, lost, len(f.host), limit)
+		f.violated("%s is disrupted although %d of %d serve nobody, and %d may", name, lost, len(f.host), limit)
 	}
 }
 
@@ -732,7 +732,7 @@ func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
 // stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
-// change, windows close, hosts are removed — no node that serves is disturbed when as many as the
+// change, windows close, hosts are removed — no node that serves is disrupted when as many as the
 // budget allows serve nobody, no more that are down are worked on at once, nothing begins in a
 // closed window, no node is switched with its pods, no second node is taken to a version that
 // failed, nobody's cordon is lifted, and in the end every node is well. The observer goes by the
@@ -746,22 +746,22 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		}
 	}
 	pods := kubefake.NewClientset()
-	disturbed, peak, back, reboots, both, removed, blips := 0, 0, 0, 0, 0, 0, 0
+	disrupted, peak, back, reboots, both, removed, blips := 0, 0, 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		f := newFleet(t, pods, first+schedule)
 		f.run()
 		if t.Failed() {
 			t.Fatalf("seed %d", first+schedule)
 		}
-		disturbed, peak, back, reboots, both = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack,
+		disrupted, peak, back, reboots, both = disrupted+f.disrupted, max(peak, f.peak), back+f.wentBack,
 			reboots+f.reboots, both+f.both
 		removed, blips = removed+f.removed, blips+f.blips
 	}
-	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were "+
+	t.Logf("first seed %d: in %d schedules %d nodes were disrupted, %d at most at once; %d went back, %d were "+
 		"rebooted, %d of them in the place of an update; %d were removed, and there were %d hiccups of readiness",
 		first,
-		schedules, disturbed, peak, back, reboots, both, removed, blips)
-	if disturbed < 5*schedules || back == 0 || removed == 0 || blips == 0 || reboots == 0 || both == 0 || peak < 2 {
+		schedules, disrupted, peak, back, reboots, both, removed, blips)
+	if disrupted < 5*schedules || back == 0 || removed == 0 || blips == 0 || reboots == 0 || both == 0 || peak < 2 {
 		t.Errorf("too little happened for this to show anything")
 	}
 }

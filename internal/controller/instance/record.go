@@ -32,7 +32,7 @@ type record struct {
 	lags bool
 }
 
-// load puts what is known over what the cache shows. A host that may be disturbed is read past the cache: a
+// load puts what is known over what the cache shows. A host that may be disrupted is read past the cache: a
 // place that only a cache shows was given back, and may be another's. While it is looked after, and the cache
 // has all that was written here, it is so only before anything is done to its node: see prove. Whoever has no
 // place writes one before anything else is done, and that fails where the cache lags behind. One that lags for
@@ -46,14 +46,14 @@ func (r *record) load(ctx context.Context) error {
 	isQuiet := isLookedAfter(r.instance) && r.instance.DeletionTimestamp.IsZero() && !r.lags &&
 		!spec.Paused && !spec.PreflightOnly // which give the place back
 	isOverdue := r.lags && r.now().Sub(r.life.seen) >= journey.LongestLag
-	if r.life.conflicted || isOverdue || r.mayDisturb() && !isQuiet {
+	if r.life.conflicted || isOverdue || r.mayDisrupt() && !isQuiet {
 		return r.readLive(ctx)
 	}
 	return nil
 }
 
-// mayDisturb says that the host has a place in the rollout budget, or was on its way with one.
-func (r *record) mayDisturb() bool {
+// mayDisrupt says that the host has a place in the rollout budget, or was on its way with one.
+func (r *record) mayDisrupt() bool {
 	return r.instance.Status.Disruption != nil || journey.IsUnderWay(&r.instance.Status)
 }
 

@@ -74,7 +74,7 @@ func TestOneAfterTheOtherIsUpdated(t *testing.T) {
 	}
 }
 
-func TestAHostThatFailsBeforeItsNodeIsDisturbedHoldsNobodyUp(t *testing.T) {
+func TestAHostThatFailsBeforeItsNodeIsDisruptedHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
@@ -97,7 +97,7 @@ func TestAHostThatFailsBeforeItsNodeIsDisturbedHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestAHostThatFailsAfterItsNodeIsDisturbedGoesOn(t *testing.T) {
+func TestAHostThatFailsAfterItsNodeIsDisruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	lost := contract.NewProblem(contract.ReasonConnectionLost, "in the middle")
@@ -121,7 +121,7 @@ func TestAHostThatFailsAfterItsNodeIsDisturbedGoesOn(t *testing.T) {
 func TestTheBudgetHoldsAcrossARestart(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
-	for n := 1; n <= 2; n++ { // as if both had been on their way, with their nodes undisturbed
+	for n := 1; n <= 2; n++ { // as if both had been on their way, with their nodes undisrupted
 		i := r.get(t, n)
 		i.Status.Phase = v1alpha1.PhaseDelivering
 		if err := r.api.Status().Update(t.Context(), i); err != nil {
@@ -189,13 +189,13 @@ func TestAnUpdateThatIsTakenBackLeavesNoTrace(t *testing.T) {
 	}
 }
 
-func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisturbed(t *testing.T) {
+func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	seen := 0
 	r.saving = func() { // the first status that is written is the claim, and the host was not contacted yet
 		if seen++; seen == 1 && r.machine(1).Dials() != 1 {
-			t.Error("the host is disturbed before anybody can see it")
+			t.Error("the host is disrupted before anybody can see it")
 		}
 	}
 	r.reconcile(t, 1)
@@ -227,7 +227,7 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 		t.Fatal("nobody says that the place could not be taken")
 	}
 	if r.machine(1).Dials() != 1 {
-		t.Error("the host was disturbed all the same")
+		t.Error("the host was disrupted all the same")
 	}
 	delete(r.broken, "status")
 	r.reconcile(t, 2)

@@ -38,7 +38,7 @@ const workers = 256
 const wakes = 8192
 
 // Setup adds the controller to a manager. options.Live, Slots and Claims are made here. gate lets
-// nodes be disturbed one after the other; changed delivers whenever options.Desired answers
+// nodes be disrupted one after the other; changed delivers whenever options.Desired answers
 // otherwise than before, and misplaced each Node of which options.Misplaced does.
 func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed,
 	misplaced <-chan event.GenericEvent) error {

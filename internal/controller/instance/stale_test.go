@@ -19,7 +19,7 @@ import (
 
 // An operator that took over has a cache that may lag behind what the one before wrote. A place in
 // the rollout budget that only such a cache shows was given back, and may be another's.
-func TestAPlaceThatOnlyAStaleCacheShowsDisturbsNobody(t *testing.T) {
+func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
 	since := func(r *rig, step v1alpha1.Step) v1alpha1.Progress {
 		return v1alpha1.Progress{Step: step, Since: journey.Seconds(r.clock)}
@@ -380,7 +380,7 @@ func TestAHostThatWaitsInItsPlaceIsNotReadPastTheCache(t *testing.T) {
 }
 
 // An operator that takes over while its cache still shows the first join's last phase, of an instance that has gone
-// on to another revision since; the first one is desired again, and nothing may be disturbed.
+// on to another revision since; the first one is desired again, and nothing may be disrupted.
 func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

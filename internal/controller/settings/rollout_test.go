@@ -181,7 +181,7 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 			if test.problems > 0 && policy.Closed(test.spec, time.Unix(0, 0)) == "" {
 				fleet := policy.Fleet{Members: []policy.Member{{Node: "a", Ready: true}, {Node: "b", Ready: true}}}
 				if policy.MayBegin("a", fleet, test.spec.MaxUnavailable, "").Allowed {
-					t.Error("a node that serves may be disturbed")
+					t.Error("a node that serves may be disrupted")
 				}
 			}
 		})
@@ -230,7 +230,7 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 			spec: two},
 		"one is off, and one is in its turn": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), switching},
 			names: "d"},
-		"nobody is disturbed":                  {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b"), held}},
+		"nobody is disrupted":                  {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b"), held}},
 		"one is in service nowhere":            {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), switching}, names: "d"},
 		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b", "leaving")}, names: "b"},
 		"nobody failed, and so nothing halts":  {hosts: []v1alpha1.WindowsInstance{waits("a")}, names: "a"},

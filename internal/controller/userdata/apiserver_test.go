@@ -357,7 +357,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 // A Machine may have been made from what stood in the secret while it was not ours.
 func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTheHostKey(t *testing.T) {
 	t.Parallel()
-	for name, disturb := range map[string]func(s *stage, written *corev1.Secret){
+	for name, disrupt := range map[string]func(s *stage, written *corev1.Secret){
 		"somebody wrote another script": func(s *stage, _ *corev1.Secret) {
 			s.change(machineAPI, script, func(secret *corev1.Secret) {
 				secret.Data[contract.UserDataField] = []byte("<powershell>exit</powershell>")
@@ -385,7 +385,7 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 				}
 				made := s.machine("meanwhile", script)
 				s.set(func() { s.now = time.Now() })
-				disturb(s, written)
+				disrupt(s, written)
 				if operator == "away" {
 					s.start()
 				}

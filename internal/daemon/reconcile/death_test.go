@@ -41,9 +41,9 @@ func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.C
 // encrypted.
 func own() []string { return []string{contract.PathState, contract.DirSealed, contract.DirDaemonCerts} }
 
-// undisturbed says what comes of a change when nobody dies, and of how many changes of the machine
+// undisrupted says what comes of a change when nobody dies, and of how many changes of the machine
 // it consists.
-func undisturbed(t *testing.T, picky bool, authority string) (want sim.Snapshot, changes int64) {
+func undisrupted(t *testing.T, picky bool, authority string) (want sim.Snapshot, changes int64) {
 	t.Helper()
 	t.Run("nobody dies", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -70,7 +70,7 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 	_, authority := authority(t, "ours")
 	for name, picky := range map[string]bool{"that succeeds": false, "that has to go back": true} {
 		t.Run(name, func(t *testing.T) {
-			want, changes := undisturbed(t, picky, authority)
+			want, changes := undisrupted(t, picky, authority)
 			if changes < 40 {
 				t.Fatalf("only %d changes were counted", changes)
 			}
@@ -114,7 +114,7 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 	t.Parallel()
 	_, authority := authority(t, "ours")
-	want, changes := undisturbed(t, false, authority)
+	want, changes := undisrupted(t, false, authority)
 	for at := int64(1); at <= changes; at++ {
 		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {

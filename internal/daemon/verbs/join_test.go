@@ -146,7 +146,7 @@ func TestAJoinPutsDisabledServicesRight(t *testing.T) {
 	}
 }
 
-// A daemon that runs well is not disturbed because of its start type alone.
+// A daemon that runs well is not disrupted because of its start type alone.
 func TestAHandoverPutsTheStartTypeOfARunningDaemonRight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -78,9 +78,9 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// IsInVain reports whether a host was joined again at the revision that it held, and did not become Ready in the time
+// DidNotHelp reports whether a host was joined again at the revision that it held, and did not become Ready in the time
 // of a proof, or failed at what is done with that revision.
-func IsInVain(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
+func DidNotHelp(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
 		return status.Failures > 0, nil

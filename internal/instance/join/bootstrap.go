@@ -87,7 +87,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// bootstrapRequest makes what the host is told, once its node may be disturbed.
+// bootstrapRequest makes what the host is told, once its node may be disrupted.
 func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
 	if session.Token == "" {
@@ -155,7 +155,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	case err != nil:
 		return journey.Retry(err)
 	case node == nil, !serves && instance.Status.Disruption == nil:
-		return journey.Done() // nobody is there to be disturbed
+		return journey.Done() // nobody is there to be disrupted
 	case instance.Status.Disruption == nil:
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
 			"node %s is back, and its host has no place in the rollout budget", node.Name))

@@ -48,7 +48,7 @@ func (o *Options) Left(began time.Time, limit time.Duration) time.Duration {
 	return policy.Deadline(began, limit, o.Leads(), o.DaemonTimeout, now).Sub(now)
 }
 
-// InService reads an instance's Node, nil when there is none, and says whether anybody is disturbed there by
+// InService reads an instance's Node, nil when there is none, and says whether anybody is disrupted there by
 // work on its host, which then needs a place in the rollout budget. That nobody is, is believed of the API
 // server only, which costs one read at that moment. A cache that lags behind is a conflict: it shows more
 // soon. It is not asked about a host that has yet to join: it may show a Node of before, which is gone.
@@ -84,7 +84,7 @@ func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.JoinedTime == nil && status.NodeExpected
 }
 
-// IsOut says that nobody is disturbed at a node any more: it has not been Ready for long.
+// IsOut says that nobody is disrupted at a node any more: it has not been Ready for long.
 func (p *Parts) IsOut(node *corev1.Node, bounds Bounds) bool {
 	ready, _ := NodeReady(node)
 	return !ready && policy.IsOut(p.NotReadySince(node), p.Now(), bounds.Unavailable)

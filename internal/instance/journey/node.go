@@ -41,7 +41,7 @@ func (n *Nodes) proven(ctx context.Context) error {
 // cordon that is there already is not ours and stays, and one that somebody has lifted meanwhile is a
 // conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
-	err := n.insist(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
+	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
 			wanted.Labels = map[string]string{}
 		}
@@ -56,7 +56,7 @@ func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 
 // KeepPodsAway cordons a node whose host leaves. A cordon that is there already stays.
 func (n *Nodes) KeepPodsAway(ctx context.Context, node *corev1.Node) error {
-	if err := n.insist(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
+	if err := n.changeDespiteConflicts(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
 	}
 	return nil
@@ -82,7 +82,7 @@ func IsUncordoned(node *corev1.Node) bool {
 // budget.
 func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	never := func(*corev1.Node) bool { return false }
-	err := n.insist(ctx, node, never, func(wanted *corev1.Node) {
+	err := n.changeDespiteConflicts(ctx, node, never, func(wanted *corev1.Node) {
 		delete(wanted.Labels, contract.UpgradingLabel)
 		if wanted.Annotations[contract.CordonedAnnotation] == "true" {
 			wanted.Spec.Unschedulable = false
@@ -121,10 +121,10 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 // errLags says that the cache has yet to show what we wrote last, which takes it milliseconds.
 var errLags = errors.New("the cache lags behind")
 
-// insist is change for a Node that its host may write without end: where the version that was read is
+// changeDespiteConflicts is change for a Node that its host may write without end: where the version that was read is
 // refused, it is tried under the one that the API server has, and then under none, so edit must change
 // single fields only. A Node that is another's by now, or as left says, is left as it is.
-func (n *Nodes) insist(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
+func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)
 	for _, isLocked := range []bool{true, false} {

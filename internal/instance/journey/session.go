@@ -17,7 +17,7 @@ type Session struct {
 	Token     string // kubelet's first credential, whose id is in the saved status
 	Request   []byte // the daemon's certificate request
 	CSR       string // name of the CertificateSigningRequest made of it
-	// IsGranted says that the host may be disturbed: its node has a place in the rollout budget, or needs none.
+	// IsGranted says that the host may be disrupted: its node has a place in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
 	// IsStopNoted says that the status says that the daemon is stopped, and that this session has yet to do so.

@@ -9,8 +9,8 @@ import (
 // How long one call of a drain may take. A webhook may take up to 30 s, and one that does not answer may be
 // ignored after that, so an eviction that was too slow once gets that long when it is its turn again.
 const (
-	quickCall   = 5 * time.Second
-	patientCall = 35 * time.Second
+	quickCall = 5 * time.Second
+	longCall  = 35 * time.Second
 )
 
 // turn is where a drain goes on: a pass that takes too long ends before the last pod, and the next one begins
@@ -18,14 +18,14 @@ const (
 type turn struct {
 	// after is the pod, as <namespace>/<name>, up to which this round came; empty when it begins.
 	after string
-	// isPatient gives the calls of this round more time; sawSlow says that one took longer than it may.
-	isPatient, sawSlow bool
+	// isLong gives the calls of this round more time; sawSlow says that one took longer than it may.
+	isLong, sawSlow bool
 }
 
 // limit is how long a call may take.
 func (t turn) limit() time.Duration {
-	if t.isPatient {
-		return patientCall
+	if t.isLong {
+		return longCall
 	}
 	return quickCall
 }
@@ -36,7 +36,7 @@ func (l *podsLeft) next(all bool) turn {
 	next := l.turn
 	switch {
 	case all && !l.untried:
-		return turn{isPatient: next.sawSlow}
+		return turn{isLong: next.sawSlow}
 	case l.untried:
 		next.after = cmp.Or(l.last, next.after)
 	default:

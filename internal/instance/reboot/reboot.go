@@ -217,7 +217,7 @@ func (r *Reboot) Withdraw(ctx context.Context, node *corev1.Node) error {
 	return r.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }
 
-// alreadyRebooted ends the journey of a node whose host has rebooted already: nobody is disturbed for that once more.
+// alreadyRebooted ends the journey of a node whose host has rebooted already: nobody is disrupted for that once more.
 func (r *Reboot) alreadyRebooted(ctx context.Context, view *journey.View) journey.Outcome {
 	if ready, message := journey.NodeReady(view.Node); !ready {
 		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", view.Node.Name, message)

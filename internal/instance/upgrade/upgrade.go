@@ -275,7 +275,7 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) error {
 }
 
 // noteRequested puts down which revision the daemon has been told last. What was decided and not told is
-// not told any more: from here on, whoever put that right would disturb a node without a place.
+// not told any more: from here on, whoever put that right would disrupt a node without a place.
 func (u *Upgrade) noteRequested(ctx context.Context, view *journey.View) error {
 	live, err := u.Nodes.OursLive(ctx, view.Instance)
 	if err != nil {
