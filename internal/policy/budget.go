@@ -41,7 +41,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
 	case i >= 0 && fleet.Members[i].Granted:
-		return Verdict{Allowed: true, Why: "it has its turn already: " + fleet.Members[i].Unavailable}
+		return Verdict{Allowed: true, Why: "it has a place already: " + fleet.Members[i].Unavailable}
 	case fleet.IsLost(node):
 		return amongGranted(node, fleet, maxUnavailable)
 	}

@@ -269,7 +269,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting node %s: %w", node.Name, err)
 		}
-		log.Info("deleted the node of a host that was let go by force, or with its Machine")
+		log.Info("deleted the node of a host that was released by force, or with its Machine")
 		return r.record.drop(ctx, node.Name)
 	}
 	cordons := verdict.Cordon && !node.Spec.Unschedulable

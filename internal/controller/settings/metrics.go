@@ -21,7 +21,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_nodes",
-			Help: "Nodes by how they are in the rollout of the desired version.",
+			Help: "Nodes by how they are in the rollout of the desired revision.",
 		}, []string{"state"}),
 		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_phase",
@@ -29,7 +29,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}, []string{"phase"}),
 		failed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_rollout_failures",
-			Help: "Nodes that failed at the desired version.",
+			Help: "Nodes that failed at the desired revision.",
 		}),
 		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_prerequisite_problems",

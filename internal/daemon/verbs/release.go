@@ -93,7 +93,7 @@ func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest st
 	return errors.Join(winos.WriteFile(files, to, r, winos.AccessAdministrators), r.Close())
 }
 
-// serveRelease cleans a host that was let go, and has the service and its program go, too. What
+// serveRelease cleans a released host, and has the service and its program go, too. What
 // can't be done now is tried again by the next boot, which starts the service.
 func serveRelease(ctx context.Context, host winos.Host, where Where) (err error) {
 	end, err := takeTurn(ctx, host.Programs)
@@ -110,7 +110,7 @@ func serveRelease(ctx context.Context, host winos.Host, where Where) (err error)
 		left = append(left, &p)
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("cleaning a host that was let go: %w", errors.Join(left...))
+		return fmt.Errorf("cleaning a released host: %w", errors.Join(left...))
 	}
 	return errors.Join(host.Programs.RemoveAtBoot(where.Self),
 		host.Programs.RemoveAtBoot(ExchangePath(where.Home)), host.Services.DeleteAtStop(ctx, contract.ServiceCleanup))

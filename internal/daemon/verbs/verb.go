@@ -84,7 +84,7 @@ func cleanupCommand(o Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&where.Released, strings.TrimPrefix(released, "--"), false,
-		"clean a host that the operator has let go: nobody collects the answer")
+		"clean a host that the operator has released: nobody collects the answer")
 	return cmd
 }
 

@@ -55,7 +55,7 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	ready, _ := NodeReady(node)
 	if ready && status.DaemonStopped {
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
-			"kubelet of node %s is well, and its daemon was stopped for a join that has not ended", node.Name), 0
+			"kubelet of node %s is healthy, and its daemon was stopped for a join that has not ended", node.Name), 0
 	}
 	if !ready || IsBounded(status) {
 		return nil, 0
@@ -75,7 +75,7 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	why, left := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now())
 	if why != "" {
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
-			"kubelet of node %s is well, and its daemon is dead or can't report: %s", node.Name, why), 0
+			"kubelet of node %s is healthy, and its daemon is dead or can't report: %s", node.Name, why), 0
 	}
 	return nil, min(left, longestQuiet)
 }

@@ -121,7 +121,7 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, pod *corev1.Pod) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		l.turn.sawSlow = true
-		l.block(pod, fmt.Errorf("not let go within %s: %w", l.turn.limit(), err))
+		l.block(pod, fmt.Errorf("not released within %s: %w", l.turn.limit(), err))
 	case client.IgnoreNotFound(err) != nil && !isReplaced(err):
 		l.note(pod, err)
 	}

@@ -36,11 +36,11 @@ func RebootAdvisedEvent(instance *v1alpha1.WindowsInstance) Event {
 func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
 	if purpose == v1alpha1.DisruptionReboot {
 		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to be rebooted", status.NodeName)}}
+			fmt.Sprintf("node %s was granted a place in the rollout budget to be rebooted", status.NodeName)}}
 	}
 	if update := status.Update; update != nil && update.Drains && !update.OverSSH {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to go to revision %s", status.NodeName, update.Revision)}}
+			fmt.Sprintf("node %s was granted a place in the rollout budget to go to revision %s", status.NodeName, update.Revision)}}
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 		reason, goal = EventUpdateStarted, "go to revision "+update.Revision
 	}
 	return Event{corev1.EventTypeNormal, reason, reason,
-		fmt.Sprintf("node %s has its turn to %s over SSH", status.NodeName, goal)}
+		fmt.Sprintf("node %s was granted a place in the rollout budget to %s over SSH", status.NodeName, goal)}
 }
 
 // DoneEvent says that it is over, and the node is back in service.
