@@ -90,7 +90,7 @@ func (c joining) follow(ctx context.Context) error {
 	if err != nil || c.life.session.Connected() {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	noHelp := join.Turn(status, desired.Version)
+	noHelp := join.DropUndesired(status, desired.Version)
 	if !join.MayFollow(status, desired.Version) {
 		return nil
 	}

@@ -58,9 +58,9 @@ func isToProve(reboot *v1alpha1.Reboot) bool {
 // nil is no update.
 func IsFollowing(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
 
-// Turn has a host that waits to go to a revision, and was not told it yet, turn away from one that is not desired any
+// DropUndesired has a host that waits to go to a revision, and was not told it yet, forget one that is not desired any
 // more. It reports whether it did.
-func Turn(status *v1alpha1.WindowsInstanceStatus, desired string) bool {
+func DropUndesired(status *v1alpha1.WindowsInstanceStatus, desired string) bool {
 	update := status.Update
 	if !IsFollowing(update) || update.Revision == desired || update.Revision == status.DesiredRevision {
 		return false
