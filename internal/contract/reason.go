@@ -297,8 +297,8 @@ func reachExplanations() []row {
 		{ReasonHostKeyMismatch, 203,
 			"The host shows another SSH host key than the one that was given or pinned.",
 			"If the host was reinstalled, give the new key: as hostKey of its entry in windows-instances if it has " +
-				"one there, which counts, else as spec.hostKey of the WindowsInstance. Or remove the entry, and add it " +
-				"again once the WindowsInstance is gone. Otherwise another machine answers: find out which."},
+				"one there, which counts, else as spec.hostKey of the WindowsInstance. Or remove the entry, and add " +
+				"it again once the WindowsInstance is gone. Otherwise another machine answers: find out which."},
 		{ReasonConnectionLost, 204,
 			"The connection broke during work on the host, or was ended because the host takes a transfer too slowly.",
 			"It is tried again, and a transfer goes on where it broke. If it repeats, check the network between the " +
@@ -442,8 +442,8 @@ func serviceExplanations() []row {
 	return []row{
 		{ReasonServiceFailed, 601,
 			"A managed Windows service does not start or does not stay up.",
-			"Read the log of the service in C:\\var\\log on the host. Where it is marked for deletion, close the Services " +
-				"console."},
+			"Read the log of the service in C:\\var\\log on the host. Where it is marked for deletion, close the " +
+				"Services console."},
 		{ReasonFileFailed, 602,
 			"A managed file can't be written.",
 			"Check which program has the file open, and the free space on drive C:."},

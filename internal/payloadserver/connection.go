@@ -20,8 +20,9 @@ const (
 	perSourceParts = 8
 )
 
-// bounded is a listener that closes connections beyond its part of one address, and beyond a number
-// the oldest of those that have not shown a certificate yet: they must not keep others out.
+// bounded is a listener that closes the oldest connection without a certificate where there are too many in all, and
+// the oldest one of an address where that has more than its part: they must not keep others out, of the same address
+// neither.
 type bounded struct {
 	net.Listener
 	most, perSource int
@@ -62,21 +63,37 @@ func (b *bounded) Accept() (net.Conn, error) {
 func (b *bounded) enter(p *placed) (closing *placed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sources[p.source] >= b.perSource {
+	switch {
+	case b.sources[p.source] >= b.perSource:
+		closing = b.oldest(func(q *placed) bool { return q.source == p.source })
+	case b.all >= b.most:
+		closing = b.oldest(func(*placed) bool { return true })
+	default:
+		b.add(p)
+		return nil
+	}
+	if closing == nil {
 		return p
 	}
-	if b.all >= b.most {
-		oldest := b.strangers.Front()
-		if oldest == nil {
+	b.remove(closing)
+	b.add(p)
+	return closing
+}
+
+// oldest is the oldest connection that may go and has shown no certificate, or nil.
+func (b *bounded) oldest(mayGo func(p *placed) bool) *placed {
+	for e := b.strangers.Front(); e != nil; e = e.Next() {
+		if p, ok := e.Value.(*placed); ok && mayGo(p) {
 			return p
 		}
-		closing, _ = oldest.Value.(*placed)
-		b.remove(closing)
 	}
+	return nil
+}
+
+func (b *bounded) add(p *placed) {
 	b.all++
 	b.sources[p.source]++
 	p.stranger = b.strangers.PushBack(p)
-	return closing
 }
 
 // leave frees the place of a connection that ended. Repeated, it does nothing.

@@ -3,6 +3,7 @@ package payloadserver
 import (
 	"bytes"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,24 +15,29 @@ import (
 const logPause = time.Minute
 
 // errorLog is what net/http writes to about connections. It passes on what it is told of a panic, and
-// of all else one line in each pause.
+// in each pause one line of connections that can't be accepted, and one of all else: strangers must not hide it.
 type errorLog struct {
-	log  logr.Logger
-	some rate.Sometimes
+	log          logr.Logger
+	accept, some rate.Sometimes
 }
 
 // newErrorLog is for http.Server's ErrorLog.
 func newErrorLog(to logr.Logger) *log.Logger {
-	return log.New(&errorLog{log: to, some: rate.Sometimes{Interval: logPause}}, "", 0)
+	return log.New(&errorLog{log: to, accept: rate.Sometimes{Interval: logPause}, some: rate.Sometimes{Interval: logPause}}, "", 0)
 }
 
 // Write is io.Writer, of whole lines.
 func (e *errorLog) Write(line []byte) (int, error) {
-	if text := string(bytes.TrimSpace(line)); bytes.HasPrefix(line, []byte("http: panic")) {
+	text := string(bytes.TrimSpace(line))
+	switch {
+	case strings.HasPrefix(text, "http: panic"):
 		e.log.Info("a request was not answered", "detail", text)
-	} else {
+	case strings.HasPrefix(text, "http: Accept error"):
+		e.accept.Do(func() { e.log.Info("connections can't be accepted", "detail", text) })
+	default:
 		e.some.Do(func() {
-			e.log.Info("a connection failed; others are not logged for a while", "detail", text, "pause", logPause.String())
+			e.log.Info("a connection failed; others are not logged for a while", "detail", text,
+				"pause", logPause.String())
 		})
 	}
 	return len(line), nil

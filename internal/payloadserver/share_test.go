@@ -42,14 +42,23 @@ func TestA55_OneSourceDoesNotTakeAllConnections(t *testing.T) {
 			t.Fatalf("connection %d of the source: %v", n, err)
 		}
 	}
-	inner.from("10.0.0.66") // one more than its part: it is closed, and the next one is served
+	inner.from("10.0.0.66") // one more than its part: a daemon behind that address, perhaps
+	fifth, err := listener.Accept()
+	if err != nil || listener.sources["10.0.0.66"] != 4 || inner.closed != 1 || fifth.(*placed).left {
+		t.Fatalf("the source's oldest connection did not make room: %v, %d of it, %d closed", err,
+			listener.sources["10.0.0.66"], inner.closed)
+	}
+	for e := listener.strangers.Front(); e != nil; e = listener.strangers.Front() {
+		listener.shown(e.Value.(*placed))
+	}
+	inner.from("10.0.0.66") // all of its part are daemons: it is closed, and the next one is served
 	inner.from("10.0.0.1")
 	conn, err := listener.Accept()
 	if err != nil || host(conn) != "10.0.0.1" {
 		t.Fatalf("another source was not served: %v %v", conn, err)
 	}
 	_ = conn.Close()
-	if inner.closed != 2 || len(listener.sources) != 1 {
+	if inner.closed != 3 || len(listener.sources) != 1 {
 		t.Errorf("%d connections were closed, and %d sources are counted", inner.closed, len(listener.sources))
 	}
 }
@@ -170,6 +179,7 @@ func TestA55_ConnectionsAreBounded(t *testing.T) {
 	}
 	dial()
 	first := <-accepted
+	listener.shown(first.(*placed))
 	if _, err = dial().Read(make([]byte, 1)); err == nil {
 		t.Error("a connection beyond the bound was served")
 	}
@@ -201,7 +211,9 @@ func TestA55_ANetworkOfIPv6IsOneSource(t *testing.T) {
 	}
 	inner.from("2001:db8:0:1:ffff::1")
 	inner.from("2001:db8:0:2::1")
-	if conn, err := listener.Accept(); err != nil || host(conn) != "2001:db8:0:2::/64" || inner.closed != 1 {
-		t.Errorf("another network was not served: %v %v, %d were closed", conn, err, inner.closed)
+	for _, want := range []string{"2001:db8:0:1::/64", "2001:db8:0:2::/64"} {
+		if conn, err := listener.Accept(); err != nil || host(conn) != want || inner.closed != 1 {
+			t.Errorf("%s was not served: %v %v, %d were closed", want, conn, err, inner.closed)
+		}
 	}
 }

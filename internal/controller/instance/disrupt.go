@@ -146,7 +146,8 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 		answer = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
 			"taking a place in the rollout budget: %v", err)
 	case verdict.Allowed:
-		log.Info("node was granted a place in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
+		log.Info("node was granted a place in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose,
+			"why", verdict.Why)
 		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
 		if update := c.instance.Status.Update; update != nil && update.Step == v1alpha1.StepSwitching {
 			c.life.requestedAt = c.now()

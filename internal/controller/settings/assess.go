@@ -226,7 +226,7 @@ func underWay(f Facts, halted bool) (names []string) {
 		case s.leaving:
 			moves = true
 		case s.joined || s.ready:
-			moves = s.progressing && !isStuck(one, s, halted, f.Now) && !(spent && s.ready && waits(one))
+			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
 		default: // it is new; without a supported cluster it can't join
 			moves = !s.paused && !isUnsupported(f.Lacks)
 		}

@@ -328,15 +328,14 @@ func (k *Applier) Try() {
 	}
 }
 
-// Ended names the services of the last pass that we started in this trial, and that have ended since without having
-// been seen to run for ProofTime.
+// Ended names the services of the last pass that we started in this trial, and that have ended since: before they were
+// seen to run for ProofTime, or again and again.
 func (k *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range k.last.Services {
-		known := k.lives.of[s.Name]
-		if s.Waiting != nil || known == nil || !known.tried {
+		if s.Waiting != nil {
 			continue
 		}
-		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.ended(s.Name, current) {
+		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.failsTrial(s.Name, current) {
 			names = append(names, s.Name)
 		}
 	}

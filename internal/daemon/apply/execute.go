@@ -51,9 +51,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 		steps = steps[1:]
 	}
 	r.report.Left = r.report.Left || len(steps) > 0
-	if !ok {
-		r.rememberStarts(ctx, starts)
-	}
+	r.rememberStarts(ctx, starts)
 	r.forgetStaged()
 }
 
@@ -196,7 +194,7 @@ func forgetStarts(file *state.File, services []string) {
 }
 
 // rememberStarts takes back what declare forgot, of services that still have the process that they had, and of whose
-// files none was replaced before the pass ended.
+// files none was replaced: the pass ended before, or could not.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

@@ -39,8 +39,10 @@ type life struct {
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried says that we started it since the last call of Applier.Try, and did not see it run for ProofTime yet.
-	tried bool
+	// tried says that we started it since the last call of Applier.Try, stayed that it was seen to run for ProofTime
+	// since, and fell is how often it has ended in that time.
+	tried, stayed bool
+	fell          int
 	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
 	// without an end since: while it rests between starts, it ends less often.
 	restless bool
@@ -49,10 +51,13 @@ type life struct {
 // saw notes how a service is; one that was up and is not, or has another process now, has ended by
 // itself meanwhile.
 func (l *lives) saw(name string, s winos.Service) {
-	if l.ended(name, s) {
-		l.of[name].ends = append(l.of[name].ends, l.now())
-	} else if known := l.of[name]; known != nil && known.up && winos.Age(l.now(), known.started) >= ProofTime {
-		known.tried = false
+	known := l.of[name]
+	switch {
+	case l.ended(name, s):
+		known.ends = append(known.ends, l.now())
+		known.fell++
+	case known != nil && known.up && winos.Age(l.now(), known.started) >= ProofTime:
+		known.stayed = true
 	}
 	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }
@@ -63,6 +68,19 @@ func (l *lives) ended(name string, s winos.Service) bool {
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
+// failsTrial says whether a service that we started in this trial has ended, now or at the last look, right after its
+// start or once too often. One that somebody restarts in a trial that waits for long has not.
+func (l *lives) failsTrial(name string, s winos.Service) bool {
+	known := l.of[name]
+	if known == nil || !known.tried {
+		return false
+	}
+	if fell := known.fell; l.ended(name, s) {
+		return !known.stayed || fell+1 >= maxEnds
+	}
+	return known.fell >= maxEnds
+}
+
 // started notes that we started a service, with these inputs.
 func (l *lives) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
@@ -70,7 +88,10 @@ func (l *lives) started(name string, pid uint32, with string) {
 	if known.with != with {
 		known.ends, known.rest, known.restless = nil, 0, false
 	}
-	known.with, known.started, known.tried = with, l.now(), true
+	known.with, known.started, known.stayed = with, l.now(), false
+	if !known.tried {
+		known.tried, known.fell = true, 0
+	}
 	if len(known.ends) < maxEnds {
 		known.rest = 0
 	} else {

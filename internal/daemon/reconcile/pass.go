@@ -273,7 +273,7 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if len(ended) == 0 {
 		return nil
 	}
-	return contract.NewProblem(contract.ReasonServiceFailed, "service %s ended right after its start",
+	return contract.NewProblem(contract.ReasonServiceFailed, "service %s ended right after its start, or repeatedly",
 		strings.Join(ended, ", "))
 }
 

@@ -124,6 +124,35 @@ func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	})
 }
 
+// One that ends again and again does, however long it runs each time.
+func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T) {
+	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.hns.hang()
+				r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+				pass(time.Minute)
+				if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+					t.Fatalf("kubelet's configuration is %q", got)
+				}
+				for range 3 {
+					pass(life)
+					if err := r.CrashService("kubelet"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass(30 * time.Second)
+				r.expectStatus(t, one(), contract.ReasonServiceFailed)
+				if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
+					t.Errorf("kubelet's configuration is %q", got)
+				}
+				r.hns.goOn()
+			})
+		})
+	}
+}
+
 // A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the trial.
 func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -19,9 +19,8 @@ func watchdogCommand(o Options) *cobra.Command {
 			if !windowsService {
 				return runWatchdog(cmd.Context(), o, o.Running)
 			}
-			return o.RunService(cmd.Context(), contract.ServiceWatchdog, func(ctx context.Context, running func()) error {
-				return runWatchdog(ctx, o, running)
-			})
+			watch := func(ctx context.Context, running func()) error { return runWatchdog(ctx, o, running) }
+			return o.RunService(cmd.Context(), contract.ServiceWatchdog, watch)
 		},
 	}
 	cmd.Flags().BoolVar(&windowsService, "windows-service", false, "run under the Windows service manager")

@@ -40,7 +40,8 @@ func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsIn
 	}
 	if update := status.Update; update != nil && update.Drains && !update.OverSSH {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s was granted a place in the rollout budget to go to revision %s", status.NodeName, update.Revision)}}
+			fmt.Sprintf("node %s was granted a place in the rollout budget to go to revision %s", status.NodeName,
+				update.Revision)}}
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,17 +73,17 @@ func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 	m := newImage(1, 1<<20)
 	u := newUpstream(t, m)
 	options := calm()
-	options.Request = 100 * time.Millisecond
+	options.Request = 2 * time.Second // a machine that is busy dials and asks in that
 	u.failing(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, digestOf(m.layer)) {
 			return false
 		}
 		w.Header().Set("Content-Length", strconv.Itoa(len(m.layer)))
-		for piece := range slices.Chunk(m.layer, len(m.layer)/4) {
-			time.Sleep(options.Request)
-			_, _ = w.Write(piece)
-			_ = http.NewResponseController(w).Flush()
-		}
+		half := len(m.layer) / 2
+		_, _ = w.Write(m.layer[:half])
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(options.Request + time.Second) // what this is about: an answer that takes longer than a request may
+		_, _ = w.Write(m.layer[half:])
 		return true
 	})
 	g := newRig(t, options, config(t, source+" digest "+u.host+"/m never"))
