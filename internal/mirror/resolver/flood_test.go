@@ -23,7 +23,8 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 	}{
 		{"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n", http.StatusForbidden},
 		{"POST /v2/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n", http.StatusForbidden}, // and no body
-		{"GET /v2/a/manifests/b?ns=a.test HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n", http.StatusUnauthorized},
+		{"GET /v2/a/manifests/b?ns=a.test HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n",
+			http.StatusUnauthorized},
 		{"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n", http.StatusNotFound},
 	}
 	u := newUpstream(t, newImage(1, 10))
