@@ -40,7 +40,7 @@ func (l *lines) String() string {
 
 // Whoever reaches the port can connect and say what is no TLS. The log of a container is small: what
 // matters in it must not be rotated away by that. It sets where Go's own log goes, so it runs alone.
-func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) { //nolint:paralleltest // see above
+func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	const connections = 1000
 	written := &lines{}
 	log.SetOutput(written)
