@@ -23,7 +23,8 @@ type errorLog struct {
 
 // newErrorLog is for http.Server's ErrorLog.
 func newErrorLog(to logr.Logger) *log.Logger {
-	return log.New(&errorLog{log: to, accept: rate.Sometimes{Interval: logPause}, some: rate.Sometimes{Interval: logPause}}, "", 0)
+	seldom := func() rate.Sometimes { return rate.Sometimes{Interval: logPause} }
+	return log.New(&errorLog{log: to, accept: seldom(), some: seldom()}, "", 0)
 }
 
 // Write is io.Writer, of whole lines.
