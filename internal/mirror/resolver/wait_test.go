@@ -15,7 +15,7 @@ import (
 )
 
 // scale is by how much the times of these tests are shorter than the real ones, on both sides.
-const scale = 10
+const scale = 4
 
 // headerTimeout is what containerd waits for the header of an answer.
 const headerTimeout = 30 * time.Second / scale
