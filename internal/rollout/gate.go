@@ -114,8 +114,9 @@ func (s Snapshot) MayDisrupt(node string) policy.Verdict {
 	return policy.MayBegin(node, s.Fleet, s.MaxUnavailable, s.Closed)
 }
 
-// MayRemove decides whether a node may be removed. Its owner has said when, so no window holds it.
-func (s Snapshot) MayRemove(node string) policy.Verdict {
+// MayDisruptAnytime is MayDisrupt for a node that no window holds: its owner has said when it is to be removed, or what
+// is done with it has begun, and is brought to its end.
+func (s Snapshot) MayDisruptAnytime(node string) policy.Verdict {
 	if s.pending != "" {
 		return policy.Verdict{Why: s.pending}
 	}

@@ -73,42 +73,50 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 }
 
 // It was told the setting in its window, so that it goes on over SSH is part of that. A window that closes meanwhile
-// makes no failure of the setting out of it.
+// makes no failure of the setting out of it, nor does an attempt that fails.
 func TestASilentDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
-	r, _ := calm(t, 1, 2)
-	windows := func(start string) {
-		r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
-			c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: start,
-				Duration: metav1.Duration{Duration: time.Hour}}}
+	for name, failures := range map[string]int{"and is joined at once": 0, "and is joined after an attempt that fails": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := calm(t, 1, 2)
+			windows := func(start string) {
+				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+					c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: start,
+						Duration: metav1.Duration{Duration: time.Hour}}}
+				})
+			}
+			// for which no pod has to leave
+			r.manifest.EnvironmentVars = map[string]string{"HTTPS_PROXY": "http://proxy:3128"}
+			r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
+			r.publish(t, r.version, r.manifest)
+			r.reconcile(t, 1)
+			fails := failures
+			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+				if i := r.get(t, 1); i.Status.Disruption == nil {
+					t.Errorf("while it is dialled it has no place: %+v", i.Status)
+				}
+				windows("0 22 * * 6")
+				fails--
+				return fails < 0
+			}
+			for range 12 + 2*failures {
+				r.advance(t, 1, time.Minute)
+			}
+			r.joinsAgain(t, 1)
+			if i := r.get(t, 1); i.Status.Disruption == nil || i.Status.Phase != v1alpha1.PhaseConfirming {
+				t.Fatalf("the window closed, and it is %+v", i.Status)
+			}
+			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+			r.clock = r.clock.Add(time.Minute)
+			windows(r.clock.Format("4 15 * * *"))
+			r.reconcile(t, 1)
+			r.reconcile(t, 1)
+			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
+				i.Status.Disruption != nil || i.Status.UpdateFailure != nil {
+				t.Errorf("it was joined again, and is %+v", i.Status)
+			}
 		})
-	}
-	r.manifest.EnvironmentVars = map[string]string{"HTTPS_PROXY": "http://proxy:3128"} // for which no pod has to leave
-	r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
-	r.publish(t, r.version, r.manifest)
-	r.reconcile(t, 1)
-	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-		if i := r.get(t, 1); i.Status.Disruption == nil {
-			t.Errorf("while it is dialled it has no place: %+v", i.Status)
-		}
-		windows("0 22 * * 6")
-		return true
-	}
-	for range 12 {
-		r.advance(t, 1, time.Minute)
-	}
-	r.joinsAgain(t, 1)
-	if i := r.get(t, 1); i.Status.Disruption == nil || i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Fatalf("the window closed, and it is %+v", i.Status)
-	}
-	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
-	r.clock = r.clock.Add(time.Minute)
-	windows(r.clock.Format("4 15 * * *"))
-	r.reconcile(t, 1)
-	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
-		i.Status.Disruption != nil || i.Status.UpdateFailure != nil {
-		t.Errorf("it was joined again, and is %+v", i.Status)
 	}
 }
 

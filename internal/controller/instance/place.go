@@ -27,7 +27,8 @@ type place struct {
 
 // take asks for the place. The place is in the list of all places, and then in
 // the instance's status, before anything is done with it. granted notes what begins with it, in the
-// same write. revision is where the node goes, if that may be halted.
+// same write. revision is where the node goes, if that may be halted. No window holds a removal, or a node whose daemon
+// was told its revision.
 func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose,
 	revision string, granted func()) (policy.Verdict, error) {
 	if p.instance.Status.Disruption != nil {
@@ -40,17 +41,19 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 	}
 	var verdict policy.Verdict
 	var seen policy.Fleet
+	update := p.instance.Status.Update
+	anytime := purpose == v1alpha1.DisruptionRemove || update != nil && update.SwitchTime != nil
 	shown := &v1alpha1.WindowsInstance{}
 	has, err := p.gate.Acquire(ctx, rollout.Request{
 		Name: p.life.name(), Node: node.Name, Order: order(p.instance, node),
 		Wake: func() { p.wake(p.instance.UID) }, IsLive: p.wasGranted,
 		Decide: func(look rollout.Snapshot) bool {
 			shown, seen = look.Instances[p.instance.Name], look.Fleet
-			if purpose == v1alpha1.DisruptionRemove {
-				verdict = look.MayRemove(node.Name)
-				return verdict.Allowed
+			may := look.MayDisrupt
+			if anytime {
+				may = look.MayDisruptAnytime
 			}
-			if verdict = look.MayDisrupt(node.Name); verdict.Allowed {
+			if verdict = may(node.Name); verdict.Allowed {
 				if halted := look.Halted(revision); halted != "" {
 					verdict = policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}
 				}
