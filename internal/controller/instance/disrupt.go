@@ -189,10 +189,14 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 }
 
 // rebootsFirst says that a node is to be rebooted although another revision is desired: its rollout
-// is halted, and whoever asks for a reboot now need not wait until somebody knows why.
+// is halted, and whoever asks for a reboot now need not wait until somebody knows why. One that has rebooted already
+// has that ended first, or what is asked for while it waits for the revision would pass for that reboot.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false
+	}
+	if ready, _ := journey.NodeReady(found.Node); ready && reboot.HasRebooted(c.instance.Status.Reboot, found.Node) {
+		return true
 	}
 	config, err := c.config(ctx)
 	if err != nil || reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {

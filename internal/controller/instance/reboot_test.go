@@ -309,6 +309,16 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			r.advance(t, 1, 10*time.Second)
 			r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
 		},
+		"and fails, while its node is Ready by itself a moment before its daemon": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.machine(1).Fail(string(contract.VerbPreflight), contract.NewProblem(contract.ReasonConnectionLost, "broken"))
+			r.advance(t, 1, 21*time.Minute)
+			r.clock = r.clock.Add(10 * time.Minute)
+			r.isReady(t, 1, true)
+			r.reconcile(t, 1)
+			r.advance(t, 1, 10*time.Second)
+			r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+		},
 		"for the second time, and no window is open": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
@@ -319,6 +329,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			r.advance(t, 1, 21*time.Minute)
 			r.isReady(t, 1, true)
 			r.advance(t, 1, 10*time.Minute)
+			r.advance(t, 1, time.Minute)
 			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 			r.isReady(t, 1, false)
 			r.machine(1).Fail(string(contract.VerbPreflight), nil)
@@ -358,6 +369,46 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 				t.Errorf("%d evictions, %+v, %v", evictions, i.Status, n.Annotations)
 			}
 		})
+	}
+}
+
+// Another revision may wait for long: what is asked for meanwhile is another reboot.
+func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	r.advance(t, 1, 21*time.Minute)
+	r.joinsAgain(t, 1)
+	r.isReady(t, 1, true)
+	r.reconcile(t, 1)
+	r.version = second
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *",
+			Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	r.reconcile(t, 1)
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
+	r.annotate(t, 1, contract.StagedAnnotation, second)
+	for range 3 {
+		r.advance(t, 1, time.Minute)
+	}
+	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
+	if _, asked := r.node(t, 1).Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.Reboots != 1 ||
+		i.Status.Reboot != nil {
+		t.Fatalf("it has rebooted, and is %+v", i.Status)
+	}
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = nil })
+	r.advance(t, 1, time.Hour)
+	r.arrives(t, 1, second)
+	for range 60 {
+		r.advance(t, 1, time.Minute)
+	}
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRebooting || i.Status.Revision != second {
+		t.Errorf("it was asked to reboot anew, and is %+v", i.Status)
 	}
 }
 

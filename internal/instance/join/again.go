@@ -128,6 +128,7 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 		status.Phase = v1alpha1.PhasePending
 	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
+	j.awaitBoot(status.Reboot)
 	j.ComeBack(status)
 }
 
@@ -189,6 +190,14 @@ func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 // bootReport is how long a daemon has to report its boot, which it does with the first thing that it writes.
 const bootReport = time.Minute
 
+// awaitBoot has a reboot that is to be told from the next boot id wait for that: a daemon that was just started has yet
+// to say in which boot it runs.
+func (j *Join) awaitBoot(reboot *v1alpha1.Reboot) {
+	if reboot != nil && isToProve(reboot) {
+		reboot.NextTime = new(journey.Seconds(j.Now().Add(bootReport)))
+	}
+}
+
 // Finish notes that a host has joined. One that was brought back to the revision that it held waits
 // for the next try of the other.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
@@ -201,9 +210,7 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
 	if reboot := status.Reboot; reboot != nil {
 		reboot.UnansweredBootID = ""
-		if isToProve(reboot) { // the daemon that was just started has yet to say in which boot it runs
-			reboot.NextTime = new(journey.Seconds(j.Now().Add(bootReport)))
-		}
+		j.awaitBoot(reboot)
 	}
 	now := journey.Seconds(j.Now())
 	if status.JoinedTime == nil {

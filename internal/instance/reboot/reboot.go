@@ -90,13 +90,14 @@ func (r *Reboot) IsDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node
 	if status.Reboot == nil {
 		return status.Reboots == 0
 	}
-	return !hasRebooted(status.Reboot, node) &&
+	return !HasRebooted(status.Reboot, node) &&
 		(status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(r.Now()))
 }
 
-// hasRebooted says that a host whose node did not come back after the reboot, and that was joined again, has rebooted.
-func hasRebooted(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
-	return !journey.Begun(reboot.Step) && isAnotherBoot(reboot, node)
+// HasRebooted says that a host whose node did not come back after the reboot, and that was joined again, has rebooted.
+// No reboot, nil, is none.
+func HasRebooted(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
+	return reboot != nil && !journey.Begun(reboot.Step) && isAnotherBoot(reboot, node)
 }
 
 // isAnotherBoot says that a node's daemon runs in another boot than the one that must end.
@@ -135,7 +136,7 @@ func (r *Reboot) place(view *journey.View) journey.Place {
 // reboots it when it is told to.
 func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
 	status := &view.Instance.Status
-	if hasRebooted(status.Reboot, view.Node) {
+	if HasRebooted(status.Reboot, view.Node) {
 		return r.alreadyRebooted(ctx, view), nil
 	}
 	if !journey.Begun(status.Reboot.Step) && isBlocked(status) {
