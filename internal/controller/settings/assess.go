@@ -224,7 +224,7 @@ func underWay(f Facts, halted bool) (names []string) {
 		case s.failing:
 			moves = boots(one, f.Now)
 		case s.leaving:
-			moves = true
+			moves = !(spent && waits(one))
 		case s.joined || s.ready:
 			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
 		default: // it is new; without a supported cluster it can't join
@@ -273,11 +273,20 @@ func isSpent(f Facts) bool {
 	return down && !policy.MayDisrupt("", fleet, budget).Allowed
 }
 
-// waits reports whether a node waits for a place in the rollout budget.
+// waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or removed.
 func waits(i *v1alpha1.WindowsInstance) bool {
+	if i.Status.Disruption != nil {
+		return false
+	}
+	switch reason := contract.Reason(i.Status.Reason); {
+	case !i.DeletionTimestamp.IsZero():
+		return reason == contract.ReasonRemovalPending
+	case reason == contract.ReasonDaemonUnresponsive, reason == contract.ReasonBudgetExhausted:
+		return true
+	}
 	update, reboot := i.Status.Update, i.Status.Reboot
-	return i.Status.Disruption == nil && (update != nil && update.Step == v1alpha1.StepWaiting ||
-		update == nil && reboot != nil && reboot.Step == v1alpha1.StepWaiting)
+	return update != nil && update.Step == v1alpha1.StepWaiting ||
+		update == nil && reboot != nil && reboot.Step == v1alpha1.StepWaiting
 }
 
 // isJustDown reports whether a host that has joined has not been Ready only for as long as a boot may take.

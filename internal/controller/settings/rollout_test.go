@@ -214,14 +214,24 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	rebooted.Status.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 	meta.SetStatusCondition(&rebooted.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
 		Status: metav1.ConditionTrue, Reason: string(contract.ReasonRevisionPending)})
+	silent := joined("h")
+	silent.Status.Reason = string(contract.ReasonDaemonUnresponsive)
+	meta.SetStatusCondition(&silent.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+		Status: metav1.ConditionTrue, Reason: string(contract.ReasonDaemonUnresponsive)})
+	removed, leaves := joined("i", "leaving"), joined("j", "leaving")
+	removed.Status.Reason = string(contract.ReasonRemovalPending)
 	two := v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(2))}
 	for name, test := range map[string]struct {
 		hosts []v1alpha1.WindowsInstance
 		spec  v1alpha1.RolloutSpec
 		names string
 	}{
-		"one waits behind one that is off":            {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}},
-		"one is to be rebooted after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), rebooted}},
+		"one waits behind one that is off":                {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}},
+		"one is to be rebooted after one that is off":     {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), rebooted}},
+		"one is to be joined again after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), silent}},
+		"one is to be joined again":                       {hosts: []v1alpha1.WindowsInstance{silent}, names: ": h"},
+		"one is to be removed after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), removed,
+			leaves}, names: ": j"},
 		"one waits behind one that boots": {hosts: []v1alpha1.WindowsInstance{down("f", time.Minute), waits("a")},
 			names: "a, f"},
 		"one is off, and two may be": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}, spec: two,
