@@ -374,8 +374,24 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 // A node that was cured there is not sent back to what kept it down, although its place is others' by now.
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
+	const reportsLate = "with a daemon that reports a moment later"
+	const failedBefore = "with one that does, after an attempt that failed"
+	noBudget := func(t *testing.T, r *rig) {
+		t.Helper()
+		r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
+	}
 	for name, arrange := range map[string]func(t *testing.T, r *rig, i *v1alpha1.WindowsInstance){
 		"paused until then": func(*testing.T, *rig, *v1alpha1.WindowsInstance) {},
+		reportsLate:         func(t *testing.T, r *rig, _ *v1alpha1.WindowsInstance) { t.Helper(); noBudget(t, r) },
+		failedBefore: func(t *testing.T, r *rig, i *v1alpha1.WindowsInstance) {
+			t.Helper()
+			noBudget(t, r)
+			i.Status.Failures = 1
+		},
+		"with a failure at another": func(_ *testing.T, r *rig, i *v1alpha1.WindowsInstance) {
+			i.Status.Failures = 1
+			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "another", Code: "W706", Time: metav1.NewTime(r.clock)}
+		},
 		"with an attempt that failed": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) {
 			i.Status.Failures = 1
 		},
@@ -405,7 +421,10 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			}
 			r.restart(t)
 			r.isReady(t, 1, true)
-			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+			isLate := name == reportsLate || name == failedBefore
+			if !isLate {
+				r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+			}
 			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 			for range 6 {
 				if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
@@ -413,11 +432,15 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 				}
 				r.advance(t, 1, time.Minute)
 				r.joinsAgain(t, 1)
+				if isLate {
+					r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+				}
 			}
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 			r.joinsAgain(t, 1)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.HeldRevision != r.version || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+			if i.Status.HeldRevision != r.version || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable ||
+				i.Status.UpdateFailure != nil {
 				t.Errorf("at the end it is %+v", i.Status)
 			}
 		})

@@ -61,7 +61,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
 	status := &c.instance.Status
 	switch {
-	case serves && status.Phase == v1alpha1.PhaseConfirming && journey.NodeReadyAt(node, status.Update.Revision):
+	case serves && status.Phase == v1alpha1.PhaseConfirming && join.IsThere(status, node):
 		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
 	case serves:
 		return policy.Verdict{Reason: contract.ReasonInProgress, Why: "its node is Ready again"}, nil
@@ -264,13 +264,13 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 }
 
 // suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service. One whose
-// node serves at the revision that it was taken to stays there.
+// node is Ready at the revision that it was taken to stays there.
 func (c *reconciliation) suspendJoin(ctx context.Context) error {
-	serving, err := c.journeys.health.Serving(ctx, c.instance)
+	node, err := c.parts.Nodes.Ours(ctx, c.instance)
 	if err != nil {
 		return err
 	}
-	if serving != nil {
+	if join.IsThere(&c.instance.Status, node) {
 		join.Arrive(&c.instance.Status)
 	}
 	c.endWork()

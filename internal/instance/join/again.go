@@ -113,11 +113,23 @@ func Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(now)}}
 }
 
-// Arrive ends the way of a host that is at the revision that it was taken to because its node was down.
-func Arrive(status *v1alpha1.WindowsInstanceStatus) {
-	if IsFollowing(status.Update) && status.DesiredRevision == status.Update.Revision {
-		status.Update = nil
+// IsThere reports whether a host is at the revision that it was taken to because its node was down: that was requested,
+// which comes after kubelet was started there, and its Node, nil where there is none, is Ready. Its daemon may report
+// that a moment later.
+func IsThere(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	if !IsFollowing(status.Update) || status.DesiredRevision != status.Update.Revision || node == nil {
+		return false
 	}
+	ready, _ := journey.NodeReady(node)
+	return ready && node.Annotations[contract.DesiredRevisionAnnotation] == status.Update.Revision
+}
+
+// Arrive ends the way of such a host, and forgets what it failed at on another one.
+func Arrive(status *v1alpha1.WindowsInstanceStatus) {
+	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
+		status.UpdateFailure = nil
+	}
+	status.Update = nil
 }
 
 // Suspend has a host in service whose node serves while its join waits for a place. One whose status
