@@ -490,6 +490,45 @@ func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
 	}
 }
 
+// Neither has one that was ready once, and became Ready by itself meanwhile.
+func TestAHostThatFollowsAnewHasNoPlaceUntilItIsReady(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	r.down(t, 1)
+	desire("after", "")
+	hasPlace := func(place *v1alpha1.Disruption) {
+		i := r.get(t, 2)
+		i.Status.Disruption = place
+		if err := r.api.Status().Update(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hasPlace(&v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+	r.advance(t, 1, 11*time.Minute)
+	r.isReady(t, 1, true)
+	r.advance(t, 1, time.Minute)
+	if says := r.get(t, 1).Status.Message; says != "its node is Ready again" {
+		t.Errorf("it waits for no budget, and says %q", says)
+	}
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
+	r.down(t, 1)
+	hasPlace(nil)
+	dialled := false
+	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
+		dialled = true
+		if i := r.get(t, 1); i.Status.Disruption != nil {
+			t.Errorf("while it is dialled it has a place: %+v", i.Status)
+		}
+		return true
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.joinsAgain(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; !dialled || at != r.version {
+		t.Errorf("it was told %q", at)
+	}
+}
+
 // A budget that is full when such a host is ready is no reason to join it once more at the revision that did not help.
 func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
 	t.Parallel()

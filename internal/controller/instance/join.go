@@ -203,6 +203,9 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
 			unresponsive.Detail, verdict.Shown())
 	}
+	if verdict.Reason == contract.ReasonInProgress { // it needs no join
+		return journey.Wait(budgetRetry, verdict.Reason, "%s", verdict.Shown())
+	}
 	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonBudgetExhausted),
 		"waits for the rollout budget: %s", verdict.Shown())
 }
@@ -219,11 +222,13 @@ func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, 
 		return false, result, nil // it asks when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
-	if is, result, err = c.isHeldBack(ctx); is || !begins || status.Disruption == nil {
+	if is, result, err = c.isHeldBack(ctx); is || !begins {
 		return is, result, err
 	}
 	isReached := c.life.isReached
-	c.life.isReached = false
+	if c.life.isReached = false; status.Disruption == nil {
+		return false, result, nil
+	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
 		c.place.release() // with the write that begins the attempt
