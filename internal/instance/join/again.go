@@ -140,7 +140,7 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 		status.Phase = v1alpha1.PhasePending
 	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
-	j.awaitBoot(status.Reboot)
+	awaitBoot(status.Reboot, j.Now())
 	j.ComeBack(status)
 }
 
@@ -204,9 +204,9 @@ const bootReport = time.Minute
 
 // awaitBoot has a reboot that is to be told from the next boot id wait for that: a daemon that was just started has yet
 // to say in which boot it runs.
-func (j *Join) awaitBoot(reboot *v1alpha1.Reboot) {
+func awaitBoot(reboot *v1alpha1.Reboot, now time.Time) {
 	if reboot != nil && isToProve(reboot) {
-		reboot.NextTime = new(journey.Seconds(j.Now().Add(bootReport)))
+		reboot.NextTime = new(journey.Seconds(now.Add(bootReport)))
 	}
 }
 
@@ -222,7 +222,7 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
 	if reboot := status.Reboot; reboot != nil {
 		reboot.UnansweredBootID = ""
-		j.awaitBoot(reboot)
+		awaitBoot(reboot, j.Now())
 	}
 	now := journey.Seconds(j.Now())
 	if status.JoinedTime == nil {
