@@ -173,10 +173,7 @@ func (c *reconciliation) proveFirst() {
 // proceed decides what an instance that stays needs.
 func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
-	if status.ObservedGeneration != c.instance.Generation { // the user has changed something: try at once
-		atOnce(status)
-	}
-	status.ObservedGeneration = c.instance.Generation
+	c.observe()
 	if keyRequested(c.instance) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
 	}
@@ -198,9 +195,13 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	return joining{c}.run(ctx)
 }
 
-// atOnce has everything tried now that waits for its next try.
-func atOnce(status *v1alpha1.WindowsInstanceStatus) {
-	status.NextAttemptTime = nil
+// observe has everything tried now that waits for its next try, when the user has changed something.
+func (c *reconciliation) observe() {
+	status := &c.instance.Status
+	if status.ObservedGeneration == c.instance.Generation {
+		return
+	}
+	status.ObservedGeneration, status.NextAttemptTime = c.instance.Generation, nil
 	if status.KeyTrial != nil {
 		status.KeyTrial.NextTime = nil
 	}

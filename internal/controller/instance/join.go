@@ -90,14 +90,13 @@ func (c joining) follow(ctx context.Context) error {
 	if err != nil || c.life.session.Connected() {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	noHelp := join.DropUndesired(status, desired.Version)
-	if !join.MayFollow(status, desired.Version) {
-		return nil
-	}
-	if !noHelp {
-		if noHelp, err = join.DidNotHelp(ctx, c.parts, c.instance); err != nil || !noHelp {
+	if !join.DropUndesired(status, desired.Version) {
+		if noHelp, err := join.DidNotHelp(ctx, c.parts, c.instance); err != nil || !noHelp {
 			return err
 		}
+	}
+	if !join.MayFollow(status, desired.Version) {
+		return nil
 	}
 	_, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || serves {

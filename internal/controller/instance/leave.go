@@ -27,8 +27,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, nil
 	}
 	status, removal := &c.instance.Status, c.instance.Spec.RemovalPolicy
-	changed := status.ObservedGeneration != c.instance.Generation
-	status.ObservedGeneration = c.instance.Generation
+	c.observe()
 	switch {
 	case c.life.left:
 		return c.release(ctx)
@@ -37,8 +36,6 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused,
 			"spec.paused is true, and the instance is to be removed"))
 		return c.result(ctx, pausedRetry)
-	case changed:
-		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
 	if wait := untilNextAttempt(status, c.now()); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
 		return c.result(ctx, wait)
