@@ -76,7 +76,10 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 // makes no failure of the setting out of it, nor does an attempt that fails.
 func TestASilentDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
-	for name, failures := range map[string]int{"and is joined at once": 0, "and is joined after an attempt that fails": 1} {
+	for name, failures := range map[string]int{
+		"and is joined at once":                     0,
+		"and is joined after an attempt that fails": 1,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, _ := calm(t, 1, 2)

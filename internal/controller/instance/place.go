@@ -27,8 +27,7 @@ type place struct {
 
 // take asks for the place. The place is in the list of all places, and then in
 // the instance's status, before anything is done with it. granted notes what begins with it, in the
-// same write. revision is where the node goes, if that may be halted. No window holds a removal, or a node whose daemon
-// was told its revision.
+// same write. revision is where the node goes, if that may be halted.
 func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose,
 	revision string, granted func()) (policy.Verdict, error) {
 	if p.instance.Status.Disruption != nil {
@@ -41,19 +40,13 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 	}
 	var verdict policy.Verdict
 	var seen policy.Fleet
-	update := p.instance.Status.Update
-	anytime := purpose == v1alpha1.DisruptionRemove || update != nil && update.SwitchTime != nil
 	shown := &v1alpha1.WindowsInstance{}
 	has, err := p.gate.Acquire(ctx, rollout.Request{
 		Name: p.life.name(), Node: node.Name, Order: order(p.instance, node),
 		Wake: func() { p.wake(p.instance.UID) }, IsLive: p.wasGranted,
 		Decide: func(look rollout.Snapshot) bool {
 			shown, seen = look.Instances[p.instance.Name], look.Fleet
-			may := look.MayDisrupt
-			if anytime {
-				may = look.MayDisruptAnytime
-			}
-			if verdict = may(node.Name); verdict.Allowed {
+			if verdict = p.mayDisrupt(look, node.Name, purpose); verdict.Allowed {
 				if halted := look.Halted(revision); halted != "" {
 					verdict = policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}
 				}
@@ -76,6 +69,16 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 		p.gate.Leave(p.life.name()) // a place would be of no use
 	}
 	return verdict, err
+}
+
+// mayDisrupt decides by what is seen whether the node may be disrupted. No window holds a removal, nor a node whose
+// daemon was told its revision.
+func (p *place) mayDisrupt(look rollout.Snapshot, node string, purpose v1alpha1.DisruptionPurpose) policy.Verdict {
+	update := p.instance.Status.Update
+	if purpose == v1alpha1.DisruptionRemove || update != nil && update.SwitchTime != nil {
+		return look.MayDisruptAnytime(node)
+	}
+	return look.MayDisrupt(node)
 }
 
 // order is the instance's among those who wait.

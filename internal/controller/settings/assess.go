@@ -273,7 +273,8 @@ func isSpent(f Facts) bool {
 	return down && !policy.MayDisrupt("", fleet, budget).Allowed
 }
 
-// waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or removed.
+// waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or
+// removed.
 func waits(i *v1alpha1.WindowsInstance) bool {
 	if i.Status.Disruption != nil {
 		return false
