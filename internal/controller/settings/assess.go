@@ -224,7 +224,7 @@ func underWay(f Facts, halted bool) (names []string) {
 		case s.failing:
 			moves = boots(one, f.Now)
 		case s.leaving:
-			moves = !(spent && waits(one))
+			moves = !spent || !waits(one)
 		case s.joined || s.ready:
 			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
 		default: // it is new; without a supported cluster it can't join
