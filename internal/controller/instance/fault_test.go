@@ -284,6 +284,26 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 		i.Status.UpdateFailure.Revision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
+	// It was told that revision once. Its next try begins anew, in a window and as the rollout allows.
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
+			Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	for range 40 {
+		r.advance(t, 1, time.Minute)
+		r.waitsInService(t, 1)
+	}
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	for range 5 {
+		r.advance(t, 1, time.Minute)
+		r.waitsInService(t, 1)
+	}
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = nil })
+	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequestedAnnotation) })
+	for range 5 {
+		r.advance(t, 1, time.Minute)
+		r.waitsInService(t, 1)
+	}
 }
 
 func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {

@@ -75,7 +75,8 @@ func (p *place) take(ctx context.Context, node *corev1.Node, purpose v1alpha1.Di
 // daemon was told its revision.
 func (p *place) mayDisrupt(look rollout.Snapshot, node string, purpose v1alpha1.DisruptionPurpose) policy.Verdict {
 	update := p.instance.Status.Update
-	if purpose == v1alpha1.DisruptionRemove || update != nil && update.SwitchTime != nil {
+	isTold := purpose == v1alpha1.DisruptionUpdate && update != nil && update.SwitchTime != nil
+	if purpose == v1alpha1.DisruptionRemove || isTold {
 		return look.MayDisruptAnytime(node)
 	}
 	return look.MayDisrupt(node)

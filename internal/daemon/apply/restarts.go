@@ -19,6 +19,9 @@ const (
 	endsWindow = 5 * time.Minute
 	firstRest  = 30 * time.Second
 	lastRest   = 4 * time.Minute
+	// trialWindow is within how long a service ends maxEnds times that fails a trial by that: some run for minutes
+	// each time, and an administrator may restart one now and then while a trial waits.
+	trialWindow = time.Hour
 )
 
 // lives notices services that run whenever one looks, but not for long.
@@ -40,9 +43,9 @@ type life struct {
 	started time.Time
 	rest    time.Duration
 	// tried says that we started it since the last call of Applier.Try, stayed that it was seen to run for ProofTime
-	// since, and fell is how often it has ended in that time.
+	// since, and fell is when it has ended in that time.
 	tried, stayed bool
-	fell          int
+	fell          []time.Time
 	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
 	// without an end since: while it rests between starts, it ends less often.
 	restless bool
@@ -55,7 +58,7 @@ func (l *lives) saw(name string, s winos.Service) {
 	switch {
 	case l.ended(name, s):
 		known.ends = append(known.ends, l.now())
-		known.fell++
+		known.fell = append(known.fell, l.now())
 	case known != nil && known.up && winos.Age(l.now(), known.started) >= ProofTime:
 		known.stayed = true
 	}
@@ -75,10 +78,11 @@ func (l *lives) failsTrial(name string, s winos.Service) bool {
 	if known == nil || !known.tried {
 		return false
 	}
-	if fell := known.fell; l.ended(name, s) {
-		return !known.stayed || fell+1 >= maxEnds
+	known.fell = slices.DeleteFunc(known.fell, func(at time.Time) bool { return winos.Age(l.now(), at) > trialWindow })
+	if l.ended(name, s) {
+		return !known.stayed || len(known.fell)+1 >= maxEnds
 	}
-	return known.fell >= maxEnds
+	return len(known.fell) >= maxEnds
 }
 
 // started notes that we started a service, with these inputs.
@@ -90,7 +94,7 @@ func (l *lives) started(name string, pid uint32, with string) {
 	}
 	known.with, known.started, known.stayed = with, l.now(), false
 	if !known.tried {
-		known.tried, known.fell = true, 0
+		known.tried, known.fell = true, nil
 	}
 	if len(known.ends) < maxEnds {
 		known.rest = 0

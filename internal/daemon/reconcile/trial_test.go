@@ -124,9 +124,10 @@ func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	})
 }
 
-// One that ends again and again does, however long it runs each time.
+// One that ends again and again does, however long it runs each time. One that is restarted now and then does not.
 func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T) {
-	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute} {
+	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute,
+		"now and then": 65 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
@@ -143,8 +144,12 @@ func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T
 					}
 				}
 				pass(30 * time.Second)
-				r.expectStatus(t, one(), contract.ReasonServiceFailed)
-				if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
+				reason, config := contract.ReasonServiceFailed, "{}"
+				if life > time.Hour {
+					reason, config = contract.ReasonNetworkPending, "two"
+				}
+				r.expectStatus(t, one(), reason)
+				if got := r.read(t, contract.PathKubeletConfig); got != config {
 					t.Errorf("kubelet's configuration is %q", got)
 				}
 				r.hns.goOn()

@@ -235,6 +235,7 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	wait := policy.DisruptBackoff(failed.Tries, jitter)
 	next := journey.Seconds(j.Now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
+	failed.SwitchTime = nil // the next try begins anew, in its time
 	status.Update = failed
 	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
 		failed.From, failed.Revision, failed.Message)
