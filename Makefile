@@ -107,7 +107,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 # End-to-end tests keep both cores busy; beside them runs what computes, linters and compilers, and Wine, which waits much of the time,
-# unless its hosts share this machine's network. Which of the two lanes is done first goes on with conformance. Linters and large compilations are NICE to tests: their clocks go on.
+# unless its hosts share this machine's network. Which of the two lanes is done first goes on with conformance, then with the unit tests. Linters and large compilations are NICE to tests: their clocks go on.
 # GROUND is what tests stand on: there before the first begins, it changes no order.
 GROUND := build controlplane
 NICE   := nice -n 19
@@ -117,8 +117,7 @@ GOTEST := go test -vet=off
 
 .PHONY: test
 test: fmt prepare ## Everything: formatting, lint, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 GROUND= e2e lint race $(BESIDE) conformance
-	$(MAKE) --no-print-directory GROUND= unit
+	$(MAKE) --no-print-directory -j2 GROUND= e2e lint race $(BESIDE) conformance unit
 	$(if $(BESIDE),,$(MAKE) --no-print-directory GROUND= wine)
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
