@@ -107,7 +107,8 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 # End-to-end tests keep both cores busy; beside them runs what computes, linters and compilers, and Wine, which waits much of the time,
-# unless its hosts share this machine's network. Which of the two lanes is done first goes on with conformance, then with the unit tests. Linters and large compilations are NICE to tests: their clocks go on.
+# unless its hosts share this machine's network. Which of the two lanes is done first goes on with conformance, then with the unit tests.
+# Linters and large compilations are NICE to tests: their clocks go on.
 # GROUND is what tests stand on: there before the first begins, it changes no order.
 GROUND := build controlplane
 NICE   := nice -n 19

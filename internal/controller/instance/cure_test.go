@@ -146,6 +146,19 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
+// hasPlace gives a host a place in the rollout budget for a reboot, or takes it back.
+func (r *rig) hasPlace(t *testing.T, n int, has bool) {
+	t.Helper()
+	i := r.get(t, n)
+	i.Status.Disruption = nil
+	if has {
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)}
+	}
+	if err := r.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // down has a node go down, and its host joined again at the revision that it held, which does not help.
 func (r *rig) down(t *testing.T, n int) {
 	t.Helper()
@@ -499,14 +512,7 @@ func TestAHostThatFollowsAnewHasNoPlaceUntilItIsReady(t *testing.T) {
 	r, desire := calm(t, 1, 2)
 	r.down(t, 1)
 	desire("after", "")
-	hasPlace := func(place *v1alpha1.Disruption) {
-		i := r.get(t, 2)
-		i.Status.Disruption = place
-		if err := r.api.Status().Update(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	hasPlace(&v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+	r.hasPlace(t, 2, true)
 	r.advance(t, 1, 11*time.Minute)
 	r.isReady(t, 1, true)
 	r.advance(t, 1, time.Minute)
@@ -516,7 +522,7 @@ func TestAHostThatFollowsAnewHasNoPlaceUntilItIsReady(t *testing.T) {
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.down(t, 1)
-	hasPlace(nil)
+	r.hasPlace(t, 2, false)
 	dialled := false
 	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
 		dialled = true
@@ -551,14 +557,7 @@ func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
 			r, desire := calm(t, 1, 2)
 			r.down(t, 1)
 			desire("after", "")
-			hasPlace := func(place *v1alpha1.Disruption) {
-				i := r.get(t, 2)
-				i.Status.Disruption = place
-				if err := r.api.Status().Update(t.Context(), i); err != nil {
-					t.Fatal(err)
-				}
-			}
-			hasPlace(&v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)})
+			r.hasPlace(t, 2, true)
 			bootstraps := r.calls(1, contract.VerbBootstrap)
 			r.advance(t, 1, 11*time.Minute)
 			dials := r.machine(1).Dials()
@@ -569,7 +568,7 @@ func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
 				t.Fatalf("it waits, and was dialled %d times: %+v", r.machine(1).Dials()-dials, r.get(t, 1).Status)
 			}
 			arrange(t, r, desire)
-			hasPlace(nil)
+			r.hasPlace(t, 2, false)
 			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
 				if i := r.get(t, 1); i.Status.Disruption == nil {
 					t.Errorf("it was ready before, and is dialled without a place: %+v", i.Status)

@@ -206,9 +206,11 @@ func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start)
 		}
 	}
 	for name, start := range starts {
+		if now, ours := r.state.Services[name]; !ours || now == start || slices.Contains(replaced, name) {
+			continue
+		}
 		current, err := r.host.Services.Get(ctx, name)
-		same := err == nil && current.PID != 0 && current.PID == r.have.Services[name].PID
-		if same && !slices.Contains(replaced, name) {
+		if err == nil && current.PID != 0 && current.PID == r.have.Services[name].PID {
 			r.state.SetService(name, start)
 		}
 	}
