@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -135,6 +136,21 @@ func TestACommandEndsWithTheOneWhoRunsIt(t *testing.T) {
 		}()
 		if code := m.Exec(t.Context(), sim.ExecRequest{CommandLine: `.\x.exe`}); code != -1 {
 			t.Errorf("after a power cut, the exit code is %d", code)
+		}
+	})
+}
+
+// A test that fails inside of a program ends the program's goroutine.
+func TestAProgramWhoseGoroutineEndsIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(context.Context, *sim.Process) int {
+			runtime.Goexit()
+			return 0
+		}})
+		writeExe(t, m, m.Home()+`\x.exe`)
+		if code := m.Exec(t.Context(), sim.ExecRequest{CommandLine: `.\x.exe`}); code != 1 {
+			t.Errorf("exit code %d", code)
 		}
 	})
 }

@@ -116,6 +116,8 @@ func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 
 func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	exitCode := killedCode
+	// Deferred, because a test that fails inside of a program ends the goroutine.
+	defer func() { m.end(p, l, exitCode) }()
 	if m.spend(ctx, m.knobs.costs().ProcessStart) {
 		program := l.program
 		if program == nil {
@@ -124,6 +126,10 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 		exitCode = program(logr.NewContext(ctx, m.log.WithValues("pid", p.pid, "program", baseName(p.exe))),
 			m.view(p, l))
 	}
+}
+
+// end is what becomes of a process whose program has ended.
+func (m *Machine) end(p *process, l launch, exitCode int) {
 	if p.alive() != nil {
 		exitCode = killedCode
 	}

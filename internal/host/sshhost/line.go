@@ -194,7 +194,8 @@ func (l *line) keepAlive() {
 	interval := l.options.KeepaliveInterval
 	ticker := l.options.Clock.NewTicker(interval)
 	defer ticker.Stop()
-	asking := make(chan struct{}, 1)
+	questions := make(chan struct{}, 1)
+	l.start(func() { l.ask(questions) })
 	for {
 		select {
 		case <-l.gone:
@@ -210,13 +211,21 @@ func (l *line) keepAlive() {
 			continue
 		}
 		select {
-		case asking <- struct{}{}:
-			l.start(func() {
-				// Any answer will do, a refusal, too.
-				_, _, _ = l.client.SendRequest("keepalive@openssh.com", true, nil)
-				<-asking
-			})
-		default: // the last question waits still
+		case questions <- struct{}{}:
+		default: // one waits to be asked already
+		}
+	}
+}
+
+// ask asks the host for a sign of life at each question, one after the other, until the connection is gone.
+func (l *line) ask(questions <-chan struct{}) {
+	for {
+		select {
+		case <-l.gone:
+			return
+		case <-questions:
+			// Any answer will do, a refusal, too. The end of the connection ends the wait for it.
+			_, _, _ = l.client.SendRequest("keepalive@openssh.com", true, nil)
 		}
 	}
 }
