@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -315,6 +316,59 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 			}
 			eventually(t, "the connection to end", func() bool { return conn.Err() != nil })
 			wantReason(t, conn.Err(), contract.ReasonConnectionLost)
+		})
+	}
+}
+
+// deaf is a connection whose requests for a channel are never answered, nor ended with it, as the SSH library's are
+// if it ends while one is sent.
+type deaf struct {
+	ssh.Conn
+	asked, over chan struct{}
+}
+
+// OpenChannel is ssh.Conn.
+func (d deaf) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Request, error) {
+	close(d.asked)
+	<-d.over
+	return nil, nil, errors.New("the test is over")
+}
+
+func TestAConnectionThatEndsWhileAChannelIsOpenedIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, does := range map[string]func(ctx context.Context, c host.Conn) error{
+		"for SFTP": func(ctx context.Context, c host.Conn) error {
+			_, err := c.Send(ctx, "x", strings.NewReader("x"))
+			return err
+		},
+		"for a command": func(ctx context.Context, c host.Conn) error {
+			return c.Call(ctx, contract.VerbPreflight, struct{}{}, new(contract.Answer[int]))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			opened := r.dial(t)
+			if name == "for a command" {
+				opened = r.uploaded(t)
+			}
+			c, ok := opened.(*conn)
+			if !ok {
+				t.Fatalf("the connection is a %T", opened)
+			}
+			d := deaf{Conn: c.client.Conn, asked: make(chan struct{}), over: make(chan struct{})}
+			t.Cleanup(func() { close(d.over) })
+			c.client.Conn = d
+			done := make(chan error, 1)
+			go func() { done <- does(t.Context(), c) }()
+			<-d.asked
+			r.Cut()
+			select {
+			case err := <-done:
+				wantReason(t, err, contract.ReasonConnectionLost)
+			case <-time.After(time.Minute):
+				t.Error("it waits for ever")
+			}
 		})
 	}
 }

@@ -74,7 +74,7 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	}
 	err = c.during(ctx, doing, func() error {
 		return c.whileRefused(ctx, func() (err error) {
-			if session, err = c.client.NewSession(); isRefused(err) && c.files != nil {
+			if session, err = opened(c.line, c.client.NewSession); isRefused(err) && c.files != nil {
 				c.single = true
 				c.endFiles()
 			}
@@ -129,15 +129,16 @@ func (c *conn) open(ctx context.Context) error {
 		// SSH keeps buffers of the largest packet, as long as the connection is there, and hundreds may be. 64
 		// writes of 8 KiB on their way are 25 MB/s over a line with a round trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
-			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
-				sftp.MaxPacket(packetSize))
+			c.files, err = opened(c.line, func() (*sftp.Client, error) {
+				return sftp.NewClient(c.client, sftp.UseConcurrentWrites(true), sftp.MaxPacket(packetSize))
+			})
 			return err
 		})
 		if err == nil {
 			return nil
 		}
 		c.files = nil
-		refused = ctx.Err() == nil && c.wire.broken() == nil
+		refused = ctx.Err() == nil && c.wire.broken() == nil && c.Err() == nil
 		if refused {
 			return nil
 		}

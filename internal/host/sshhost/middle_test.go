@@ -20,7 +20,10 @@ type middle struct {
 	// passwords are what came as one, served are channels that the client accepted, keys those shown.
 	passwords, served []string
 	keys              [][]byte
-	ended             sync.WaitGroup
+	// tried is closed when the first client was asked for every kind of channel.
+	tried chan struct{}
+	once  sync.Once
+	ended sync.WaitGroup
 }
 
 func newMiddle(tb testing.TB) *middle {
@@ -29,7 +32,7 @@ func newMiddle(tb testing.TB) *middle {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m := &middle{listener: listener, key: newHostKey(tb)}
+	m := &middle{listener: listener, key: newHostKey(tb), tried: make(chan struct{})}
 	m.ended.Go(m.accept)
 	tb.Cleanup(func() {
 		_ = listener.Close()
@@ -88,12 +91,14 @@ func (m *middle) serve(tcp net.Conn) {
 			_ = c.Reject(ssh.Prohibited, "nothing here")
 		}
 	}()
+	// While the client is there: the library may wait for ever for a channel of a connection that ends.
 	for _, kind := range []string{"auth-agent@openssh.com", "forwarded-tcpip", "direct-tcpip", "x11", "session"} {
 		if channel, _, err := conn.OpenChannel(kind, nil); err == nil {
 			m.note(&m.served, kind)
 			_ = channel.Close()
 		}
 	}
+	m.once.Do(func() { close(m.tried) })
 	_ = conn.Wait()
 }
 
@@ -105,13 +110,15 @@ func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 	at := m.listener.Addr().(*net.TCPAddr) //nolint:forcetypeassert // it listens on TCP
 	conn, err := New(Options{}).Dial(t.Context(), host.Target{Address: "127.0.0.1", Port: at.Port,
 		User: r.machine.User(), PrivateKey: r.key})
-	if err == nil {
-		// it was let in, as by a host; what it shows is pinned, and differs from the host's
-		if conn.HostKey() != authorizedLine(m.key.PublicKey()) {
-			t.Errorf("the key %s would be pinned", conn.HostKey())
-		}
-		_ = conn.Close()
+	if err != nil {
+		t.Fatal(err) // it is let in, as by a host
 	}
+	<-m.tried
+	// what it shows is pinned, and differs from the host's
+	if conn.HostKey() != authorizedLine(m.key.PublicKey()) {
+		t.Errorf("the key %s would be pinned", conn.HostKey())
+	}
+	_ = conn.Close()
 	_ = m.listener.Close()
 	m.ended.Wait()
 	if len(m.passwords) > 0 || len(m.served) > 0 {
