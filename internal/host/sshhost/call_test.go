@@ -348,9 +348,10 @@ func TestAConnectionThatEndsWhileAChannelIsOpenedIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			opened := r.dial(t)
+			still := func(o *Options) { o.Clock = clocktesting.NewFakeClock(time.Now()) }
+			opened := r.dial(t, still)
 			if name == "for a command" {
-				opened = r.uploaded(t)
+				opened = r.uploaded(t, still)
 			}
 			c, ok := opened.(*conn)
 			if !ok {
@@ -358,7 +359,9 @@ func TestAConnectionThatEndsWhileAChannelIsOpenedIsLeft(t *testing.T) {
 			}
 			d := deaf{Conn: c.client.Conn, asked: make(chan struct{}), over: make(chan struct{})}
 			t.Cleanup(func() { close(d.over) })
-			c.client.Conn = d
+			c.mu.Lock()
+			c.client = &ssh.Client{Conn: d}
+			c.mu.Unlock()
 			done := make(chan error, 1)
 			go func() { done <- does(t.Context(), c) }()
 			<-d.asked
