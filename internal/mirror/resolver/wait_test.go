@@ -14,17 +14,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// scale is by how much the times of these tests are shorter than the real ones, on both sides.
-const scale = 4
+// headerTimeout is what containerd waits for the header of an answer here: nearly three times what the resolver has it
+// wait, so that it is late by no fault of a busy machine.
+const headerTimeout = 12500 * time.Millisecond
 
-// headerTimeout is what containerd waits for the header of an answer.
-const headerTimeout = 30 * time.Second / scale
-
-// scaled has the times of the resolver as it runs on nodes.
-func scaled() resolver.Options {
-	return resolver.Options{Token: token, Connect: 5 * time.Second, FirstByte: 15 * time.Second / scale,
-		LastFirstByte: 2 * time.Minute / scale, Stall: 30 * time.Second / scale, Whole: time.Minute / scale,
-		Pause: time.Second / scale, Header: 25 * time.Second / scale}
+// brisk has shorter times than on nodes.
+func brisk() resolver.Options {
+	return resolver.Options{Token: token, Connect: 5 * time.Second, FirstByte: 6500 * time.Millisecond,
+		LastFirstByte: 20 * time.Second, Stall: 7500 * time.Millisecond, Whole: 25 * time.Second,
+		Pause: 250 * time.Millisecond, Header: 4500 * time.Millisecond}
 }
 
 // newImpatientRig has a client that waits for a header as long as containerd does.
@@ -49,7 +47,7 @@ func taking(while time.Duration) func() faultFunc {
 	return func() faultFunc {
 		return func(_ http.ResponseWriter, r *http.Request) bool {
 			select {
-			case <-time.After(while / scale):
+			case <-time.After(while):
 				return false
 			case <-r.Context().Done():
 				return true
@@ -86,46 +84,43 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 		"part of a blob":     {http.MethodGet, "blobs/" + digestOf(large.layer), "bytes=9-", large.layer[9:]},
 		"question of a blob": {http.MethodHead, "blobs/" + digestOf(m.layer), "", nil},
 	}
+	var all sync.WaitGroup
+	defer all.Wait()
 	for name, c := range map[string]struct {
 		faults []func() faultFunc
 		asked  int // how often the last one is
 		pause  time.Duration
 	}{
-		"two hang, the third is good":     {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
-		"one hangs, the other takes 20 s": {faults: []func() faultFunc{hanging, taking(20 * time.Second)}, asked: 2},
-		"the only one takes 35 s":         {faults: []func() faultFunc{taking(35 * time.Second)}, asked: 1},
-		"the only one is busy for 30 s":   {faults: []func() faultFunc{busy}, asked: 4, pause: 10 * time.Second / scale},
+		"two hang, the third is good":               {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
+		"one hangs, the other is slow":              {faults: []func() faultFunc{hanging, taking(9 * time.Second)}, asked: 2},
+		"the only one takes longer than it waits":   {faults: []func() faultFunc{taking(14 * time.Second)}, asked: 1},
+		"the only one is busy for longer than that": {faults: []func() faultFunc{busy}, asked: 4, pause: 2 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var all sync.WaitGroup
-			defer all.Wait()
-			for what, q := range questions {
-				var mirrors []string
-				var last *upstream
-				for _, fault := range c.faults {
-					last = newUpstream(t, m, large).failing(fault())
-					mirrors = append(mirrors, last.host+"/m")
-				}
-				o := scaled()
-				o.Pause = max(o.Pause, c.pause)
-				rules := strings.Join(mirrors, " ") + " never"
-				g := newImpatientRig(t, o, config(t, source+" tag "+rules, source+" digest "+rules))
-				want := http.StatusOK
-				if q.span != "" {
-					want = http.StatusPartialContent
-				}
-				all.Go(func() {
-					a := g.ask(t, q.method, source, "a/"+q.path, "Range", q.span)
-					if a.err != nil || a.status != want || string(a.content) != string(q.content) {
-						t.Error(what, a, g.Reports())
-					}
-					if n := last.asked("/v2/m/a/"); n != c.asked {
-						t.Errorf("%s: the last one was asked %d times", what, n)
-					}
-				})
+		for what, q := range questions {
+			var mirrors []string
+			var last *upstream
+			for _, fault := range c.faults {
+				last = newUpstream(t, m, large).failing(fault())
+				mirrors = append(mirrors, last.host+"/m")
 			}
-		})
+			o := brisk()
+			o.Pause = max(o.Pause, c.pause)
+			rules := strings.Join(mirrors, " ") + " never"
+			g := newImpatientRig(t, o, config(t, source+" tag "+rules, source+" digest "+rules))
+			want := http.StatusOK
+			if q.span != "" {
+				want = http.StatusPartialContent
+			}
+			all.Go(func() { // side by side: they wait
+				a := g.ask(t, q.method, source, "a/"+q.path, "Range", q.span)
+				if a.err != nil || a.status != want || string(a.content) != string(q.content) {
+					t.Error(name, what, a, g.Reports())
+				}
+				if n := last.asked("/v2/m/a/"); n != c.asked {
+					t.Errorf("%s: %s: the last one was asked %d times", name, what, n)
+				}
+			})
+		}
 	}
 }
 
@@ -133,18 +128,22 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 func TestA22_APullThatTakesTooLongHasAnError(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
-	u := newUpstream(t, m).failing(hangs)
-	o := scaled()
-	o.FirstByte, o.LastFirstByte, o.Whole, o.Header = time.Hour, time.Hour, time.Hour, 200*time.Millisecond
-	g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
+	var all sync.WaitGroup
+	defer all.Wait()
 	for _, path := range []string{"a/blobs/" + digestOf(m.layer), "a/manifests/" + digestOf(m.index)} {
-		a := g.ask(t, http.MethodGet, source, path)
-		if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), u.host+"/m/a: Slow") {
-			t.Error(a)
-		}
-		if r := g.report(t); !r.IsFailure() {
-			t.Error(r)
-		}
+		u := newUpstream(t, m).failing(hangs)
+		o := brisk()
+		o.FirstByte, o.LastFirstByte, o.Whole, o.Header = time.Hour, time.Hour, time.Hour, 2*time.Second
+		g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
+		all.Go(func() {
+			a := g.ask(t, http.MethodGet, source, path)
+			if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), u.host+"/m/a: Slow") {
+				t.Error(a)
+			}
+			if r := g.report(t); !r.IsFailure() {
+				t.Error(r)
+			}
+		})
 	}
 }
 
@@ -159,8 +158,8 @@ func TestA22_APullThatHasNoPlaceHasAnError(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		return hangs(w, r)
 	})
-	o := scaled()
-	o.Streams, o.Stall, o.Header = 1, time.Hour, 200*time.Millisecond
+	o := brisk()
+	o.Streams, o.Stall, o.Header = 1, time.Hour, 2*time.Second
 	g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var first sync.WaitGroup
@@ -186,7 +185,7 @@ func TestA22_APanicEndsOnePull(t *testing.T) {
 		}
 		return nil, nil
 	}
-	g := newRig(t, scaled(), c)
+	g := newRig(t, brisk(), c)
 	path := "a/manifests/" + digestOf(m.index)
 	if a := g.ask(t, http.MethodGet, source, path); a.err == nil {
 		t.Error(a)
@@ -216,7 +215,7 @@ func TestA22_WhatContainerdDoesNotComeBackForIsLetGo(t *testing.T) {
 		stop   bool
 	}{
 		"after a while":          {200 * time.Millisecond, false},
-		"when the resolver ends": {time.Second, true},
+		"when the resolver ends": {10 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,7 +225,7 @@ func TestA22_WhatContainerdDoesNotComeBackForIsLetGo(t *testing.T) {
 				defer close(gone)
 				return hangs(w, r)
 			})
-			o := scaled()
+			o := brisk()
 			o.FirstByte, o.LastFirstByte, o.Header = time.Hour, time.Hour, c.header
 			g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 			redirected(t, g, "a/blobs/"+digestOf(m.layer))
@@ -249,10 +248,10 @@ func TestA22_AWaitIsForOneBlob(t *testing.T) {
 	t.Parallel()
 	m, other := newImage(1, 1000), newImage(2, 1000)
 	u := newUpstream(t, m, other).failing(func(w http.ResponseWriter, r *http.Request) bool {
-		return strings.Contains(r.URL.Path, digestOf(m.layer)) && taking(2500*time.Millisecond*scale)()(w, r)
+		return strings.Contains(r.URL.Path, digestOf(m.layer)) && taking(8*time.Second)()(w, r)
 	})
-	o := scaled()
-	o.Header = 2 * time.Second
+	o := brisk()
+	o.Header = 6 * time.Second
 	g := newImpatientRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	location := redirected(t, g, "a/blobs/"+digestOf(m.layer))
 	_, query, _ := strings.Cut(location, "?")
