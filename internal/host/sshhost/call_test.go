@@ -360,7 +360,7 @@ func TestAConnectionThatEndsWhileAChannelIsOpenedIsLeft(t *testing.T) {
 			d := deaf{Conn: c.client.Conn, asked: make(chan struct{}), over: make(chan struct{})}
 			t.Cleanup(func() { close(d.over) })
 			c.mu.Lock()
-			c.client = &ssh.Client{Conn: d}
+			c.client = &ssh.Client{Conn: newChannels(d)}
 			c.mu.Unlock()
 			done := make(chan error, 1)
 			go func() { done <- does(t.Context(), c) }()

@@ -140,11 +140,11 @@ func (d *Dialer) handshake(
 	err := w.SetDeadline(deadline)
 	if err == nil {
 		var conn ssh.Conn
-		var channels <-chan ssh.NewChannel
+		var offered <-chan ssh.NewChannel
 		var requests <-chan *ssh.Request
-		if conn, channels, requests, err = ssh.NewClientConn(w, address, config); err == nil {
+		if conn, offered, requests, err = ssh.NewClientConn(w, address, config); err == nil {
 			announced, rest := listen(requests)
-			client := ssh.NewClient(conn, channels, rest)
+			client := ssh.NewClient(newChannels(conn), offered, rest)
 			if err = w.SetDeadline(time.Time{}); err == nil && stop() {
 				return client, announced, nil
 			}

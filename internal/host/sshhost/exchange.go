@@ -69,12 +69,12 @@ const sessionRetry = 50 * time.Millisecond
 
 // command opens a session for a command. A server with MaxSessions 1 refuses it while there is SFTP.
 func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session, err error) {
-	if c.single {
-		c.endFiles()
-	}
 	err = c.during(ctx, doing, func() error {
+		if c.single {
+			c.endFiles()
+		}
 		return c.whileRefused(ctx, func() (err error) {
-			if session, err = opened(c.line, c.client.NewSession); isRefused(err) && c.files != nil {
+			if session, err = c.client.NewSession(); isRefused(err) && c.files != nil {
 				c.single = true
 				c.endFiles()
 			}
@@ -129,9 +129,8 @@ func (c *conn) open(ctx context.Context) error {
 		// SSH keeps buffers of the largest packet, as long as the connection is there, and hundreds may be. 64
 		// writes of 8 KiB on their way are 25 MB/s over a line with a round trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
-			c.files, err = opened(c.line, func() (*sftp.Client, error) {
-				return sftp.NewClient(c.client, sftp.UseConcurrentWrites(true), sftp.MaxPacket(packetSize))
-			})
+			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
+				sftp.MaxPacket(packetSize))
 			return err
 		})
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,60 @@ func TestA51_AHostThatSendsRequestsWithoutEndIsLeft(t *testing.T) {
 	wantReason(t, err, contract.ReasonOutputTooLarge)
 	if took := received.Load(); took > 8<<20 {
 		t.Errorf("the host could send %d bytes", took)
+	}
+}
+
+// ends fails a test whose work, and then the end of the connection, take longer than any limit of ours.
+func ends(t *testing.T, c host.Conn, work func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		err := work()
+		_ = c.Close()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("it waits without end")
+		return nil
+	}
+}
+
+func TestA51_AHostThatSendsRequestsOverASessionIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		does func(ctx context.Context, c host.Conn) error
+		want []contract.Reason
+	}{
+		"of SFTP": {func(ctx context.Context, c host.Conn) error {
+			_, err := c.Send(ctx, "x", strings.NewReader("x"))
+			return err
+		}, []contract.Reason{"", contract.ReasonOutputTooLarge}}, // it may be sent before that is too much
+		"of a command": {func(ctx context.Context, c host.Conn) error {
+			return c.Call(ctx, contract.VerbPreflight, contract.PreflightRequest{},
+				new(contract.Answer[contract.PreflightAnswer]))
+		}, []contract.Reason{contract.ReasonDaemonCallFailed, contract.ReasonOutputTooLarge}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.does(hangs)
+			conn := r.dial(t)
+			if name == "of a command" {
+				conn = r.uploaded(t)
+			}
+			r.Change(func(s *sshd.Settings) { s.Faults.Flood = sshd.FloodSession })
+			err := ends(t, conn, func() error { return test.does(t.Context(), conn) })
+			var reason contract.Reason
+			if problem, is := contract.AsProblem(err); is {
+				reason = problem.Reason
+			}
+			if !slices.Contains(test.want, reason) || reason == "" && err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		})
 	}
 }
 

@@ -146,27 +146,6 @@ func (l *line) briefly(ctx context.Context, doing string, work func() error) err
 	return l.during(ctx, doing, work)
 }
 
-// opened gives what open opens over the connection, or net.ErrClosed once that is gone: the SSH library waits without
-// end for a channel that it asks for in the moment in which the connection ends. Such a wait is left behind.
-func opened[T any](l *line, open func() (T, error)) (T, error) {
-	type result struct {
-		what T
-		err  error
-	}
-	answered := make(chan result, 1)
-	go func() {
-		what, err := open()
-		answered <- result{what, err}
-	}()
-	select {
-	case r := <-answered:
-		return r.what, r.err
-	case <-l.gone:
-		var none T
-		return none, net.ErrClosed
-	}
-}
-
 // explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection
 // broke, or what the host answered.
 func (l *line) explain(ctx context.Context, doing string, err error) error {

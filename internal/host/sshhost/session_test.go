@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
@@ -35,4 +36,27 @@ func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 	if conn.Err() != nil {
 		t.Error(conn.Err())
 	}
+}
+
+// It takes turns by ending the SFTP session, which a host may refuse to notice.
+func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Change(func(s *sshd.Settings) { s.MaxSessions = 1 })
+	r.does(func(_ context.Context, c *call) int {
+		c.take(t)
+		c.answer(t, `{"result":{}}`)
+		return 0
+	})
+	conn := r.uploaded(t, func(o *Options) {
+		o.CallTimeout = func(contract.Verb) time.Duration { return time.Second }
+	})
+	again := func() error {
+		return conn.Call(t.Context(), contract.VerbReceive, contract.ReceiveRequest{},
+			new(contract.Answer[contract.ReceiveAnswer]))
+	}
+	for again() != nil && conn.Err() == nil { // until it is known that it takes turns
+	}
+	r.Change(func(s *sshd.Settings) { s.Faults.HangFiles = true })
+	wantReason(t, ends(t, conn, again), contract.ReasonDaemonCallFailed)
 }

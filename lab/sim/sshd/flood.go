@@ -32,6 +32,14 @@ func floodRequests(conn ssh.Conn) {
 	}
 }
 
+// floodSession sends an exit status that can't be read, and then requests until the session ends.
+func floodSession(channel ssh.Channel) {
+	_, err := channel.SendRequest("exit-status", false, nil)
+	for err == nil {
+		_, err = channel.SendRequest("flood@example.com", false, nil)
+	}
+}
+
 // endless is a listing that has no end.
 type endless struct{}
 

@@ -26,6 +26,9 @@ func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 		}
 		if accepted != nil {
 			s.work.Go(accepted)
+			if s.server.network.settings().Faults.Flood == FloodSession {
+				s.work.Go(func() { floodSession(s.channel) })
+			}
 		}
 	}
 	cancel()
@@ -51,7 +54,7 @@ func (s *session) begin(ctx context.Context, r *ssh.Request) func() {
 			return nil
 		}
 		s.busy = true
-		return s.files
+		return func() { s.files(ctx) }
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ type Faults struct {
 	Frozen bool
 	// HangExec lets no command come to its end.
 	HangExec bool
+	// HangFiles lets no SFTP session come to its end.
+	HangFiles bool
 	// HostKeys is what the host does about the further keys that it has.
 	HostKeys HostKeysFault
 	// Flood sends without end.
@@ -81,6 +83,9 @@ const (
 	FloodErrors Flood = "errors"
 	// FloodRequests sends requests of SSH itself from the login on.
 	FloodRequests Flood = "requests"
+	// FloodSession sends an exit status that is none, and then requests, over every session from its
+	// beginning on.
+	FloodSession Flood = "session"
 )
 
 // Drop cuts a connection with a reset.

@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,7 +15,7 @@ import (
 )
 
 // files serves SFTP on the session until the client ends it.
-func (s *session) files() {
+func (s *session) files(ctx context.Context) {
 	s.server.network.counters.sessions.Add(1)
 	f := face{
 		machine: s.server.machine,
@@ -27,6 +28,9 @@ func (s *session) files() {
 		// without it the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
 		sftp.WithRSAllocator())
 	_ = server.Serve()
+	if s.server.network.settings().Faults.HangFiles {
+		<-ctx.Done()
+	}
 	s.exit(0)
 }
 
