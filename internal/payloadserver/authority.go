@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,10 +28,15 @@ const (
 // moment ago comes back later than this.
 const freshness = 10 * time.Second
 
+// readLimit is how long the API server may take to say them.
+const readLimit = 5 * time.Second
+
 // Authorities are the cluster's: those that sign clients' certificates.
 type Authorities struct {
 	client kubernetes.Interface
 	now    func() time.Time
+
+	reading singleflight.Group
 
 	mu   sync.Mutex
 	pool *x509.CertPool
@@ -42,14 +48,30 @@ func NewAuthorities(client kubernetes.Interface, now func() time.Time) *Authorit
 	return &Authorities{client: client, now: now}
 }
 
-// Pool is for Options.Clients. A repeated call within ten seconds asks nobody. Nobody is let in
-// while the authorities can't be read.
+// Pool is for Options.Clients. A repeated call within ten seconds asks nobody, and those who ask at the same time share
+// one answer, which takes five seconds at most. Nobody is let in while the authorities can't be read.
 func (a *Authorities) Pool(ctx context.Context) (*x509.CertPool, error) {
+	if pool := a.known(); pool != nil {
+		return pool, nil
+	}
+	read, err, _ := a.reading.Do("", func() (any, error) { return a.ask(ctx) })
+	pool, _ := read.(*x509.CertPool)
+	return pool, err
+}
+
+// known is what was read a moment ago; else nil.
+func (a *Authorities) known() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if age := a.now().Sub(a.read); a.pool != nil && age >= 0 && age < freshness {
-		return a.pool, nil
+	if age := a.now().Sub(a.read); age >= 0 && age < freshness {
+		return a.pool
 	}
+	return nil
+}
+
+func (a *Authorities) ask(ctx context.Context) (*x509.CertPool, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
 	published, err := a.client.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap,
 		metav1.GetOptions{})
 	if err != nil {
@@ -59,6 +81,8 @@ func (a *Authorities) Pool(ctx context.Context) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.pool, a.read = pool, a.now()
 	return pool, nil
 }

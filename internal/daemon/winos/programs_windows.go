@@ -48,8 +48,9 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	if err = p.wait(ctx); err != nil {
 		// Its exe can be removed only when it has ended.
 		if killed := windows.TerminateProcess(p.handle, killedCode); killed == nil {
-			killed = p.wait(context.WithoutCancel(ctx))
-			err = errors.Join(err, killed)
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+			defer cancel()
+			err = errors.Join(err, p.wait(limited))
 		}
 		return 0, fail(err, "waiting for %s", exe)
 	}
