@@ -13,7 +13,7 @@ type Phase string
 
 // Phases of a WindowsInstance.
 const (
-	PhasePending       Phase = "Pending"       // nothing done yet
+	PhasePending       Phase = "Pending"       // a join, for the first time or again, has yet to begin
 	PhaseConnecting    Phase = "Connecting"    // SSH connection and host key
 	PhasePreflight     Phase = "Preflight"     // is the host fit to be a node
 	PhasePreparing     Phase = "Preparing"     // host name, Windows features, reboot
@@ -38,8 +38,8 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionPreflightPassed is True when the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while a join or a removal is in progress, with the reason why it
-	// waits, if it does.
+	// ConditionProgressing is True while the host is not as it is to be and is not paused: it joins, is upgraded,
+	// rebooted or removed, or its node is not Ready. The reason says what it waits for, if it does.
 	ConditionProgressing = "Progressing"
 	// ConditionKeyAuthorized is True while the present private key is the one that the host
 	// accepted last, False when the host refuses it, and Unknown while it can't be tried.
@@ -111,7 +111,7 @@ type WindowsInstanceSpec struct {
 	// Username of a local or domain administrator.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=104
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>\\\\s]')",message="not a Windows user name"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>\\\\s]')",message="must be a Windows user name"
 	Username string `json:"username"`
 
 	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first

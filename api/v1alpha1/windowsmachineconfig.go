@@ -122,7 +122,7 @@ type MaintenanceWindow struct {
 	Duration metav1.Duration `json:"duration"`
 	// TimeZone of Start, from the IANA database, such as Europe/Berlin. Without it, it is UTC.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="the time zone of the operator's pod is nobody's"
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="Local is not allowed"
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
 }

@@ -440,20 +440,6 @@ func TestCanonicalAPIServer(t *testing.T) {
 	}
 }
 
-func TestRuntimeClassesTolerateTheTaintInBothSpellings(t *testing.T) {
-	t.Parallel()
-	classes := blueprint.RuntimeClasses()
-	if len(classes) != 3 {
-		t.Fatalf("%d classes", len(classes))
-	}
-	for _, c := range classes {
-		if c.Handler != "runhcs-wcow-process" || c.Scheduling.NodeSelector[contract.BuildLabel] == "" ||
-			len(c.Scheduling.Tolerations) != 2 {
-			t.Errorf("%+v", c)
-		}
-	}
-}
-
 // At its limit klog opens its file anew and appends to it no more, so that a log that the daemon
 // cuts becomes a sparse file. The daemon alone limits the log.
 func TestA44_CSIProxyLeavesTheLimitOfItsLogToTheDaemon(t *testing.T) {

@@ -500,7 +500,8 @@ func nodeExplanations() []row {
 				"host."},
 		{ReasonNodeReady, 705, "The Node is Ready at the desired revision.", "Nothing to do."},
 		{ReasonUpdateFailed, 706,
-			"The node did not become Ready at the new revision in time, so it goes back to the previous one.",
+			"The node did not become Ready at the new revision in time, or its daemon could not apply it, so it goes "+
+				"back to the previous one.",
 			"Read the message, the annotation apply-status of the Node, and C:\\var\\log on the host. See also " +
 				"RolloutHalted."},
 		{ReasonRolloutHalted, 707,
@@ -784,8 +785,8 @@ func imageExplanations() []row {
 			"The image of spec.payload.image could not be pulled, or not yet.",
 			"Look at what the message says of each registry: the operator's pod must reach it, it must have the " +
 				"image under this digest and take the pull secret, and its CA must be trusted. The payload before " +
-				"stays in use, unless the operator was just started and has none. It is tried again every few " +
-				"minutes."},
+				"stays in use, unless the operator was just started and has none. It is tried again at least " +
+				"every two minutes."},
 		{ReasonPayloadImageInvalid, 927,
 			"The image of spec.payload.image is not a payload that hosts can join with.",
 			"Name, with its digest, an image that make image made, such as the one that ends in -payload. The " +
