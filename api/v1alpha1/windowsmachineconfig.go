@@ -201,6 +201,13 @@ type NetworkSpec struct {
 	// ConfigMap says.
 	// +optional
 	Type NetworkType `json:"type,omitempty"`
+	// ClusterDomain is the DNS domain in which the names of Services are, such as k8s.example.com. By
+	// default it is networking.dnsDomain in the ConfigMap kube-system/kubeadm-config, which kubeadm makes,
+	// or else cluster.local.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	// +optional
+	ClusterDomain string `json:"clusterDomain,omitempty"`
 }
 
 // ProxySpec is how nodes reach the world outside, where there is no Proxy object of OpenShift.

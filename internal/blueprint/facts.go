@@ -1,6 +1,7 @@
 package blueprint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -43,6 +44,8 @@ type Network struct {
 	ServiceNetworks []netip.Prefix
 	// DNS is the address of the cluster's DNS service, where it was read; else ClusterDNS says it.
 	DNS netip.Addr
+	// Domain is the DNS domain of the cluster, where it was read; else ClusterDomain says it.
+	Domain string
 	// PodNetworks are the prefixes of which pods have their addresses.
 	PodNetworks []netip.Prefix
 	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
@@ -166,6 +169,20 @@ func (f Facts) ClusterDNS() netip.Addr {
 	return address
 }
 
+// defaultDomain is OpenShift's, and that of other clusters where nobody chose one.
+const defaultDomain = "cluster.local"
+
+// ClusterDomain is the DNS domain in which the cluster's names of Services and pods are.
+func (n Network) ClusterDomain() string { return cmp.Or(n.Domain, defaultDomain) }
+
+// CheckDomain says what is wrong with the DNS domain of a cluster. Its error does not repeat it.
+func CheckDomain(domain string) error {
+	if len(validation.IsDNS1123Subdomain(domain)) > 0 {
+		return errors.New("is no DNS name in lower case such as k8s.example.com")
+	}
+	return nil
+}
+
 // problems says which facts can't be used, as problems with the reasons of cluster facts.
 func (f Facts) problems() (all []*contract.Problem) {
 	incomplete := func(format string, args ...any) {
@@ -179,6 +196,9 @@ func (f Facts) problems() (all []*contract.Problem) {
 	}
 	if _, err := CanonicalAPIServer(f.APIServer); err != nil {
 		incomplete("URL of the API server: %s", err)
+	}
+	if err := CheckDomain(f.ClusterDomain()); err != nil {
+		incomplete("the cluster's DNS domain %s", err)
 	}
 	for _, violation := range f.violations() {
 		unsupported("%s", violation)

@@ -14,11 +14,10 @@ import (
 
 // Settings of kubelet that users see in the size and behaviour of nodes.
 const (
-	criEndpoint   = "npipe://./pipe/containerd-containerd"
-	clusterDomain = "cluster.local"
-	maxPods       = 250
-	kubeAPIQPS    = 50
-	kubeAPIBurst  = 100
+	criEndpoint  = "npipe://./pipe/containerd-containerd"
+	maxPods      = 250
+	kubeAPIQPS   = 50
+	kubeAPIBurst = 100
 )
 
 // kubelet makes the host a Node. It starts before there is one.
@@ -84,7 +83,7 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 			X509:      kubeletconfigv1beta1.KubeletX509Authentication{ClientCAFile: contract.PathKubeletCA},
 			Anonymous: kubeletconfigv1beta1.KubeletAnonymousAuthentication{Enabled: &no},
 		},
-		ClusterDomain:         clusterDomain,
+		ClusterDomain:         in.Facts.ClusterDomain(),
 		ClusterDNS:            []string{in.Facts.ClusterDNS().String()},
 		CgroupsPerQOS:         &no,
 		RuntimeRequestTimeout: metav1.Duration{Duration: 10 * time.Minute},

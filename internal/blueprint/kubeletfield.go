@@ -8,6 +8,7 @@ const (
 	fieldPath     = "is a path of the operator's"
 	fieldState    = "can't be changed on a node that has run: kubelet would refuse to start beside its state of before"
 	fieldUnproven = "is not supported: the operator can't tell whether kubelet would start with it"
+	fieldDomain   = "is the operator's; without OpenShift it follows spec.network.clusterDomain"
 	fieldTaint    = "is the operator's; taints of one host stand in spec.taints of its WindowsInstance"
 	fieldMay      = ""
 )
@@ -23,7 +24,7 @@ func kubeletFields() map[string]string {
 		"readOnlyPort": fieldOurs, "enableServer": fieldOurs,
 		"healthzPort": fieldOurs, "healthzBindAddress": fieldOurs, "tlsCertFile": fieldOurs,
 		"tlsPrivateKeyFile": fieldOurs, "rotateCertificates": fieldOurs,
-		"serverTLSBootstrap": fieldOurs, "clusterDomain": fieldOurs, "clusterDNS": fieldOurs, "resolvConf": fieldOurs,
+		"serverTLSBootstrap": fieldOurs, "clusterDomain": fieldDomain, "clusterDNS": fieldOurs, "resolvConf": fieldOurs,
 		"containerRuntimeEndpoint": fieldOurs,
 		"imageServiceEndpoint":     fieldOurs, "registerNode": fieldOurs, "registerWithTaints": fieldTaint,
 		"providerID": fieldOurs, "podCIDR": fieldOurs,

@@ -29,6 +29,20 @@ func reasons(err error) (all []contract.Reason) {
 	return slices.Compact(all)
 }
 
+func TestKubeletSearchesInTheDomainOfTheCluster(t *testing.T) {
+	t.Parallel()
+	in := input()
+	before, plain, _ := configured(t, in, `{}`)
+	in.Facts.Domain = "k8s.example.com"
+	after, other, _ := configured(t, in, `{}`)
+	if before["clusterDomain"] != "cluster.local" || after["clusterDomain"] != in.Facts.Domain {
+		t.Errorf("it is %v, and then %v", before["clusterDomain"], after["clusterDomain"])
+	}
+	if plain.Version == other.Version {
+		t.Error("nodes are not told")
+	}
+}
+
 func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -47,6 +61,8 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 		"a service network without a tenth": {
 			func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("172.30.0.0/29") },
 			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"a domain with a list": {func(in *blueprint.Input) { in.Facts.Domain = "a.example.com,b" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no API server": {func(in *blueprint.Input) { in.Facts.APIServer = "" },
 			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"an API server with an argument": {func(in *blueprint.Input) { in.Facts.APIServer = "https://a --insecure" },

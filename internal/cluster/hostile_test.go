@@ -70,6 +70,16 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 			says: []string{"kubeadm-config", "podSubnet", "10.300.0.0/16"}},
 		"a long podSubnet that is none": {data: kubeadm("networking: {podSubnet: " + long[:50<<10] + "}"),
 			says: []string{"kubeadm-config", "podSubnet"}},
+		"a domain with a line break": {data: kubeadm(`networking: {dnsDomain: "k8s.example.com\nevil"}`),
+			says: []string{"kubeadm-config", "dnsDomain", "spec.network.clusterDomain"}},
+		"a domain that is an option": {data: kubeadm("networking: {dnsDomain: \"--x=y\"}"),
+			says: []string{"kubeadm-config", "dnsDomain"}},
+		"a domain with a list of exceptions": {data: kubeadm("networking: {dnsDomain: \"a,*\"}"),
+			says: []string{"kubeadm-config", "dnsDomain"}},
+		"a long domain": {data: kubeadm("networking: {dnsDomain: " + long[:50<<10] + "}"),
+			says: []string{"kubeadm-config", "dnsDomain"}},
+		"a setting that is no domain": {spec: v1alpha1.WindowsMachineConfigSpec{
+			Network: v1alpha1.NetworkSpec{ClusterDomain: ".example.com"}}, says: []string{"spec.network.clusterDomain"}},
 		"a podSubnet that Windows can't route": {data: kubeadm("networking: {podSubnet: 240.0.0.0/8}"),
 			says: []string{"kubeadm-config", "class E"}},
 		"services that Windows can't route": {services: []string{"250.0.0.0/16"}, says: []string{"ServiceCIDR", "class E"}},
@@ -86,6 +96,10 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 		"a setting with the name of a Service": {
 			spec: v1alpha1.WindowsMachineConfigSpec{APIServer: "https://api.infra.svc.cluster.local:6443"},
 			says: []string{"APIServerInternal", "spec.apiServer"}},
+		"an API server by the name of a Service in the cluster's domain": {data: map[string]string{
+			"cluster-info":   "clusters: [{name: a, cluster: {server: \"https://api.infra.svc.k8s.example.com:6443\"}}]",
+			"kubeadm-config": "networking: {dnsDomain: k8s.example.com}"},
+			says: []string{"APIServerInternal", "cluster-info"}},
 		"pods among the Services": {data: kubeadm("networking: {podSubnet: 10.100.0.0/16}"),
 			says: []string{"NetworksOverlap", "10.100.0.0/16", "10.96.0.0/12"}},
 		"Services among the pods": {data: kubeadm("networking: {podSubnet: 10.0.0.0/8}"),

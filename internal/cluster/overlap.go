@@ -54,7 +54,7 @@ func internal(facts *blueprint.Facts) string {
 		return ""
 	}
 	short := []string{kubernetesService, kubernetesService + ".default"}
-	if slices.Contains(short, name) || strings.HasSuffix(strings.TrimSuffix(name, ".cluster.local"), ".svc") {
+	if slices.Contains(short, name) || strings.HasSuffix(strings.TrimSuffix(name, "."+facts.ClusterDomain()), ".svc") {
 		return "the name of a Service, which only the cluster's own DNS knows"
 	}
 	return ""

@@ -254,6 +254,42 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	}
 }
 
+func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
+	t.Parallel()
+	const other = "networking: {dnsDomain: k8s.example.com, podSubnet: 10.244.0.0/16}"
+	for name, test := range map[string]struct {
+		kubeadm, set, want string
+	}{
+		"kubeadm's":                             {kubeadm: other, want: "k8s.example.com"},
+		"one that kubeadm wrote and nobody set": {kubeadm: "networking: {dnsDomain: cluster.local}", want: "cluster.local"},
+		"none":                                  {kubeadm: "networking: {}", want: "cluster.local"},
+		"the user's":                            {kubeadm: "networking: {}", set: "k8s.example.com", want: "k8s.example.com"},
+		"the user's over kubeadm's":             {kubeadm: other, set: "other.example.com", want: "other.example.com"},
+		"the user's over one that is none":      {kubeadm: "networking: {dnsDomain: \"a b\"}", set: "a.example.com", want: "a.example.com"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, _, _ := plainObjects(t)
+			facts, err := plainReader(t, all, func(o client.Object) bool {
+				return change(o, map[string]string{"kubeadm-config": test.kubeadm}, nil)
+			}, false).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{
+				Network: v1alpha1.NetworkSpec{ClusterDomain: test.set},
+				Proxy:   v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if facts.ClusterDomain() != test.want {
+				t.Errorf("it is %q", facts.ClusterDomain())
+			}
+			none := strings.Split(facts.Proxy.None, ",")
+			if !slices.Contains(none, "."+test.want) || test.want != "cluster.local" &&
+				slices.Contains(none, ".cluster.local") {
+				t.Errorf("NO_PROXY is %v", none)
+			}
+		})
+	}
+}
+
 func TestA62_APullSecretThatIsNotThereLeavesNodesWhatTheyHave(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -267,15 +303,16 @@ func TestA62_APullSecretThatIsNotThereLeavesNodesWhatTheyHave(t *testing.T) {
 func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	spec := v1alpha1.WindowsMachineConfigSpec{
-		APIServer: "https://other.example.com", Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkExternal},
-		Proxy: v1alpha1.ProxySpec{HTTPProxy: "http://other"}, PullSecret: "other",
+		APIServer: "https://other.example.com",
+		Network:   v1alpha1.NetworkSpec{Type: v1alpha1.NetworkExternal, ClusterDomain: "other.example.com"},
+		Proxy:     v1alpha1.ProxySpec{HTTPProxy: "http://other"}, PullSecret: "other",
 		Mirrors: v1alpha1.MirrorsSpec{ImageDigestMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io"}},
 			ImageTagMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io"}}},
 	}
 	all := objects(t, clustertest.Options{Platform: "None"})
 	r := reader(t, all, interceptor.Funcs{}, nil)
 	facts, err := r.Facts(t.Context(), spec)
-	if err != nil || len(facts.Rejected) != 6 {
+	if err != nil || len(facts.Rejected) != 7 {
 		t.Fatalf("%v, %v", facts.Rejected, err)
 	}
 	for _, p := range facts.Rejected {
@@ -287,7 +324,7 @@ func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(
 	want, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{
 		Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkOVNKubernetesHybrid}})
 	if err != nil || len(want.Rejected) > 0 || want.APIServer != facts.APIServer || want.Proxy != facts.Proxy ||
-		want.NetworkType != facts.NetworkType || len(want.Mirrors) != len(facts.Mirrors) {
+		want.NetworkType != facts.NetworkType || facts.ClusterDomain() != "cluster.local" || len(want.Mirrors) != len(facts.Mirrors) {
 		t.Errorf("the cluster's own are not in force: %+v, %v", facts, err)
 	}
 }

@@ -110,14 +110,18 @@ type kubeadmNetworks struct {
 	Networking struct {
 		ServiceSubnet string `json:"serviceSubnet"`
 		PodSubnet     string `json:"podSubnet"`
+		DNSDomain     string `json:"dnsDomain"`
 	} `json:"networking"`
 }
 
-// networks reads the prefixes of services, and those of pods where kubeadm wrote them down.
-func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+// networks reads the prefixes of services, and those of pods and the DNS domain where kubeadm wrote them down.
+func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	// One that can't be read just now is no reason to tell nodes that there are no pod networks.
 	kubeadm, err := p.kubeadm(ctx)
 	if err != nil {
+		return err
+	}
+	if err = domain(spec, kubeadm, facts); err != nil {
 		return err
 	}
 	own, err := p.ownServices(ctx, facts)
@@ -151,6 +155,24 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 		facts.PodNetworks = append(facts.PodNetworks, network.Masked())
 	}
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
+}
+
+// domain takes the DNS domain of the setting, else kubeadm's.
+func domain(spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks, facts *blueprint.Facts) error {
+	const setting = "spec.network.clusterDomain of the WindowsMachineConfig"
+	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
+		if err := blueprint.CheckDomain(facts.Domain); err != nil {
+			return incomplete("%s %s", setting, err)
+		}
+		return nil
+	}
+	if facts.Domain = kubeadm.Networking.DNSDomain; facts.Domain == "" {
+		return nil
+	}
+	if err := blueprint.CheckDomain(facts.Domain); err != nil {
+		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, err, setting)
+	}
+	return nil
 }
 
 // ownServices are the prefixes of services that the API server was configured with. An older one tells none.
@@ -227,7 +249,8 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
 		return p.proxy
 	}
-	none := append([]string{"127.0.0.1", "localhost", ".svc", ".cluster.local", facts.ServiceNetwork.String()},
+	none := append([]string{"127.0.0.1", "localhost", ".svc", "." + facts.ClusterDomain(),
+		facts.ServiceNetwork.String()},
 		split(proxy.None)...)
 	for _, network := range facts.PodNetworks {
 		none = append(none, network.String())

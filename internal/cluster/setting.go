@@ -15,6 +15,7 @@ func settingsNotHere(spec v1alpha1.WindowsMachineConfigSpec) (problems []*contra
 		{spec.APIServer != "", "apiServer", nameInfrastructure},
 		{spec.Network.Type != "" && spec.Network.Type != v1alpha1.NetworkOVNKubernetesHybrid, "network.type",
 			nameNetwork},
+		{spec.Network.ClusterDomain != "", "network.clusterDomain", "the DNS default of operator.openshift.io"},
 		{spec.Proxy != v1alpha1.ProxySpec{}, "proxy", nameProxy},
 		{len(spec.Mirrors.ImageDigestMirrors) > 0, "mirrors.imageDigestMirrors", "an ImageDigestMirrorSet"},
 		{len(spec.Mirrors.ImageTagMirrors) > 0, "mirrors.imageTagMirrors", "an ImageTagMirrorSet"},
