@@ -99,7 +99,7 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	if err = json.Unmarshal([]byte(text), &whole); err != nil {
 		return refuse("it can't be merged")
 	}
-	if words = valueFlaws(whole); len(words) > 0 {
+	if words = append(valueFlaws(whole), gatedFlaws(whole, kubelet)...); len(words) > 0 {
 		return refuse(words...)
 	}
 	return f, nil

@@ -2,6 +2,7 @@ package blueprint_test
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -64,6 +65,18 @@ func TestAFragmentIsMergedOverTheDefaults(t *testing.T) {
 		}},
 		"a gate that is locked to it": {`{"featureGates": {"NodeSwap": true}}`,
 			func(c map[string]any) { c["featureGates"].(map[string]any)["NodeSwap"] = true }},
+		"a gate with all that need it": {`{"featureGates": {"KubeletCrashLoopBackOffMax": false,
+			"GracefulNodeShutdown": false, "GracefulNodeShutdownBasedOnPodPriority": false,
+			"WindowsGracefulNodeShutdown": false}}`, func(c map[string]any) {
+			maps.Copy(c["featureGates"].(map[string]any), map[string]any{"KubeletCrashLoopBackOffMax": false,
+				"GracefulNodeShutdown": false, "GracefulNodeShutdownBasedOnPodPriority": false,
+				"WindowsGracefulNodeShutdown": false})
+		}},
+		"a gate with what it needs": {`{"featureGates": {"GangScheduling": true, "GenericWorkload": true}}`,
+			func(c map[string]any) {
+				maps.Copy(c["featureGates"].(map[string]any), map[string]any{"GangScheduling": true,
+					"GenericWorkload": true})
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,10 +167,27 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 			"is not Get, Cache or Watch"},
 		"a gate that does not exist": {`{"featureGates": {"Flying": true}}`,
 			"featureGates.Flying is not known to kubelet v1.36.3"},
+		"a gate of another program": {`{"featureGates": {"ControllerManagerReleaseLeaderElectionLockOnExit": true}}`,
+			"is not known to kubelet v1.36.3"},
 		"a gate locked to the other": {`{"featureGates": {"NodeSwap": false}}`,
 			"featureGates.NodeSwap is locked to true"},
 		"a gate that serving depends on": {`{"featureGates": {"RotateKubeletServerCertificate": false}}`,
 			"is the operator's"},
+		"a gate that one needs which is on by default": {`{"featureGates": {"GracefulNodeShutdown": false}}`,
+			"featureGates.GracefulNodeShutdown is off, but kubelet v1.36.3 has gates on that need it: " +
+				"GracefulNodeShutdownBasedOnPodPriority, WindowsGracefulNodeShutdown"},
+		"one of three gates that one needs": {`{"featureGates": {"PodLevelResources": false}}`,
+			"PodLevelResources is off, but kubelet v1.36.3 has gates on that need it: InPlacePodLevelResourcesVerticalScaling"},
+		"a gate that several need": {`{"featureGates": {"NodeDeclaredFeatures": false}}`,
+			"NodeDeclaredFeatures is off, but kubelet v1.36.3 has gates on that need it: ExtendWebSocketsToKubelet, "},
+		"a gate without the one that it needs": {`{"featureGates": {"GangScheduling": true}}`,
+			"GenericWorkload is off, but kubelet v1.36.3 has gates on that need it: GangScheduling"},
+		"a field without its gate": {`{"shutdownGracePeriod": "30s", "featureGates": {"GracefulNodeShutdown": false,
+			"GracefulNodeShutdownBasedOnPodPriority": false, "WindowsGracefulNodeShutdown": false}}`,
+			"shutdownGracePeriod needs featureGates.GracefulNodeShutdown, which is off"},
+		"another field without its gate": {`{"crashLoopBackOff": {"maxContainerRestartPeriod": "60s"},
+			"featureGates": {"KubeletCrashLoopBackOffMax": false}}`,
+			"crashLoopBackOff.maxContainerRestartPeriod needs featureGates.KubeletCrashLoopBackOffMax, which is off"},
 		"a gate of Kubernetes that is new": {`{"featureGates": {"` + newIn137 + `": true}}`,
 			"is not known to kubelet v1.36.3"},
 		"more than anybody needs": {`{"tlsCipherSuites": ["` + strings.Repeat("x", 70<<10) + `"]}`,
@@ -198,9 +228,27 @@ func TestTheLastGoodFragmentStaysWhileANewerOneIsRefused(t *testing.T) {
 	if config, _, _ = configured(t, in, `{"port": 2}`); config["maxPods"] != 250.0 || config["port"] != nil {
 		t.Errorf("an accepted one that is not acceptable is used: %v", config)
 	}
+	const earlier = `{"featureGates": {"GracefulNodeShutdown": false}}` // releases took it that knew less of gates
+	in.AcceptedKubelet = []byte(earlier)
+	if config, desired, said = configured(t, in, earlier); said == "" || len(desired.KubeletFragment) > 0 ||
+		config["featureGates"].(map[string]any)["GracefulNodeShutdown"] != nil {
+		t.Errorf("it says %q of what kubelet does not start with, and uses %s", said, desired.KubeletFragment)
+	}
 	in.AcceptedKubelet = good.KubeletFragment
 	if config, _, said = configured(t, in, `{}`); config["maxPods"] != 250.0 || said != "" {
 		t.Errorf("a fragment that was taken away stays: %v, %s", config["maxPods"], said)
+	}
+}
+
+func TestARestartPeriodIsRefusedForAKubeletBefore135(t *testing.T) {
+	t.Parallel()
+	for version, says := range map[string]string{"v1.34.4": "which is off in kubelet v1.34.4", "v1.35.4": "", "v1.37.2": ""} {
+		in := input()
+		in.Facts.KubernetesVersion, in.Payload = "v1.37.2", withVersion(contract.PathKubelet, version)
+		_, _, said := configured(t, in, `{"crashLoopBackOff": {"maxContainerRestartPeriod": "60s"}}`)
+		if !strings.Contains(said, says) || says == "" && said != "" {
+			t.Errorf("%s: it says %q", version, said)
+		}
 	}
 }
 

@@ -1,0 +1,60 @@
+//go:build ignore
+
+// Command gates writes the feature gates of the kubelet of a minor version of Kubernetes: their defaults, and which
+// others each needs. It is run in the module that pins that version, whose sources it asks:
+//
+//	gates=$PWD/internal/blueprint/featuregate
+//	go -C payload/kubernetes/1.36 run $gates/gates.go >$gates/1.36.txt
+package main
+
+import (
+	"fmt"
+	"log"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
+	_ "k8s.io/kubernetes/pkg/features"
+)
+
+func main() {
+	info, ok := debug.ReadBuildInfo()
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == "k8s.io/kubernetes" })
+	if !ok || i < 0 {
+		log.Fatal("this program does not know its modules")
+	}
+	gate := utilfeature.DefaultMutableFeatureGate
+	for _, add := range []func() error{ // what kubelet adds by itself
+		func() error { return logsapi.AddFeatureGates(gate) },
+		func() error { return metricsfeatures.AddFeatureGates(gate) },
+	} {
+		if err := add(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	version := info.Deps[i].Version
+	fmt.Printf(`# The feature gates of kubelet %s, written by gates.go from k8s.io/kubernetes %s.
+# A line has a gate with its default, or, after =, with the value that it is locked to: a kubelet that is told the
+# other does not start. Then come the gates without which it does not start while this one is on.
+`, version[1:strings.LastIndex(version, ".")], version)
+	var lines []string
+	for name, spec := range gate.GetAll() {
+		sign := " "
+		if spec.LockToDefault {
+			sign = "="
+		}
+		line := fmt.Sprintf("%s%s%t", name, sign, spec.Default)
+		for _, need := range gate.Dependencies()[name] {
+			line += " " + string(need)
+		}
+		// The two switch whole groups of gates, which no list of single ones says.
+		if name != "AllAlpha" && name != "AllBeta" {
+			lines = append(lines, line+"\n")
+		}
+	}
+	slices.Sort(lines)
+	fmt.Print(strings.Join(lines, ""))
+}
