@@ -19,8 +19,8 @@ const (
 	// one that waits for those that are off: the upgrade may be the cure. Nor does an unsupported
 	// Kubernetes version.
 	ConditionUpgradeable = "Upgradeable"
-	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, or a rollout
-	// is halted.
+	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, a Machine can't
+	// become a node, or a rollout is halted.
 	ConditionDegraded = "Degraded"
 	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of
 	// this object say; otherwise its reason names the first setting that is left out, such as a

@@ -36,6 +36,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/instance"
 	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/orphan"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/controller/runtimeclass"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
@@ -293,6 +294,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
 	}
+	machineProblems := problem.NewState()
 	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
@@ -306,6 +308,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
+			Machines:          machineProblems,
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
@@ -317,7 +320,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
-			RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
+			Problems: machineProblems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

@@ -32,6 +32,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/cluster"
@@ -140,6 +141,7 @@ func (s *stage) start() {
 	options, err := Options{
 		Namespace: namespace, Changed: s.changed,
 		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Gate: gate,
+		Problems: problem.NewState(),
 		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
 	}.withDefaults()

@@ -76,6 +76,7 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 	overdue, again := r.waiting.overdue(machines, p.held, r.options.Now())
 	result.RequeueAfter = again
 	r.tellProblems(machines, p.rejected, overdue)
+	r.options.Problems.Set(sum(p.rejected, overdue))
 	for name, why := range p.waits {
 		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
 	}

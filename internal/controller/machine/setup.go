@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	View *View
 	// Gate lets Machines be deleted one after the other. Its Sets are the View's.
 	Gate *rollout.Gate
+	// Problems gets what keeps Machines from becoming nodes.
+	Problems *problem.State
 	// Keys reads the private key through the cache, LiveKeys past it.
 	Keys, LiveKeys credential.Keys
 	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to
@@ -44,8 +47,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil || o.Keys == nil ||
-		o.LiveKeys == nil {
+	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil || o.Problems == nil ||
+		o.Keys == nil || o.LiveKeys == nil {
 		return o, errors.New("setting up the machine controllers: an option is missing")
 	}
 	if o.RefusalTimeout == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 )
 
 // queue is a cluster in which Machine m waits for its address: instances that were made by hand have it, and leave.
@@ -26,7 +27,9 @@ type queue struct {
 	t     *testing.T
 	api   client.Client
 	clock time.Time
-	said  []string
+	// platform is where the cluster runs.
+	platform contract.Platform
+	said     []string
 }
 
 func (q *queue) Eventf(regarding, _ runtime.Object, _, reason, action, note string, args ...any) {
@@ -36,7 +39,7 @@ func (q *queue) Eventf(regarding, _ runtime.Object, _, reason, action, note stri
 
 func newQueue(t *testing.T, holders ...string) *queue {
 	t.Helper()
-	q := &queue{t: t, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	q := &queue{t: t, platform: contract.PlatformAWS, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	q.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(&machinev1beta1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "m", UID: "m", Labels: windows()},
 		Status: machinev1beta1.MachineStatus{Phase: ptr.To(machinev1beta1.PhaseProvisioned),
@@ -61,8 +64,9 @@ func newQueue(t *testing.T, holders ...string) *queue {
 func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: q.api, events: q, resolver: newResolver(), told: &told{},
 		waiting: &waiting{},
-		options: Options{Namespace: namespace, Now: func() time.Time { return q.clock },
-			Platform: func(context.Context) (contract.Platform, error) { return "aws", nil }}}
+		options: Options{Namespace: namespace, Problems: problem.NewState(),
+			Now:      func() time.Time { return q.clock },
+			Platform: func(context.Context) (contract.Platform, error) { return q.platform, nil }}}
 }
 
 // gone lets go of an instance that leaves.

@@ -45,14 +45,21 @@ type Options struct {
 	// Events tells what goes wrong with it; the manager's recorder when nil.
 	Events events.EventRecorder
 	// UserData tells what is wrong with what new machines are given; nil when nobody writes it.
-	UserData UserData
+	UserData Troubles
+	// Machines tells why Machines don't become nodes; nil when nobody follows them.
+	Machines Troubles
 }
 
-// UserData tells what keeps user data from being what it must be.
-type UserData interface {
+// Troubles tells what another controller finds wrong that is no WindowsInstance's.
+type Troubles interface {
 	Problems() []*contract.Problem
 	// Changed delivers whenever Problems answers otherwise than before.
 	Changed() <-chan event.GenericEvent
+}
+
+// troubles are those that somebody tells.
+func (o Options) troubles() []Troubles {
+	return slices.DeleteFunc([]Troubles{o.UserData, o.Machines}, func(t Troubles) bool { return t == nil })
 }
 
 // Desired tells the published desired state, or every problem that keeps it from being published.
@@ -100,8 +107,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 			builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one)))
-	if options.UserData != nil {
-		b = b.WatchesRawSource(source.Channel(options.UserData.Changed(), enqueue))
+	for _, troubles := range options.troubles() {
+		b = b.WatchesRawSource(source.Channel(troubles.Changed(), enqueue))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the settings controller: %w", err)
@@ -225,8 +232,8 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Lacks = append(facts.Lacks, problem)
 	}
 	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
-	if r.UserData != nil {
-		facts.Troubles = r.UserData.Problems()
+	for _, troubles := range r.troubles() {
+		facts.Troubles = append(facts.Troubles, troubles.Problems()...)
 	}
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Version

@@ -33,6 +33,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
@@ -155,6 +156,27 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	if said = exposed(t, registry); strings.Contains(said, "wmco_prerequisite_problems{") {
 		t.Errorf("an alert fires without end: %s", said)
 	}
+}
+
+// Of a Machine that becomes no node there is no WindowsInstance.
+func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	machines := problem.NewState()
+	r.Machines = machines
+	r.reconcile(t)
+	degraded := func(status metav1.ConditionStatus, reason, says string) {
+		t.Helper()
+		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionDegraded)
+		if c == nil || c.Status != status || c.Reason != reason || !strings.Contains(c.Message, says) {
+			t.Errorf("%+v, want %s %s, %q", c, status, reason, says)
+		}
+	}
+	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
+	machines.Set([]*contract.Problem{contract.NewProblem(contract.ReasonMachineNameInvalid, "Machine winworker-0123456789")})
+	degraded(metav1.ConditionTrue, "MachineNameInvalid", "Machine winworker-0123456789 (W106 MachineNameInvalid). Give its MachineSet")
+	machines.Set(nil)
+	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
 }
 
 func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testing.T) {

@@ -122,7 +122,7 @@ func (r *reconciler) publish(ctx context.Context, want wanted, problems []*contr
 			}
 		}
 	}
-	for _, problem := range r.state.set(problems) {
+	for _, problem := range r.state.Set(problems) {
 		logf.FromContext(ctx).Info("user data is not as it must be", "reason", problem.Reason, "detail", problem.Detail)
 		r.tell(corev1.EventTypeWarning, problem)
 	}

@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// provisioned makes a Machine of an address, with its host.
+func (q *queue) provisioned(name, address string) *machinev1beta1.Machine {
+	q.t.Helper()
+	m := &machinev1beta1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name, UID: types.UID(name),
+			Labels: windows()},
+		Status: machinev1beta1.MachineStatus{Phase: ptr.To(machinev1beta1.PhaseProvisioned),
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}},
+	}
+	if err := q.api.Create(q.t.Context(), m); err != nil {
+		q.t.Fatal(err)
+	}
+	return m
+}
+
+// wrong is what the settings are told, and whether they are woken to ask for it.
+func (q *queue) wrong() (all []string, woken bool) {
+	for _, p := range q.options.Problems.Problems() {
+		all = append(all, p.Error())
+	}
+	select {
+	case <-q.options.Problems.Changed():
+		woken = true
+	default:
+	}
+	return all, woken
+}
+
+// An Event is gone after an hour, and the Machine is still none.
+func TestWhyAMachineBecomesNoNodeStaysKnownAfterItsEventExpired(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	q.platform = contract.PlatformVSphere
+	m := q.provisioned("winworker-0123456789", "10.0.0.2")
+	q.after(0, 1, 0)
+	if all, woken := q.wrong(); len(all) != 1 || !woken || !strings.Contains(all[0], m.Name) ||
+		!strings.Contains(all[0], "W106 MachineNameInvalid") {
+		t.Errorf("at once: %q, woken %v", all, woken)
+	}
+	q.after(2*time.Hour, 1, 0)
+	if all, woken := q.wrong(); len(all) != 1 || woken || !strings.Contains(all[0], m.Name) {
+		t.Errorf("after the event expired: %q, woken %v", all, woken)
+	}
+	if err := q.api.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	q.after(time.Second, 1, 0)
+	if all, woken := q.wrong(); len(all) != 0 || !woken {
+		t.Errorf("without the Machine: %q, woken %v", all, woken)
+	}
+}
+
+func TestAMachineWhoseAddressIsNotGivenUpStaysKnown(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a")
+	q.after(0, 0, time.Minute)
+	if all, _ := q.wrong(); len(all) != 0 {
+		t.Errorf("before it has lasted: %q", all)
+	}
+	q.after(time.Minute, 1, 0)
+	if all, woken := q.wrong(); len(all) != 1 || !woken || !strings.Contains(all[0], "Machine m ") {
+		t.Errorf("when it has lasted: %q, woken %v", all, woken)
+	}
+	q.gone("a")
+	q.after(time.Second, 1, 0)
+	if all, woken := q.wrong(); len(all) != 0 || !woken {
+		t.Errorf("when the address is free: %q, woken %v", all, woken)
+	}
+}
+
+func TestOfMachinesThatBecomeNoNodesForOneReasonFewAreNamed(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a")
+	q.platform = contract.PlatformVSphere
+	q.after(0, 0, time.Minute)
+	for n := range 10 {
+		q.provisioned(fmt.Sprintf("winworker-012345678%d", 9-n), "10.0.0.2")
+	}
+	q.after(time.Minute, 11, 0)
+	all, _ := q.wrong()
+	if len(all) != 2 || !strings.Contains(all[0], "W103") || !strings.Contains(all[1], "W106") {
+		t.Fatalf("%q", all)
+	}
+	for part, want := range map[string]bool{"winworker-0123456780": true, "winworker-0123456782": true,
+		"winworker-0123456783": false, "; and 7 more": true} {
+		if strings.Contains(all[1], part) != want {
+			t.Errorf("%q, want %q in it: %v", all[1], part, want)
+		}
+	}
+}

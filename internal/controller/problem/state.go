@@ -1,0 +1,61 @@
+// Package problem answers what a controller finds wrong now: one controller sets it, and the one that
+// writes the status of the WindowsMachineConfig reads it, for as long as it lasts. Events tell of the
+// same, and expire.
+//
+// It keeps nothing beyond the process, and judges nothing.
+package problem
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// State holds the problems.
+type State struct {
+	mu       sync.Mutex
+	problems []*contract.Problem
+	changed  chan event.GenericEvent
+}
+
+// NewState makes one without a problem.
+func NewState() *State { return &State{changed: make(chan event.GenericEvent, 1)} }
+
+// Problems are those of the last Set.
+func (s *State) Problems() []*contract.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.problems)
+}
+
+// Changed delivers when Problems answers otherwise than before. It is for one reader.
+func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
+
+// Set takes all problems that there are now, and gives those that were not there before.
+func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := func(p *contract.Problem) bool {
+		return slices.ContainsFunc(s.problems, func(old *contract.Problem) bool { return *old == *p })
+	}
+	for _, p := range problems {
+		if !known(p) {
+			fresh = append(fresh, p)
+		}
+	}
+	differs := len(fresh) > 0 || len(problems) != len(s.problems)
+	s.problems = problems
+	if differs {
+		select {
+		case s.changed <- event.GenericEvent{
+			Object: &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}}:
+		default: // one is waiting there already
+		}
+	}
+	return fresh
+}
