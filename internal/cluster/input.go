@@ -86,10 +86,12 @@ func dayTwoInputs(namespace string) []Input {
 }
 
 // bundleContent is the content of a ConfigMap of the operator's namespace that may hold
-// authorities; others there are not for nodes.
+// authorities: not the list of hosts, and not what the operator writes for itself and for nodes.
 func bundleContent(object client.Object) string {
-	if name := object.GetName(); strings.HasPrefix(name, contract.ServicesConfigMapPrefix) ||
-		name == contract.InstancesConfigMap {
+	switch name := object.GetName(); {
+	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,
+		name == contract.PlacesConfigMap, name == contract.ReplacementsConfigMap, name == contract.ReleasedConfigMap,
+		name == contract.PayloadSourceConfigMap:
 		return ""
 	}
 	return content(func(o *corev1.ConfigMap) []any {
