@@ -120,7 +120,7 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 				return change(o, test.data, test.services)
 			}, false).Facts(t.Context(), test.spec)
 			problems := cluster.Problems(err)
-			if len(problems) == 0 || !cluster.OnlyProblems(err) {
+			if len(problems) == 0 || !onlyProblems(err) {
 				t.Fatalf("problems %v of %v", problems, err)
 			}
 			text := err.Error()

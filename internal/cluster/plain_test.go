@@ -198,7 +198,7 @@ func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
 			all, _, _ := plainObjects(t)
 			facts, err := plainReader(t, all, test.change, test.refused).Facts(t.Context(), test.spec)
 			problems := append(cluster.Problems(err), facts.Lacks...)
-			if len(problems) != 1 || err != nil && !cluster.OnlyProblems(err) {
+			if len(problems) != 1 || err != nil && !onlyProblems(err) {
 				t.Fatalf("problems %v of %v", problems, err)
 			}
 			reason := contract.ReasonClusterFactsIncomplete
@@ -451,7 +451,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 		t.Errorf("services %v, hosts wait for %v, %v", facts.ServiceNetwork, facts.Lacks, err)
 	}
 	_, err = newReader("kubeadm-config").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
-	if !cluster.OnlyProblems(err) || !says(cluster.Problems(err)) {
+	if !onlyProblems(err) || !says(cluster.Problems(err)) {
 		t.Errorf("without any prefix: %v", err)
 	}
 }

@@ -54,24 +54,3 @@ func Problems(err error) (all []*contract.Problem) {
 	}
 	return all
 }
-
-// OnlyProblems says whether an error holds nothing but problems, so that trying again without a
-// change is of no use.
-func OnlyProblems(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // likewise
-	case nil:
-		return false
-	case *contract.Problem:
-		return true
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			if !OnlyProblems(inner) {
-				return false
-			}
-		}
-		return true
-	case interface{ Unwrap() error }:
-		return OnlyProblems(e.Unwrap())
-	}
-	return false
-}
