@@ -130,7 +130,7 @@ func headLength(h http.Header) int64 {
 func (s *state) follow(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
-	if s.road.isPlain(address.Host) {
+	if s.transport.isPlain(address.Host) {
 		address.Scheme = "http"
 	}
 	origin, way := authority(address.Scheme, address.Host), s.way(q.at)

@@ -26,7 +26,7 @@ import (
 // keyring makes Authorization headers: it asks each registry once how it wants to be convinced, and
 // each token server once for a token.
 type keyring struct {
-	road *road
+	transport *transports
 	// never says of a registry, as addresses name it, that nothing of it must be contacted.
 	never      func(host string) bool
 	limit      time.Duration // of one request
@@ -87,8 +87,8 @@ const (
 	maxParameter = 2 << 10
 )
 
-func newKeyring(way *road, never func(host string) bool, o Options) *keyring {
-	return &keyring{road: way, never: never, limit: o.FirstByte, share: o.Connect, now: o.Now,
+func newKeyring(way *transports, never func(host string) bool, o Options) *keyring {
+	return &keyring{transport: way, never: never, limit: o.FirstByte, share: o.Connect, now: o.Now,
 		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now),
 		tokens:     newMemory[grant, string](grants, o.Now)}
 }
@@ -186,7 +186,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 func askedOf(at mirror.Pull, way http.RoundTripper) challenged {
-	_, lax := way.(laxRoad)
+	_, lax := way.(insecureTransport)
 	return challenged{host: at.Host, lax: lax}
 }
 
@@ -209,7 +209,7 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 			if err != nil {
 				return transport.Challenge{}, err
 			}
-			seen := &httpsFailure{road: way,
+			seen := &httpsFailure{transport: way,
 				forbidden: func(host string) bool { return !isOf(at, host) && k.never(host) }}
 			challenge, err := transport.Ping(ctx, registry, seen)
 			if err != nil {
@@ -291,7 +291,7 @@ func tokenFault(ctx context.Context, err error) *fault {
 // registry is a host as the library has it.
 func (k *keyring) registry(host string) (name.Registry, error) {
 	options := []name.Option{name.StrictValidation}
-	if k.road.isPlain(host) {
+	if k.transport.isPlain(host) {
 		options = append(options, name.Insecure)
 	}
 	registry, err := name.NewRegistry(host, options...)
@@ -342,7 +342,7 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 // for private, where it is refused, and that is then the only thing that it talks about. Ping
 // follows redirects, but not to a registry that is forbidden.
 type httpsFailure struct {
-	road      http.RoundTripper
+	transport http.RoundTripper
 	forbidden func(host string) bool
 	mu        sync.Mutex
 	err       error
@@ -352,7 +352,7 @@ func (w *httpsFailure) RoundTrip(request *http.Request) (response *http.Response
 	if w.forbidden(request.URL.Host) {
 		err = errForbidden
 	} else {
-		response, err = w.road.RoundTrip(request)
+		response, err = w.transport.RoundTrip(request)
 	}
 	if err != nil && !errors.Is(err, errPlain) {
 		w.mu.Lock()
@@ -370,10 +370,10 @@ func (w *httpsFailure) seen() error {
 
 // settled lets nothing through but the first request's host: a token server that redirects would be
 // handed the credential in the body or the header.
-type settled struct{ road http.RoundTripper }
+type settled struct{ transport http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := s.road.RoundTrip(request)
+	response, err := s.transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 		return r, nil
 	})
 	o := Options{}.defaults()
-	k := newKeyring(newRoad(o, Config{}), func(string) bool { return false }, o)
+	k := newKeyring(newTransports(o, Config{}), func(string) bool { return false }, o)
 	before := heap()
 	for n := range grants {
 		at := mirror.Pull{Host: fmt.Sprintf("h%d.test", n%hosts), Repository: fmt.Sprintf("r%d", n)}

@@ -8,30 +8,30 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// laxRoad is the way to one registry that the cluster calls insecure: any certificate will do, and
+// insecureTransport is the way to one registry that the cluster calls insecure: any certificate will do, and
 // if it can't be reached by TLS, it may speak plain http, as on Linux nodes. Whoever it sends us on
 // to is checked like everybody else.
-type laxRoad struct {
-	*road
+type insecureTransport struct {
+	*transports
 	host string // as in addresses, in lower case
 }
 
 // bareLife is how long it is remembered that a registry speaks no TLS.
 const bareLife = 10 * time.Minute
 
-// way is the road to a place.
+// way is the transport to a place.
 func (s *state) way(at mirror.Pull) http.RoundTripper {
 	if s.rules.Insecure(at.Host, at.Repository) {
-		return laxRoad{s.road, strings.ToLower(at.Address())}
+		return insecureTransport{s.transport, strings.ToLower(at.Address())}
 	}
-	return s.road
+	return s.transport
 }
 
 // RoundTrip implements http.RoundTripper. A request is sent twice if need be; the body of one to
 // the registry's own token server can be had again.
-func (l laxRoad) RoundTrip(request *http.Request) (*http.Response, error) {
+func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.ToLower(request.URL.Host) != l.host {
-		return l.road.RoundTrip(request)
+		return l.transports.RoundTrip(request)
 	}
 	plain := request.Clone(request.Context())
 	plain.URL.Scheme = "http"

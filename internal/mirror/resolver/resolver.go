@@ -202,7 +202,7 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 		return true
 	})
 	if s, ok := r.acquire(); ok { // it may be served again
-		s.road.closeIdle()
+		s.transport.closeIdle()
 		s.release()
 	}
 }

@@ -28,19 +28,19 @@ type Config struct {
 
 // state is one Config at work. A request keeps the one that it began with.
 type state struct {
-	rules   mirror.Rules
-	secret  mirror.PullSecret
-	road    *road
-	keys    *keyring
-	health  *health
-	users   atomic.Int64
-	retired atomic.Bool
+	rules     mirror.Rules
+	secret    mirror.PullSecret
+	transport *transports
+	keys      *keyring
+	health    *health
+	users     atomic.Int64
+	retired   atomic.Bool
 }
 
 func newState(o Options, c Config) *state {
-	way := newRoad(o, c)
+	way := newTransports(o, c)
 	never := func(host string) bool { return c.Rules.Never(host, "") }
-	return &state{rules: c.Rules, secret: c.PullSecret, road: way, keys: newKeyring(way, never, o),
+	return &state{rules: c.Rules, secret: c.PullSecret, transport: way, keys: newKeyring(way, never, o),
 		health: newHealth(o.Now)}
 }
 
@@ -48,12 +48,12 @@ func newState(o Options, c Config) *state {
 func (s *state) retire() {
 	s.retired.Store(true)
 	if s.users.Load() == 0 {
-		s.road.closeIdle()
+		s.transport.closeIdle()
 	}
 }
 
 func (s *state) release() {
 	if s.users.Add(-1) == 0 && s.retired.Load() {
-		s.road.closeIdle()
+		s.transport.closeIdle()
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// road is the one way out: https, certificates checked, through the cluster's proxy. Everything
+// transports are the one way out: https, certificates checked, through the cluster's proxy. Everything
 // that leaves the resolver takes it, requests to token servers and redirected ones included.
-type road struct {
+type transports struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
 	special map[string]*http.Transport // by authority: registries with authorities of their own
@@ -26,8 +26,8 @@ type road struct {
 	bare    *memory[string, bool]      // by host[:port]: insecure registries that were found to speak no TLS
 }
 
-func newRoad(o Options, c Config) *road {
-	r := &road{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
+func newTransports(o Options, c Config) *transports {
+	r := &transports{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
 		lax: newTransport(o, c, nil), bare: newMemory[string, bool](hosts, o.Now)}
 	r.lax.TLSClientConfig.InsecureSkipVerify = true // for those registries only of which the cluster says so
 	for host, bundle := range c.RegistryTrust {
@@ -69,7 +69,7 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 	}
 }
 
-func (r *road) RoundTrip(request *http.Request) (*http.Response, error) {
+func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 	if !r.permits(request.URL) {
 		if request.Body != nil {
 			_ = request.Body.Close()
@@ -79,7 +79,7 @@ func (r *road) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.to(request.URL).RoundTrip(request)
 }
 
-func (r *road) to(u *url.URL) *http.Transport {
+func (r *transports) to(u *url.URL) *http.Transport {
 	if special, ok := r.special[authority(u.Scheme, u.Host)]; ok {
 		return special
 	}
@@ -87,17 +87,17 @@ func (r *road) to(u *url.URL) *http.Transport {
 }
 
 // permits says whether an address may be asked at all.
-func (r *road) permits(u *url.URL) bool {
+func (r *transports) permits(u *url.URL) bool {
 	return (u.Scheme == "https") != r.isPlain(u.Host) && (u.Scheme == "https" || u.Scheme == "http")
 }
 
 // isPlain says whether a registry was declared to speak plain http. It is believed of this
 // machine's own addresses only.
-func (r *road) isPlain(host string) bool {
+func (r *transports) isPlain(host string) bool {
 	return slices.Contains(r.plain, host) && isLoopback((&url.URL{Host: host}).Hostname())
 }
 
-func (r *road) closeIdle() {
+func (r *transports) closeIdle() {
 	r.common.CloseIdleConnections()
 	r.lax.CloseIdleConnections()
 	for _, t := range r.special {
