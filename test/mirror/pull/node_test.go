@@ -55,19 +55,19 @@ type node struct {
 	parallel int    // how many parts of a layer containerd fetches at a time
 	pod      string // user:password of the pod's imagePullSecrets, as kubelet hands them to containerd
 	log      *logrus.Entry
-	// patience is how long containerd waits for a header, if not as long as it does.
-	patience time.Duration
+	// headerTimeout is how long containerd waits for a header, if not as long as on nodes.
+	headerTimeout time.Duration
 }
 
+// newNode has time limits that no busy machine meets by accident.
 func newNode(t *testing.T, n *network) *node {
 	t.Helper()
-	return newNodeWith(t, n, resolver.Options{FirstByte: 2 * time.Second, Stall: 2 * time.Second,
-		LastFirstByte: 20 * time.Second})
+	return newNodeWith(t, n, resolver.Options{FirstByte: 20 * time.Second})
 }
 
 func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 	t.Helper()
-	o.Token = resolverToken
+	o.Token, o.Connect = resolverToken, 20*time.Second
 	r, err := resolver.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -197,8 +197,8 @@ func (d *node) pull(ctx context.Context, image string) error {
 		UpdateClient: func(client *http.Client) error {
 			client.Transport.(*http.Transport).DialContext = d.dial
 			client.Transport.(*http.Transport).DisableKeepAlives = true
-			if d.patience > 0 {
-				client.Transport.(*http.Transport).ResponseHeaderTimeout = d.patience
+			if d.headerTimeout > 0 {
+				client.Transport.(*http.Transport).ResponseHeaderTimeout = d.headerTimeout
 			}
 			return nil
 		},

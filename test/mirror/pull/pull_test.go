@@ -7,8 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/distribution/distribution/v3/configuration"
+
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
 const source = "quay.test"
@@ -66,6 +69,9 @@ func TestA22_MirrorsThatFailArePassedOver(t *testing.T) {
 				bad := newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(fault)
 				good := newRegistry(t, n, "m2.test", withTokens).push(t, "x/team/app", image)
 				d := newNode(t, n)
+				if name == "is silent" {
+					d = newNodeWith(t, n, resolver.Options{FirstByte: 2 * time.Second, LastFirstByte: 20 * time.Second})
+				}
 				d.apply(t, settings{rules: []string{source + " " + kind + " m1.test m2.test/x never"},
 					users: map[string]string{"m2.test": good.user}})
 				reference := source + "/team/app:v1"
