@@ -449,12 +449,11 @@ func TestA61_ARegistryThatNeverEndsIsLeft(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	s.access.CA = pemOf(slow)
-	s.store.answerTime = 100 * time.Millisecond
+	s.store.answerTime = 2 * time.Second
 	wanted := strings.TrimPrefix(slow.URL, "https://") + "/a/b@sha256:" + strings.Repeat("a", 64)
-	s.until(t, s.store, wanted, fails(contract.ReasonPayloadImageNotPulled, "none", "too long"))
-	if !asked.Load() {
-		t.Error("it was not asked")
-	}
+	late := fails(contract.ReasonPayloadImageNotPulled, "none", "too long")
+	// on a busy machine a try may end before it has asked
+	s.until(t, s.store, wanted, func(d *payload.Dir, p *contract.Problem) bool { return late(d, p) && asked.Load() })
 }
 
 func TestA61_ARegistryWhoseHeadersNeverEndIsLeft(t *testing.T) {
