@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -169,11 +170,11 @@ func TestServeSaysWhenItsListenerFails(t *testing.T) {
 func TestWhoGoesAwayIsGoneUpstreamToo(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 3<<20)
-	gone := make(chan struct{})
+	var gone atomic.Bool
 	u := newUpstream(t, m)
 	u.failing(func(_ http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
-		close(gone)
+		gone.Store(true)
 		panic(http.ErrAbortHandler)
 	})
 	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
@@ -182,7 +183,7 @@ func TestWhoGoesAwayIsGoneUpstreamToo(t *testing.T) {
 	go func() { answered <- g.askWith(ctx, t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)) }()
 	eventually(t, func() bool { return u.asked("blobs") == 1 })
 	cancel()
-	<-gone
+	eventually(t, gone.Load)
 	if a := <-answered; a.err == nil {
 		t.Error(a)
 	}

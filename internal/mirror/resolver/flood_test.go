@@ -29,10 +29,15 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 	}
 	u := newUpstream(t, newImage(1, 10))
 	options := calm()
-	options.Request = 3 * time.Second
+	options.Request = 10 * time.Second // a machine that is busy dials and asks in that
 	g := newRig(t, options, config(t, source+" tag "+u.host+"/m"))
 	address := strings.TrimPrefix(g.url, "http://")
-	answered := map[*bufio.Reader]string{}
+	type answered struct {
+		net.Conn
+		reader  *bufio.Reader
+		request string
+	}
+	var all []answered
 	for n := range connections {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		if err != nil {
@@ -56,14 +61,17 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_ = answer.Body.Close()
-		answered[reader] = ask.request
+		all = append(all, answered{conn, reader, ask.request})
 	}
 	if a := g.ask(t, http.MethodGet, source, "a/manifests/latest"); a.status != http.StatusOK {
 		t.Errorf("a pull came to %v", a)
 	}
-	for reader, request := range answered {
-		if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) {
-			t.Errorf("the connection stays after %s: %v", request, err)
+	for _, one := range all {
+		if err := one.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := one.reader.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection stays after %s: %v", one.request, err)
 		}
 	}
 }
@@ -74,7 +82,7 @@ func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 	m := newImage(1, 1<<20)
 	u := newUpstream(t, m)
 	options := calm()
-	options.Request = 2 * time.Second // a machine that is busy dials and asks in that
+	options.Request = 2 * time.Second
 	u.failing(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, digestOf(m.layer)) {
 			return false
@@ -88,6 +96,10 @@ func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 		return true
 	})
 	g := newRig(t, options, config(t, source+" digest "+u.host+"/m never"))
+	// a machine that is busy may take longer to dial and ask; on a connection that is there the time begins as it asks
+	eventually(t, func() bool {
+		return g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.index)).isRight(m.index)
+	})
 	for range 2 { // on one connection
 		if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 			t.Errorf("a layer came to %v", a)

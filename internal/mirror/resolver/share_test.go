@@ -15,16 +15,15 @@ import (
 func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
-	begun, release := make(chan struct{}), make(chan struct{})
+	release := make(chan struct{})
 	u := newUpstream(t, m).failing(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/blobs/") {
-			close(begun)
 			<-release
 		}
 		return false
 	})
 	o := calm()
-	o.Streams = 1
+	o.Streams, o.LastFirstByte = 1, 5*time.Minute
 	g := newRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	var layer sync.WaitGroup
 	layer.Go(func() {
@@ -32,13 +31,12 @@ func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 			t.Error(a)
 		}
 	})
-	<-begun
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer layer.Wait()
+	defer close(release)
+	eventually(t, func() bool { return u.asked("/blobs/") > 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a := g.askWith(ctx, t, http.MethodGet, source, "a/manifests/"+digestOf(m.index))
-	close(release)
-	layer.Wait()
-	if !a.isRight(m.index) {
+	if a := g.askWith(ctx, t, http.MethodGet, source, "a/manifests/"+digestOf(m.index)); !a.isRight(m.index) {
 		t.Error(a)
 	}
 }
@@ -66,16 +64,16 @@ func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 			}
 		})
 	}
+	defer layers.Wait()
+	defer close(release)
 	eventually(t, func() bool { return len(slow.seen()) >= 2 })
 	for range 20 { // whoever comes first: the others have to stay away
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if a := g.askWith(ctx, t, http.MethodGet, other, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 			t.Error(a)
 		}
 		cancel()
 	}
-	close(release)
-	layers.Wait()
 }
 
 // leavesRoom has many requests that nobody answers under way, and says whether others are answered.
@@ -100,7 +98,7 @@ func leavesRoom(t *testing.T, g *rig, m image, held func() bool, slow ...string)
 		for path, content := range map[string][]byte{
 			"a/blobs/" + digestOf(m.layer): m.layer, "a/manifests/" + digestOf(m.index): m.index,
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			a := g.askWith(ctx, t, http.MethodGet, other, path)
 			cancel()
 			if !a.isRight(content) {
@@ -182,7 +180,7 @@ func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 			o := calm()
 			o.Whole = 200 * time.Millisecond
 			g := newRig(t, o, config(t, source+" tag "+u.host+"/m never"))
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			a := g.askWith(ctx, t, method, source, "a/manifests/latest")
 			if a.err != nil || a.status != http.StatusBadGateway {
@@ -203,30 +201,21 @@ func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	tokens := &tokens{}
 	inner := tokens.wanted(u)
 	var asked atomic.Bool
-	begun, release := make(chan struct{}), make(chan struct{})
+	release := make(chan struct{})
 	u.auth = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/token" && asked.CompareAndSwap(false, true) {
-			close(begun)
 			<-release
 		}
 		return inner(w, r)
 	}
 	o := calm()
-	o.Connect, o.FirstByte = time.Second, 5*time.Minute
+	o.Connect, o.FirstByte = 5*time.Second, 5*time.Minute
 	g := newRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	var first sync.WaitGroup
-	hasBegun := func() bool {
-		select {
-		case <-begun:
-			return true
-		default:
-			return false
-		}
-	}
 	first.Go(func() {
-		// On a busy machine a second may be too short to connect: then it has not begun yet.
+		// On a busy machine the time to connect may be too short: then it has not begun yet.
 		for a := (answer{}); !a.isRight(m.layer); {
-			begun := hasBegun()
+			begun := asked.Load()
 			if a = g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); begun && !a.isRight(m.layer) {
 				t.Error(a)
 				return
@@ -235,9 +224,9 @@ func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	})
 	defer first.Wait()
 	defer close(release)
-	eventually(t, hasBegun)
-	eventually(t, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	eventually(t, asked.Load)
+	eventually(t, func() bool { // who waits for the same as the first does so for as long as that does
+		ctx, cancel := context.WithTimeout(t.Context(), o.Connect+3*time.Second)
 		defer cancel()
 		return g.askWith(ctx, t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)).isRight(m.layer)
 	})
