@@ -261,6 +261,18 @@ func TestATroubleOfOursIsNoRefusal(t *testing.T) {
 	}
 }
 
+// receive waits for what comes from a channel, for a minute.
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	var one T
+	select {
+	case one = <-from:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing came")
+	}
+	return one
+}
+
 func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	t.Parallel()
 	signer, goods := newAuthority(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
@@ -277,14 +289,20 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 			statuses <- status
 		}()
 	}
-	<-goods.opened
-	<-goods.opened
+	release := sync.OnceFunc(func() { close(goods.gate) })
+	defer release()
+	receive(t, goods.opened)
+	receive(t, goods.opened)
 	for range cap(statuses) { // one piece each
-		goods.gate <- struct{}{}
+		select {
+		case goods.gate <- struct{}{}:
+		case <-time.After(time.Minute):
+			t.Fatal("nobody reads")
+		}
 	}
-	close(goods.gate)
+	release()
 	for range cap(statuses) {
-		if status := <-statuses; status != http.StatusOK {
+		if status := receive(t, statuses); status != http.StatusOK {
 			t.Errorf("got %d", status)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -88,6 +87,20 @@ func disrupt(name string) rollout.Request {
 	}
 }
 
+// eventually waits until something is so.
+func eventually(t *testing.T, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !so(); {
+		select {
+		case <-end:
+			t.Fatal("it never came to be")
+		case <-tick.C:
+		}
+	}
+}
+
 // takes asks, and shows in the status that the place is used.
 func (p *plane) takes(ctx context.Context, gate *rollout.Gate, q rollout.Request) (bool, error) {
 	granted, err := gate.Acquire(ctx, q)
@@ -157,30 +170,31 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 		objects = append(objects, serving(names[i])...)
 	}
 	live, cached := newPlane(t, objects...), newPlane(t, objects...)
-	held, released := make(chan struct{}), make(chan struct{})
-	gate := newGate(t, cached, live, &writing{live, func() error { close(held); <-released; return nil }}, nil)
+	var held atomic.Bool
+	released := make(chan struct{})
+	gate := newGate(t, cached, live, &writing{live, func() error { held.Store(true); <-released; return nil }}, nil)
+	release := sync.OnceFunc(func() { close(released) })
 	var group sync.WaitGroup
+	defer group.Wait()
+	defer release()
 	group.Go(func() { // somebody is given a place while all the others come
 		if acted, err := live.takes(t.Context(), gate, disrupt(names[many-1])); !acted || err != nil {
 			t.Errorf("%v, %v", acted, err)
 		}
 	})
-	<-held
-	var came, woken atomic.Int32
+	eventually(t, held.Load)
+	var woken atomic.Int32
 	for _, name := range names[:many-1] {
 		group.Go(func() {
 			q := disrupt(name)
 			q.Wake = func() { woken.Add(1) }
-			came.Add(1)
 			if acted, err := gate.Acquire(t.Context(), q); acted || err != nil {
 				t.Errorf("%v, %v", acted, err)
 			}
 		})
 	}
-	for came.Load() < many-1 {
-		runtime.Gosched()
-	}
-	close(released)
+	eventually(t, func() bool { return gate.Queued() == many-1 })
+	release()
 	group.Wait()
 	t.Logf("%d who ask at once cost %d lists of the API server and %d of the cache", many, live.lists.Load(), cached.lists.Load())
 	if got := live.lists.Load(); got > 20 {
@@ -648,15 +662,16 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 func TestWhoEndsDoesNotWaitForOthers(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
-	begun, done := make(chan struct{}), make(chan struct{})
-	gate := newGate(t, p, p, &writing{p, func() error { close(begun); <-done; return nil }}, nil)
+	var begun atomic.Bool
+	done := make(chan struct{})
+	gate := newGate(t, p, p, &writing{p, func() error { begun.Store(true); <-done; return nil }}, nil)
 	var group sync.WaitGroup
 	group.Go(func() {
 		if acted, err := gate.Acquire(t.Context(), disrupt("a")); !acted || err != nil {
 			t.Errorf("the slow one: %v, %v", acted, err)
 		}
 	})
-	<-begun
+	eventually(t, begun.Load)
 	ctx, cancel := context.WithCancel(t.Context())
 	group.Go(func() {
 		if acted, err := gate.Acquire(ctx, disrupt("b")); acted || !errors.Is(err, context.Canceled) {

@@ -142,23 +142,29 @@ func TestACleaningThatCanNotEndTurnsIntoLettingGo(t *testing.T) {
 func TestWorkAtAHostEndsWhenItIsToldToLeave(t *testing.T) {
 	t.Parallel()
 	r, cloud := ofMachine(t)
-	begun := make(chan struct{})
+	begun := make(chan struct{}, 1)
 	r.slow = func(ctx context.Context) error {
-		close(begun)
+		begun <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	done := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	go func() {
-		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
+		_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key(1)})
 		done <- err
 	}()
-	<-begun
+	select {
+	case <-begun:
+	case err := <-done:
+		t.Fatalf("it was not dialled: %v", err)
+	}
 	r.slow = nil
 	r.discard(t, 1)
 	r.interrupt(t.Context(), r.get(t, 1))
-	if err := <-done; err != nil {
-		t.Fatalf("being interrupted: %v", err)
+	if err := <-done; err != nil || ctx.Err() != nil {
+		t.Fatalf("being interrupted: %v, %v", err, ctx.Err())
 	}
 	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)
