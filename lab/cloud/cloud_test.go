@@ -28,6 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
@@ -41,7 +42,7 @@ type site struct {
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
+	leak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
 
 func startSite(t *testing.T) *site {

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/windows-nodes/wmco/lab/leak"
 )
 
 // helperVariable makes the test binary be a lab that waits to be killed.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leak.VerifyTestMain(m)
 }
 
 func waitToBeKilled(ctx context.Context) error {

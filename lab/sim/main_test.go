@@ -3,7 +3,7 @@ package sim_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/windows-nodes/wmco/lab/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }

@@ -20,9 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/wine"
 )
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leak.VerifyTestMain(m)
 }
 
 func waitToBeKilled(ctx context.Context) error {

@@ -15,19 +15,19 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/sim/sshd/simhost"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // rig is a simulated Windows host behind its SSH server, with a daemon that a test makes up.
 type rig struct {

@@ -24,15 +24,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 const token = "0123456789abcdef0123"
 

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if err := goleak.Find(); err != nil {
+	if err := leak.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

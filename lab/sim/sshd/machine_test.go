@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"github.com/pkg/sftp"
-	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // diskMachine is a machine whose C: is a directory of the test, so that the server is tested
 // against another implementation than the simulated Windows machine, as a Wine prefix will be.

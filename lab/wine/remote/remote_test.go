@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // serve puts a simulated machine at the other end of a stream.
 func serve(t *testing.T) (*remote.Host, *sim.Machine) {

@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"github.com/pkg/sftp"
-	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/sim/sshd/simhost"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // host is a simulated machine with its server.
 type host struct {

@@ -1,0 +1,41 @@
+// Package leak answers whether the tests of a package leave goroutines behind. Packages that start some have it run
+// their tests. It knows nothing of what it runs.
+package leak
+
+import (
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// limit is how long goroutines may take to end: goleak looks for half a second only, in which a busy machine may not
+// have let them.
+const limit = time.Minute
+
+// VerifyTestMain is goleak's, which looks for as long as goroutines may take to end.
+func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
+	goleak.VerifyTestMain(waiting{m, options}, options...)
+}
+
+// Find is goleak's, likewise.
+func Find(options ...goleak.Option) error {
+	err := goleak.Find(options...)
+	for end := time.Now().Add(limit); err != nil && time.Now().Before(end); {
+		err = goleak.Find(options...) // sleeps between its looks
+	}
+	return err
+}
+
+// waiting ends when the goroutines have, too.
+type waiting struct {
+	goleak.TestingM
+	options []goleak.Option
+}
+
+func (w waiting) Run() int {
+	code := w.TestingM.Run()
+	if code == 0 {
+		_ = Find(w.options...) // goleak tells it
+	}
+	return code
+}
