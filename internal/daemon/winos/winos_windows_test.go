@@ -260,7 +260,7 @@ func serve(args []string) error {
 			return err
 		}
 	}
-	if err := svc.Run("", service{Orders: orders}); err != nil {
+	if err := svc.Run("", service{}); err != nil {
 		return err
 	}
 	// The service manager has been told; the process stays.
@@ -269,7 +269,6 @@ func serve(args []string) error {
 }
 
 type service struct {
-	order.Orders
 	hangs bool
 }
 
@@ -280,27 +279,19 @@ func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status c
 		status <- svc.Status{State: svc.StartPending, CheckPoint: checkpoint + 1, WaitHint: 2000}
 		<-time.After(10 * time.Millisecond)
 	}
-	var crash <-chan time.Time
-	if s.Crash > 0 {
-		crash = time.After(s.Crash)
-	}
 	status <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
-	for {
-		select {
-		case <-crash:
-			os.Exit(3)
-		case request := <-requests:
-			switch request.Cmd {
-			case svc.Interrogate:
-				status <- request.CurrentStatus
-			case svc.Stop, svc.Shutdown:
-				status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
-				if !s.hangs {
-					return false, 0
-				}
+	for request := range requests {
+		switch request.Cmd {
+		case svc.Interrogate:
+			status <- request.CurrentStatus
+		case svc.Stop, svc.Shutdown:
+			status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
+			if !s.hangs {
+				return false, 0
 			}
 		}
 	}
+	return false, 0
 }
 
 // appendAs opens a file as Go programs open their logs.

@@ -302,21 +302,24 @@ func serviceExeMissing(m machine) {
 
 func serviceRecovers(m machine) {
 	t := m.t
-	config := m.service(t, "Crashes", order.Orders{Crash: 200 * time.Millisecond}, func(c *winos.ServiceConfig) {
+	config := m.service(t, "Crashes", order.Orders{}, func(c *winos.ServiceConfig) {
 		c.Recovery = []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}
 	})
 	first := m.start(t, config.Name)
-	eventually(t, "the crashed service runs in a new process", func() bool {
-		service := m.get(t, config.Name)
-		return service.State == winos.ServiceRunning && service.PID != first.PID
-	})
-	config.Command = order.Orders{}.Command(m.dir + `\Crashes.exe`)
+	crash := func(pid uint32) (restarted uint32) {
+		t.Helper()
+		noError(t, m.Host.Programs.Kill(t.Context(), pid, winos.Runs(m.dir+`\Crashes.exe`)))
+		eventually(t, "the crashed service runs in a new process", func() bool {
+			service := m.get(t, config.Name)
+			restarted = service.PID
+			return service.State == winos.ServiceRunning && restarted != pid
+		})
+		return restarted
+	}
+	second := crash(first.PID)
+	config.Command += " linger=1ms"
 	noError(t, m.Host.Services.Apply(t.Context(), config))
-	var healthy winos.Service
-	eventually(t, "it crashes once more and comes back healthy", func() bool {
-		healthy = m.get(t, config.Name)
-		return healthy.State == winos.ServiceRunning && healthy.PID != first.PID
-	})
+	crash(second)
 }
 
 func serviceEnvironment(m machine) {

@@ -18,9 +18,6 @@ type Orders struct {
 	Fail bool
 	// Linger is how long its process stays after it has reported that it is stopped.
 	Linger time.Duration
-	// Crash is the time from running to the end of its process with code 3, without a report; 0 is
-	// never.
-	Crash time.Duration
 	// Environment is an absolute path without spaces: before it runs, the service writes its
 	// environment there, NAME=value in each line.
 	Environment string
@@ -34,9 +31,6 @@ func (o Orders) Command(exe string) string {
 	}
 	if o.Linger > 0 {
 		words = append(words, "linger="+o.Linger.String())
-	}
-	if o.Crash > 0 {
-		words = append(words, "crash="+o.Crash.String())
 	}
 	if o.Environment != "" {
 		words = append(words, "environment="+o.Environment)
@@ -55,8 +49,6 @@ func Parse(args []string) (Orders, error) {
 			o.Fail = true
 		case "linger":
 			o.Linger, err = time.ParseDuration(value)
-		case "crash":
-			o.Crash, err = time.ParseDuration(value)
 		case "environment":
 			o.Environment = value
 		default:
