@@ -160,23 +160,25 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 
 func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	k := h.applier()
-	h.pass(t, k)
-	h.want(t, "one", "two")
-	reader, err := h.Host().Files.Open(contract.PathKubelet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan error, 1)
-	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-	r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
-	if err = <-closed; err != nil {
-		t.Fatal(err)
-	}
-	if !r.Holds() || h.read(t, contract.PathKubelet) != "MZ kubelet two" {
-		t.Errorf("got %+v", r)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		k := h.applier()
+		h.pass(t, k)
+		h.want(t, "one", "two")
+		reader, err := h.Host().Files.Open(contract.PathKubelet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+		r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
+		if err = <-closed; err != nil {
+			t.Fatal(err)
+		}
+		if !r.Holds() || h.read(t, contract.PathKubelet) != "MZ kubelet two" {
+			t.Errorf("got %+v", r)
+		}
+	})
 }
 
 // inUse has files that somebody has open.

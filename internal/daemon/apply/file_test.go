@@ -72,28 +72,30 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 // A scanner opens any file for a moment. What is no program has no name to be moved to.
 func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	t.Parallel()
-	files := machine(t).Host().Files
-	const path = `C:\k\kubelet.conf`
-	if err := errors.Join(files.MkdirAll(`C:\k`, winos.AccessInherit),
-		winos.WriteFile(files, path, strings.NewReader("old"), winos.AccessInherit)); err != nil {
-		t.Fatal(err)
-	}
-	if err := apply.StageFile(t.Context(), files, path, apply.Content{Digest: digestOf("new"),
-		Content: strings.NewReader("new")}); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := files.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan error, 1)
-	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-	if err = errors.Join(apply.CommitFile(t.Context(), files, path, ""), <-closed); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("new") {
-		t.Errorf("it holds %s, %v", got, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		files := machine(t).Host().Files
+		const path = `C:\k\kubelet.conf`
+		if err := errors.Join(files.MkdirAll(`C:\k`, winos.AccessInherit),
+			winos.WriteFile(files, path, strings.NewReader("old"), winos.AccessInherit)); err != nil {
+			t.Fatal(err)
+		}
+		if err := apply.StageFile(t.Context(), files, path, apply.Content{Digest: digestOf("new"),
+			Content: strings.NewReader("new")}); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := files.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+		if err = errors.Join(apply.CommitFile(t.Context(), files, path, ""), <-closed); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("new") {
+			t.Errorf("it holds %s, %v", got, err)
+		}
+	})
 }
 
 // staged has old content at path, unless that is empty, and new content beside it.
@@ -123,20 +125,22 @@ func TestAProgramThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			files := machine(t).Host().Files
-			staged(t, files, path, c.old)
-			reader, err := files.Open(c.read)
-			if err != nil {
-				t.Fatal(err)
-			}
-			closed := make(chan error, 1)
-			time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-			if err = errors.Join(apply.CommitFile(t.Context(), files, path, path+".old-1"), <-closed); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
-				t.Errorf("it holds %s, %v", got, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				files := machine(t).Host().Files
+				staged(t, files, path, c.old)
+				reader, err := files.Open(c.read)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closed := make(chan error, 1)
+				time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+				if err = errors.Join(apply.CommitFile(t.Context(), files, path, path+".old-1"), <-closed); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
+					t.Errorf("it holds %s, %v", got, err)
+				}
+			})
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -81,27 +82,29 @@ func TestMissingGoesByNameAndSize(t *testing.T) {
 
 func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 	t.Parallel()
-	s, files := newStore(t)
-	b := blob("a", 3)
-	p, err := s.Create(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = io.WriteString(p, "abc"); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := files.Open(contract.DirStore + `\` + b.Digest + ".tmp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := make(chan error, 1)
-	time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-	if err = errors.Join(p.Commit(), <-closed); err != nil {
-		t.Fatal(err)
-	}
-	if missing, err := s.Missing([]contract.Blob{b}); err != nil || len(missing) > 0 {
-		t.Errorf("missing %v, %v", missing, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, files := newStore(t)
+		b := blob("a", 3)
+		p, err := s.Create(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.WriteString(p, "abc"); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := files.Open(contract.DirStore + `\` + b.Digest + ".tmp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+		if err = errors.Join(p.Commit(), <-closed); err != nil {
+			t.Fatal(err)
+		}
+		if missing, err := s.Missing([]contract.Blob{b}); err != nil || len(missing) > 0 {
+			t.Errorf("missing %v, %v", missing, err)
+		}
+	})
 }
 
 func TestOnlyADigestBecomesAPath(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -297,6 +298,18 @@ func fileShared(m machine) {
 	noError(t, files.Remove(path))
 }
 
+// moving has files, and does something after each attempt to move one.
+type moving struct {
+	winos.Files
+	after func()
+}
+
+// Rename is winos.Files.
+func (f moving) Rename(from, to string) error {
+	defer f.after()
+	return f.Files.Rename(from, to)
+}
+
 // fileReadMeanwhile is what a scanner does to any file.
 func fileReadMeanwhile(m machine) {
 	t := m.t
@@ -304,10 +317,10 @@ func fileReadMeanwhile(m machine) {
 	m.write(t, path, "old")
 	r, err := files.Open(path)
 	noError(t, err)
-	closed := make(chan error, 1)
-	time.AfterFunc(50*time.Millisecond, func() { closed <- r.Close() })
-	noError(t, winos.WriteFile(files, path, strings.NewReader("new"), winos.AccessInherit))
-	noError(t, <-closed)
+	closed := sync.OnceValue(r.Close)
+	scanned := moving{files, func() { _ = closed() }}
+	noError(t, winos.WriteFile(scanned, path, strings.NewReader("new"), winos.AccessInherit))
+	noError(t, closed())
 	if have := m.read(t, path); have != "new" {
 		t.Errorf("the file holds %q", have)
 	}
