@@ -78,6 +78,7 @@ func TestAProgramEndsWhenTheWrapperIsToStop(t *testing.T) {
 	go func() {
 		_, err := run(ctx, order{logFile: fmt.Sprintf("/dev/fd/%d", write.Fd()), environment: []string{"PLAYS=stays"},
 			command: []string{os.Args[0]}})
+		_ = write.Close() // or a program that does not come up would be waited for without end
 		ended <- err
 	}()
 	if line, err := bufio.NewReader(read).ReadString('\n'); err != nil || line != "up\n" {

@@ -54,7 +54,11 @@ func reboot(t *testing.T, m *sim.Machine) {
 	before, err := m.WaitBoot(ctx)
 	noError(t, err)
 	noError(t, m.Host().System.Reboot(ctx, "a test"))
-	<-before.Down
+	select {
+	case <-before.Down:
+	case <-ctx.Done():
+		t.Fatal("it does not go down")
+	}
 	after, err := m.WaitBoot(ctx)
 	noError(t, err)
 	if after.ID == before.ID {

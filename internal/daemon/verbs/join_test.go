@@ -63,6 +63,18 @@ func eventually(t *testing.T, what string, ready func() bool) {
 	}
 }
 
+// await waits until a channel is closed.
+func await(t *testing.T, what string, closed <-chan struct{}) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		t.Fatalf("%s did not happen in time", what)
+	}
+}
+
 func TestAMachineJoins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -294,7 +306,7 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 	if !answer.Rebooting || answer.BootID != boot.ID {
 		t.Fatalf("got %+v in boot %s", answer, boot.ID)
 	}
-	<-boot.Down
+	await(t, "going down", boot.Down)
 	if boot, err = r.WaitBoot(t.Context()); err != nil || boot.ID == answer.BootID {
 		t.Fatalf("boot %s, %v", boot.ID, err)
 	}

@@ -23,9 +23,8 @@ func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
 	if len(r.HNSNetworks()) > 0 { // their removal cuts the first call off
 		attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{})
-		for hasProcess(r, string(contract.VerbCleanup)) { // it goes on without the connection
-			pause(t, 10*time.Millisecond)
-		}
+		// It goes on without the connection.
+		eventually(t, "the end of the cleanup", func() bool { return !hasProcess(r, string(contract.VerbCleanup)) })
 	}
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
 	for _, p := range answer.Left {
@@ -453,7 +452,7 @@ func TestCleanupGivesTheHostItsNameBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-a"}))
-	<-boot.Down
+	await(t, "going down", boot.Down)
 	if _, err = r.WaitBoot(t.Context()); err != nil {
 		t.Fatal(err)
 	}

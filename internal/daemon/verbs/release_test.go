@@ -83,7 +83,7 @@ func (w *world) beginCleaning(t *testing.T) {
 		<-ctx.Done()
 	}})
 	w.release(t)
-	<-began
+	await(t, "beginning to clean", began)
 	w.life.Store(nil)
 }
 

@@ -158,9 +158,7 @@ func TestA45_CleanupGoesOnWithoutTheConnectionThatItCuts(t *testing.T) {
 	if attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{}) {
 		t.Fatal("the connection outlived the network: this shows nothing")
 	}
-	for hasProcess(r, "cleanup") {
-		pause(t, 10*time.Millisecond)
-	}
+	eventually(t, "the end of the cleanup", func() bool { return !hasProcess(r, "cleanup") })
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 		if !strings.Contains(line, contract.ServiceCleanup) {
 			t.Error("with nobody asking again:", line)
@@ -206,13 +204,12 @@ func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			held, ended := holdBootstrap(t, r)
-			<-held
+			await(t, "holding the bootstrap", held)
 			r.life.Store(nil)
 			clean(t, r)
 			// Windows ends a process a moment after it was told to.
-			for hasProcess(r, string(contract.VerbBootstrap)) {
-				pause(t, 10*time.Millisecond)
-			}
+			eventually(t, "the end of the bootstrap",
+				func() bool { return !hasProcess(r, string(contract.VerbBootstrap)) })
 			ended()
 			for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 				t.Error(line)

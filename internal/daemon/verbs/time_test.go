@@ -154,9 +154,9 @@ func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T
 		case <-ctx.Done():
 		}
 	}})
-	ended := make(chan bool)
+	ended := make(chan bool, 1)
 	go func() { ended <- attempt(t, r, contract.VerbBootstrap, request) }()
-	<-stopped
+	await(t, "the bootstrap's stop of the daemon", stopped)
 	before := strings.Count(journal(t, r), "node=")
 	if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
 		t.Fatal(err)

@@ -106,9 +106,9 @@ func TestACommandIsKilledWithItsSession(t *testing.T) {
 			if err := session.Start("wait"); err != nil {
 				t.Fatal(err)
 			}
-			<-w.started
+			await(t, "the command's start", w.started)
 			end(h, client, session)
-			<-w.killed
+			await(t, "the command's end", w.killed)
 		})
 	}
 }

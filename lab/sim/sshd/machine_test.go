@@ -299,6 +299,18 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 	}
 }
 
+// await waits until a channel is closed.
+func await(tb testing.TB, what string, closed <-chan struct{}) {
+	tb.Helper()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		tb.Fatal("waited in vain: " + what)
+	}
+}
+
 // echo is a program that says what it was told.
 func echo(_ context.Context, c sshd.Command) int {
 	told, _ := io.ReadAll(c.Stdin)

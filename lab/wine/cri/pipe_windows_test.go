@@ -49,7 +49,7 @@ func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 
 // echo has a word come back.
 func echo(ctx context.Context, pipe string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	conn, err := winio.DialPipeContext(ctx, pipe)
 	if err != nil {

@@ -88,7 +88,7 @@ func (m machine) runCase(t *testing.T, c testCase) {
 }
 
 // waitLimit is how long the suite waits for something that the machine does by itself.
-const waitLimit = 30 * time.Second
+const waitLimit = time.Minute
 
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
