@@ -149,6 +149,8 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 				Verbs: []string{"list", "watch"}},
 			{APIGroups: []string{""}, Resources: []string{"configmaps"},
 				ResourceNames: []string{contract.PayloadSourceConfigMap}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"},
+				ResourceNames: []string{contract.LatestSecret}, Verbs: []string{"list", "watch"}},
 		},
 	}
 	roles := w.admin.RbacV1().Roles(contract.OperatorNamespace)
@@ -367,6 +369,22 @@ func (w *world) logged(t *testing.T, mark string) {
 	})
 }
 
+// settled waits until a user has asked for nothing between two marks, a second apart, and lists what it asked for.
+func (w *world) settled(t *testing.T, user string) (lines []string) {
+	t.Helper()
+	marks := 0
+	eventually(t, "the end of requests of "+user, func() bool {
+		if marks++; marks > 1 {
+			pause(t, time.Second)
+		}
+		w.logged(t, fmt.Sprint("settled-", marks))
+		before := len(lines)
+		lines = w.requests(t, user)
+		return marks > 1 && len(lines) == before
+	})
+	return lines
+}
+
 func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	t.Parallel()
 	w := joinedWorld(t)
@@ -389,8 +407,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 
 	t.Run("an idle daemon asks for nothing", func(t *testing.T) {
 		const user = contract.DaemonUserPrefix + "win-a"
-		w.logged(t, "idle")
-		before := w.requests(t, user)
+		before := w.settled(t, user)
 		starts := w.Starts()
 		pause(t, 5*time.Second)
 		if now := w.requests(t, user); len(now) != len(before) {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -374,6 +375,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 		return verbs
 	}
 	renewals := func(n int) {
+		t.Helper()
 		before := count()["update leases/"]
 		eventually(t, fmt.Sprint(n, " renewals"), func() error {
 			if count()["update leases/"] < before+n {
@@ -382,11 +384,24 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 			return nil
 		})
 	}
-	renewals(3) // the log says a moment later what made the node ready
-	before := count()
+	others := func() map[string]int {
+		verbs := count()
+		delete(verbs, "update leases/")
+		return verbs
+	}
+	// The log says a moment later what made the node ready.
+	before := others()
+	eventually(t, "idleness", func() error {
+		last := before
+		renewals(3)
+		if before = others(); !maps.Equal(before, last) {
+			return errWait
+		}
+		return nil
+	})
 	renewals(10)
-	for what, n := range count() {
-		if n != before[what] && what != "update leases/" {
+	for what, n := range others() {
+		if n != before[what] {
 			t.Errorf("%d times %s in idleness", n-before[what], what)
 		}
 	}
