@@ -265,6 +265,7 @@ func (l *badLab) badFleet(t *testing.T) {
 
 	overlay(string(before))
 	must(t, client.IgnoreNotFound(l.Client.Delete(t.Context(), pod)))
+	l.setProofTimeout(t, time.Minute) // healthy nodes may be slow
 	must(t, l.Upgrade(t.Context(), "", good))
 	l.shell(t.Context(), t, "kubectl annotate node "+l.pending.Name+" "+contract.RebootRequestedAnnotation+
 		"=$(date +%s) --overwrite")

@@ -393,9 +393,8 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 
 func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 	t.Parallel()
-	v := depart(
-		t, rolling(
-			3, 1, func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second} }))
+	v := depart(t, rolling(3, 1,
+		func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: time.Minute} }))
 	for _, bad := range []struct {
 		name   string
 		change scene.Change
@@ -427,6 +426,7 @@ func (v *trip) passes(t *testing.T) {
 // halts takes nodes to a version that is no good: one of them fails, and comes back.
 func (v *trip) halts(t *testing.T, change scene.Change) {
 	t.Helper()
+	defer v.failsSoon(t)()
 	absences := v.absences()
 	must(t, v.Upgrade(t.Context(), "", v.payload(t, change)))
 	var failed v1alpha1.RolloutFailure
@@ -466,8 +466,24 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	v.inService(t, v.hosts...)
 }
 
+// failsSoon lets a node that is not proven fail after 15 s, until healthy ones are given their minute back.
+func (v *trip) failsSoon(t *testing.T) (back func()) {
+	t.Helper()
+	v.setProofTimeout(t, 15*time.Second)
+	return func() { v.setProofTimeout(t, time.Minute) }
+}
+
+// setProofTimeout bounds the time from a switch to its proof from now on.
+func (s *stage) setProofTimeout(t *testing.T, limit time.Duration) {
+	t.Helper()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	must(t, s.Client.Patch(context.WithoutCancel(t.Context()), config,
+		merge(fmt.Sprintf(`{"spec":{"rollout":{"proofTimeout":%q}}}`, limit))))
+}
+
 // resumes has the last version go on, which then fails on another node.
 func (v *trip) resumes(t *testing.T) {
+	defer v.failsSoon(t)()
 	desired, before, err := v.rollout(t.Context())
 	must(t, err)
 	v.annotate(t, desired)
