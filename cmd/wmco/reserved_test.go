@@ -1,19 +1,32 @@
 package main
 
 import (
-	"context"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lacking is a desired state whose facts lack something for a reason.
-type lacking contract.Reason
+// lastRead is a source of facts that were read.
+type lastRead func() (blueprint.Facts, error)
 
-func (l lacking) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{}, blueprint.Facts{
-		Lacks: []*contract.Problem{contract.NewProblem(contract.Reason(l), "x")}}, nil
+func (l lastRead) LastRead() (blueprint.Facts, error) { return l() }
+
+// lacking are facts that lack something for a reason.
+func lacking(reason contract.Reason) lastRead {
+	return func() (blueprint.Facts, error) {
+		facts := known()
+		facts.Lacks = []*contract.Problem{contract.NewProblem(reason, "x")}
+		return facts, nil
+	}
+}
+
+func known() blueprint.Facts {
+	network := netip.MustParsePrefix("10.96.0.0/12")
+	return blueprint.Facts{APIServer: "https://10.0.0.5:6443",
+		Network: blueprint.Network{ServiceNetwork: network, ServiceNetworks: []netip.Prefix{network}}}
 }
 
 // Nodes that have joined get their serving certificates renewed while hosts can't join, unless it is not known
@@ -26,5 +39,35 @@ func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 		if _, _, err := reserved(lacking(reason))(t.Context()); (err != nil) != holds {
 			t.Errorf("%s: %v", reason, err)
 		}
+	}
+}
+
+// What is not known must not count as nobody's.
+func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*blueprint.Facts){
+		"nothing":               func(f *blueprint.Facts) { *f = blueprint.Facts{} },
+		"no prefix of services": func(f *blueprint.Facts) { f.ServiceNetwork = netip.Prefix{} },
+		"no API server":         func(f *blueprint.Facts) { f.APIServer = "" },
+	} {
+		read := lastRead(func() (blueprint.Facts, error) {
+			facts := known()
+			change(&facts)
+			return facts, nil
+		})
+		if all, names, err := reserved(read)(t.Context()); err == nil || len(all)+len(names) > 0 {
+			t.Errorf("%s: %v, %v, %v", name, all, names, err)
+		}
+		if prefix, err := serviceNetwork(read)(t.Context()); err == nil || prefix.IsValid() {
+			t.Errorf("%s: %v, %v", name, prefix, err)
+		}
+	}
+	facts := lastRead(func() (blueprint.Facts, error) { return known(), nil })
+	all, _, err := reserved(facts)(t.Context())
+	if err != nil || !slices.Contains(all, netip.MustParsePrefix("10.0.0.5/32")) {
+		t.Errorf("reserved are %v, %v", all, err)
+	}
+	if prefix, err := serviceNetwork(facts)(t.Context()); err != nil || prefix != known().ServiceNetwork {
+		t.Errorf("services have %v, %v", prefix, err)
 	}
 }

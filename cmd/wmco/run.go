@@ -234,15 +234,39 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
+// reader tells the facts of the cluster that were read last; *publish.Source is one.
+type reader interface {
+	// LastRead's error says why none were read yet. A repeated call changes nothing.
+	LastRead() (blueprint.Facts, error)
+}
+
 // reserved tells which addresses and names no host has. While some are not known, it tells none.
-func reserved(desired journey.Desired) func(ctx context.Context) ([]netip.Prefix, []string, error) {
-	return func(ctx context.Context) ([]netip.Prefix, []string, error) {
-		_, facts, err := desired.Current(ctx)
-		if err == nil {
-			err = facts.Unknown()
-		}
-		return facts.Reserved(), facts.ReservedNames(), err
+func reserved(facts reader) func(ctx context.Context) ([]netip.Prefix, []string, error) {
+	return func(context.Context) ([]netip.Prefix, []string, error) {
+		known, err := addresses(facts)
+		return known.Reserved(), known.ReservedNames(), err
 	}
+}
+
+// serviceNetwork tells the prefix of the cluster's service addresses.
+func serviceNetwork(facts reader) func(ctx context.Context) (netip.Prefix, error) {
+	return func(context.Context) (netip.Prefix, error) {
+		known, err := addresses(facts)
+		return known.ServiceNetwork, err
+	}
+}
+
+// addresses are facts that say which addresses and names no host has, or nothing while some are not known.
+// Whatever else keeps hosts from joining, nodes need serving certificates.
+func addresses(facts reader) (blueprint.Facts, error) {
+	known, err := facts.LastRead()
+	if err == nil {
+		err = known.Unknown()
+	}
+	if err != nil {
+		return blueprint.Facts{}, err
+	}
+	return known, nil
 }
 
 // addControllers wires one controller after the other.
@@ -290,16 +314,12 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	serviceNetwork := func(ctx context.Context) (netip.Prefix, error) {
-		_, facts, err := desired.Current(ctx)
-		return facts.ServiceNetwork, err
-	}
 	machineProblems := problem.NewState()
 	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: serviceNetwork, Reserved: reserved(desired), Spent: spent}),
+			ServiceNetwork: serviceNetwork(desired), Reserved: reserved(desired), Spent: spent}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr, podClient),

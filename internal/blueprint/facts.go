@@ -121,11 +121,17 @@ func (f Facts) MayJoin() error {
 	return errors.Join(all...)
 }
 
-// Unknown joins those of Lacks without which nobody can tell what is reserved; nil when all is known.
+// Unknown joins why nobody can tell what is reserved, which those of Lacks say or a fact that can't be used; nil
+// when all is known.
 func (f Facts) Unknown() error {
-	return Facts{Lacks: slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
+	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete
-	})}.MayJoin()
+	})
+	if _, err := CanonicalAPIServer(f.APIServer); err != nil || !f.ServiceNetwork.IsValid() {
+		unknown = append(unknown, contract.NewProblem(contract.ReasonClusterFactsIncomplete,
+			"the URL of the API server or the prefix of services is not known"))
+	}
+	return Facts{Lacks: unknown}.MayJoin()
 }
 
 // Bundle is a bundle of certificate authorities as somebody wrote it.

@@ -14,6 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -44,6 +45,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	decision, err := r.decide(ctx, csr, claim)
+	if problem, ok := contract.AsProblem(err); ok { // the cluster's, which says what to do about it
+		logf.FromContext(ctx).V(1).Info("certificate request waits", "reason", problem.Reason, "detail", problem.Detail)
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
 	}

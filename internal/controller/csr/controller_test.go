@@ -307,6 +307,23 @@ func TestAFailureToReadIsNoDecision(t *testing.T) {
 	}
 }
 
+// What the cluster lacks may last: then a request waits as others do, and its tries are no further and further apart.
+func TestAServingRequestWaitsWhileTheClustersAddressesAreNotKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress),
+		kubeletServing(t, "csr", nodeName, nodeAddress))
+	w.options.Reserved = func(context.Context) ([]netip.Prefix, []string, error) {
+		return nil, nil, errors.Join(contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no DNS"))
+	}
+	for range 2 {
+		condition, result := w.decide(t, "csr")
+		if said := w.heard(); condition != "" || result.RequeueAfter != recheck || len(said) > 0 {
+			t.Errorf("decided %q, comes back after %s, says %v", condition, result.RequeueAfter, said)
+		}
+	}
+}
+
 func TestARequestThatIsGoneIsForgotten(t *testing.T) {
 	t.Parallel()
 	if _, err := newWorld(t).Reconcile(t.Context(),

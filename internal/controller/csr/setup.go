@@ -41,7 +41,7 @@ type Options struct {
 	// certificates only.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
 	// Reserved are further addresses that no host has, those of the API server and of pods, and names
-	// that none has, those of the API server.
+	// that none has, those of the API server. Where one of both answers a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
 	// Spent is told which bootstrap tokens are good for no certificate any more.
 	Spent *Spent

@@ -97,6 +97,7 @@ func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Fa
 	if err != nil {
 		return blueprint.Desired{}, facts, fmt.Errorf("reading the cluster's facts: %w", err)
 	}
+	p.source.read(facts)
 	if err = p.keepTrustedCA(ctx, facts.WantsTrustedCA); err != nil {
 		return blueprint.Desired{}, facts, err
 	}

@@ -3,7 +3,6 @@ package publish
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -17,11 +16,13 @@ import (
 
 // Source tells the published desired state, from memory.
 type Source struct {
-	mu          sync.RWMutex
-	published   bool
-	desired     blueprint.Desired
-	facts       blueprint.Facts
-	problems    []*contract.Problem
+	mu        sync.RWMutex
+	published bool
+	desired   blueprint.Desired
+	facts     blueprint.Facts
+	problems  []*contract.Problem
+	// lastRead are facts that may not be published yet; nil before any were read.
+	lastRead    *blueprint.Facts
 	subscribers []chan event.GenericEvent
 }
 
@@ -31,18 +32,18 @@ type Source struct {
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if len(s.problems) > 0 {
-		all := make([]error, len(s.problems))
-		for i, p := range s.problems {
-			all[i] = p
-		}
-		return blueprint.Desired{}, blueprint.Facts{}, errors.Join(all...)
-	}
-	if !s.published {
-		return blueprint.Desired{}, blueprint.Facts{},
-			contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+	if len(s.problems) > 0 || !s.published {
+		return blueprint.Desired{}, blueprint.Facts{}, s.missing()
 	}
 	return s.desired, s.facts, nil
+}
+
+// missing joins what keeps the desired state from being there.
+func (s *Source) missing() error {
+	if len(s.problems) == 0 {
+		return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+	}
+	return blueprint.Facts{Lacks: s.problems}.MayJoin()
 }
 
 // Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its
@@ -73,6 +74,24 @@ func (s *Source) Published() (desired blueprint.Desired, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.desired, s.published
+}
+
+// LastRead are the facts of the cluster that were read last, whether or not anything was published from them
+// and whatever keeps hosts from joining; while none were read yet, the error is that of Current. The caller
+// must not change what it gets.
+func (s *Source) LastRead() (blueprint.Facts, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.lastRead == nil {
+		return blueprint.Facts{}, s.missing()
+	}
+	return *s.lastRead, nil
+}
+
+func (s *Source) read(facts blueprint.Facts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastRead = &facts
 }
 
 func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
