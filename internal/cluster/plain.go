@@ -63,7 +63,7 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 
 // bootstrapper keeps hosts from joining in vain. Nodes that have joined don't need it.
 func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	err := p.granted(ctx)
+	err := p.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
 		facts.Lacks, err = append(facts.Lacks, problem), nil
 	}

@@ -16,7 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -508,5 +511,48 @@ func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
 		if !slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address) }) {
 			t.Errorf("%s may be a host's: %v", text, facts.Reserved())
 		}
+	}
+}
+
+// Whoever upgrades by hand may forget a right. What nodes can do without keeps nothing from them, and no serving
+// certificate; what they need is a problem that says what to do.
+func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	clients := kubernetesfake.NewClientset()
+	clients.PrependReactor("create", "subjectaccessreviews",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(authorizationv1.Resource("subjectaccessreviews"), "", errors.New("no"))
+		})
+	var listing error
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "")...).
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
+			if _, ok := list.(*corev1.ServiceList); ok && listing != nil {
+				return listing
+			}
+			return c.List(ctx, list, options...)
+		}}).Build()
+	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+		Access: clients.AuthorizationV1().SubjectAccessReviews()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const todo = "give the operator the rights of its manifests again"
+	facts, err := r.Facts(t.Context(), onFlannel())
+	if err != nil || facts.MayJoin() != nil || facts.Unknown() != nil || len(facts.Troubles) != 2 {
+		t.Fatalf("hosts wait for %v, troubles are %v, %v", facts.Lacks, facts.Troubles, err)
+	}
+	for i, user := range []string{"system:node:windows", "node-bootstrapper"} {
+		if p := facts.Troubles[i]; p.Reason != contract.ReasonClusterFactsIncomplete ||
+			!strings.Contains(p.Detail, user) || !strings.Contains(p.Detail, todo) {
+			t.Errorf("the trouble is %v", p)
+		}
+	}
+	listing = apierrors.NewForbidden(corev1.Resource("services"), "", errors.New("no"))
+	_, err = r.Facts(t.Context(), onFlannel())
+	if problem, ok := contract.AsProblem(err); !ok || !cluster.OnlyProblems(err) ||
+		problem.Reason != contract.ReasonClusterFactsIncomplete || !strings.Contains(problem.Detail, "Services") ||
+		!strings.Contains(problem.Detail, todo) {
+		t.Errorf("Services that may not be listed: %v", err)
 	}
 }

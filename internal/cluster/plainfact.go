@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -213,10 +212,10 @@ const kubeDNS = "kube-dns"
 // dns reads the address of the DNS service; there is no convention for it.
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var list corev1.ServiceList
-	err := p.live.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem),
+	err := listed(ctx, p.live, &list, "Services in "+metav1.NamespaceSystem, client.InNamespace(metav1.NamespaceSystem),
 		client.MatchingLabels{"k8s-app": kubeDNS})
 	if err != nil {
-		return fmt.Errorf("listing Services in %s: %w", metav1.NamespaceSystem, err)
+		return err
 	}
 	// Others have that label, too, such as the upstream of NodeLocal DNSCache.
 	slices.SortFunc(list.Items, func(a, b corev1.Service) int {

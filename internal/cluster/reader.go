@@ -115,7 +115,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 
 // bootstrapper tells that no host can join. Nodes that have joined follow their settings all the same.
 func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
-	err := r.granted(ctx)
+	err := r.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
 		facts.Troubles, err = append(facts.Troubles, problem), nil
 	}
@@ -126,7 +126,7 @@ func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error
 // authorizer lets that read Services, but not EndpointSlices.
 func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	const nodes = "system:nodes"
-	allowed, err := r.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{
+	allowed, err := r.allowed(ctx, facts, authorizationv1.SubjectAccessReviewSpec{
 		User: "system:node:windows", Groups: []string{nodes, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "discovery.k8s.io", Verb: "list",
 			Resource: "endpointslices"},
@@ -139,7 +139,7 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 }
 
 // granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
-func (r *common) granted(ctx context.Context) error {
+func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User:   contract.BootstrapUser(r.namespace),
@@ -147,7 +147,7 @@ func (r *common) granted(ctx context.Context) error {
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
 			Resource: "certificatesigningrequests"},
 	}
-	allowed, err := r.allowed(ctx, spec)
+	allowed, err := r.allowed(ctx, facts, spec)
 	if err == nil && !allowed {
 		return contract.NewProblem(contract.ReasonBootstrapNotGranted, "%s may not create CertificateSigningRequests",
 			spec.User)
@@ -155,9 +155,16 @@ func (r *common) granted(ctx context.Context) error {
 	return err
 }
 
-// allowed asks the API server what somebody may do.
-func (r *common) allowed(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+// allowed asks the API server what somebody may do. Where the operator may not ask, that is a trouble, and the answer
+// is yes: nothing waits for what may well be granted.
+func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
+	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		facts.Troubles = append(facts.Troubles, incomplete(
+			"the rights of %s may not be reviewed: give the operator the rights of its manifests again", spec.User))
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("reviewing the rights of %s: %w", spec.User, err)
 	}

@@ -104,8 +104,9 @@ func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) er
 }
 
 // listed reads all objects of a kind that a cluster may lack.
-func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string) error {
-	err := reader.List(ctx, list)
+func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string,
+	options ...client.ListOption) error {
+	err := reader.List(ctx, list, options...)
 	switch {
 	case err == nil, meta.IsNoMatchError(err):
 		return nil
