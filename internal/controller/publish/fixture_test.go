@@ -85,7 +85,7 @@ type world struct {
 	publisher *publisher
 	retirer   *retirer
 	events    *events.FakeRecorder
-	// refused are errors of creations, by the object's name.
+	// refused are errors of creations and updates, by the object's name.
 	refused map[string]error
 }
 
@@ -109,6 +109,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			},
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				note("update", o)
+				if err := refused[o.GetName()]; err != nil {
+					return err
+				}
 				return c.Update(ctx, o, opts...)
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

@@ -17,29 +17,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lateAfter is how long the Secret of what is latest may not be what it must be until that is told: another
-// operator's finalizers go by themselves, and so does an API server's trouble.
-const lateAfter = time.Minute
-
 // publishLatest keeps the Secret from which the daemons get the current version by their watch. Whatever it
 // lacks they read, and may read by then; so nothing waits for it. The answer is when to try again, 0 for never,
 // and what keeps it from being published for so long that somebody must know.
 func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired) (again time.Duration,
 	trouble *contract.Problem) {
 	err := p.keepLatest(ctx, desired)
-	if err == nil {
-		p.lateSince = time.Time{}
-		return 0, nil
+	if err != nil {
+		logf.FromContext(ctx).V(1).Info("what is latest is not published yet", "version", desired.Version, "detail",
+			err.Error())
+		again = terminating
 	}
-	logf.FromContext(ctx).V(1).Info("what is latest is not published yet", "version", desired.Version, "detail",
-		err.Error())
-	if p.lateSince.IsZero() {
-		p.lateSince = p.Now()
+	if trouble = p.latest.lasts(p.Now(), err, contract.ReasonLatestNotPublished); trouble != nil {
+		again = recheck
 	}
-	if p.Now().Sub(p.lateSince) < lateAfter {
-		return terminating, nil
-	}
-	return recheck, contract.NewProblem(contract.ReasonLatestNotPublished, "%v", err)
+	return again, trouble
 }
 
 // keepLatest makes that Secret as it must be, or says why it is not.

@@ -106,7 +106,7 @@ func (p *publisher) publishManifest(ctx context.Context, desired blueprint.Desir
 	return p.write(ctx, judge(manifestState(found, want)), found, want)
 }
 
-// write carries a verdict out. It answers after what time to come back, if it can't be done now.
+// write carries a verdict out. With an error it answers after what time to come back, if that is known.
 func (p *publisher) write(ctx context.Context, decision verdict, found, want client.Object) (again time.Duration,
 	err error) {
 	log := logf.FromContext(ctx).WithValues("object", want.GetName(), "type", fmt.Sprintf("%T", want))
@@ -115,7 +115,8 @@ func (p *publisher) write(ctx context.Context, decision verdict, found, want cli
 		return 0, nil
 	case wait:
 		log.V(1).Info("what is published is being deleted by somebody")
-		return terminating, nil
+		return terminating, fmt.Errorf("publishing %T %s: it is being deleted, and has the finalizers %q", want,
+			want.GetName(), found.GetFinalizers())
 	case rewrite:
 		want.SetResourceVersion(found.GetResourceVersion())
 		err = p.client.Update(ctx, want)
@@ -128,7 +129,7 @@ func (p *publisher) write(ctx context.Context, decision verdict, found, want cli
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		log.V(1).Info("what is published changed meanwhile")
-		return time.Second, nil
+		return time.Second, fmt.Errorf("publishing %T %s (%s): %w", want, want.GetName(), decision, err)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("publishing %T %s (%s): %w", want, want.GetName(), decision, err)

@@ -34,9 +34,9 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// lateSince is since when the Secret of what is latest is not what it must be; zero while it is. Only one
-	// worker uses it.
-	lateSince time.Time
+	// passes is since when no pass ends well, and latest since when the Secret of what is latest is not what it
+	// must be. Only one worker uses them.
+	passes, latest late
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
@@ -44,21 +44,36 @@ var _ reconcile.Reconciler = (*publisher)(nil)
 // Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless
 // something changed.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	again, err := p.pass(ctx)
+	trouble := p.passes.lasts(p.Now(), err, contract.ReasonRevisionNotPublished)
+	p.source.setLate(trouble)
+	if trouble != nil {
+		logf.FromContext(ctx).V(1).Info("a revision can't be published", "detail", trouble.Detail)
+		again = recheck
+	}
+	if again > 0 {
+		err = nil
+	}
+	return ctrl.Result{RequeueAfter: again}, err
+}
+
+// pass does it once. It answers when to come back, and why it did not end well; without a time it is tried again less
+// and less often.
+func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// first, because nodes that have joined may need it whatever the facts are
 	if err := p.publishSource(ctx); err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
 	desired, facts, err := p.render(ctx)
 	if problems := cluster.Problems(err); len(problems) > 0 {
 		return p.wait(ctx, problems)
 	}
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
 	before, published := p.source.Published()
-	again, err := p.publish(ctx, desired)
-	if err != nil || again > 0 {
-		return ctrl.Result{RequeueAfter: again}, err
+	if again, err = p.publish(ctx, desired); err != nil {
+		return again, err
 	}
 	late, trouble := p.publishLatest(ctx, desired)
 	if trouble != nil {
@@ -77,7 +92,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if isUnread(facts) {
 		again = recheck
 	}
-	return ctrl.Result{RequeueAfter: policy.Soonest(again, late)}, nil
+	return policy.Soonest(again, late), nil
 }
 
 // isUnread reports whether hosts wait for something, or something could not be read that nodes can do without.
@@ -121,33 +136,28 @@ func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Fa
 
 // wait shows the problems. What was published last stays published: nodes that have joined go on
 // with it.
-func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctrl.Result, error) {
+func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (again time.Duration, err error) {
 	p.source.fail(problems)
 	log := logf.FromContext(ctx)
 	for _, problem := range problems {
 		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	again := time.Duration(recheck)
 	if desired, ok := p.source.Published(); ok {
-		left, err := p.publish(ctx, desired)
-		if err != nil {
-			return ctrl.Result{}, err
+		if again, err = p.publish(ctx, desired); err != nil {
+			return again, err
 		}
-		if left == 0 {
-			left, _ = p.publishLatest(ctx, desired) // it is told when hosts can join again
-		}
-		again = policy.Soonest(again, left)
+		again, _ = p.publishLatest(ctx, desired) // it is told when hosts can join again
 	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	return policy.Soonest(recheck, again), nil
 }
 
 // publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node is told
-// to read is there and may be read. It answers after what time to come back, if it can't be done now.
+// to read is there and may be read. With an error it answers after what time to come back, if that is known.
 func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
-	if again, err = p.publishSecret(ctx, desired); err != nil || again > 0 {
+	if again, err = p.publishSecret(ctx, desired); err != nil {
 		return again, err
 	}
-	if again, err = p.publishManifest(ctx, desired); err != nil || again > 0 {
+	if again, err = p.publishManifest(ctx, desired); err != nil {
 		return again, err
 	}
 	return 0, p.publishRole(ctx, desired)

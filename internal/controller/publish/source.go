@@ -21,6 +21,8 @@ type Source struct {
 	desired   blueprint.Desired
 	facts     blueprint.Facts
 	problems  []*contract.Problem
+	// late keeps what is published from being what it must be, for longer than it should; nil for nothing.
+	late *contract.Problem
 	// lastRead are facts that may not be published yet; nil before any were read.
 	lastRead    *blueprint.Facts
 	subscribers []chan event.GenericEvent
@@ -35,15 +37,28 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 	if len(s.problems) > 0 || !s.published {
 		return blueprint.Desired{}, blueprint.Facts{}, s.missing()
 	}
-	return s.desired, s.facts, nil
+	facts := s.facts
+	if s.late != nil {
+		facts.Troubles = append(slices.Clone(facts.Troubles), s.late)
+	}
+	return s.desired, facts, nil
 }
 
 // missing joins what keeps the desired state from being there.
 func (s *Source) missing() error {
-	if len(s.problems) == 0 {
-		return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+	if all := s.blocking(); len(all) > 0 {
+		return blueprint.Facts{Lacks: all}.MayJoin()
 	}
-	return blueprint.Facts{Lacks: s.problems}.MayJoin()
+	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+}
+
+// blocking are the problems that nothing is published for. What is late is none while something is: hosts join
+// at that.
+func (s *Source) blocking() []*contract.Problem {
+	if s.late == nil || s.published && len(s.problems) == 0 {
+		return slices.Clone(s.problems)
+	}
+	return append(slices.Clone(s.problems), s.late)
 }
 
 // Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its
@@ -51,10 +66,10 @@ func (s *Source) missing() error {
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if len(s.problems) == 0 {
-		return slices.Clone(s.facts.Lacks)
+	if all := s.blocking(); len(all) > 0 {
+		return all
 	}
-	return slices.Clone(s.problems)
+	return slices.Clone(s.facts.Lacks)
 }
 
 // Changed gives a channel for one controller, to be called before the manager starts. It gets an
@@ -115,6 +130,17 @@ func (s *Source) fail(problems []*contract.Problem) {
 	defer s.mu.Unlock()
 	changed := !slices.EqualFunc(s.problems, problems, same)
 	s.problems = problems
+	if changed {
+		s.tell()
+	}
+}
+
+// setLate notes what is late, or that nothing is.
+func (s *Source) setLate(problem *contract.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := (s.late == nil) != (problem == nil) || s.late != nil && !same(s.late, problem)
+	s.late = problem
 	if changed {
 		s.tell()
 	}

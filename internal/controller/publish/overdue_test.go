@@ -1,0 +1,200 @@
+package publish
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// obstacles keep a pass from ending well, each with what is said of it. next is the revision that is to be
+// published.
+func obstacles() map[string]struct {
+	put  func(t *testing.T, w *world, next string)
+	says string
+} {
+	refuse := func(name, why string) func(*testing.T, *world, string) {
+		return func(_ *testing.T, w *world, next string) {
+			w.refused[strings.ReplaceAll(name, "NEXT", next)] = apierrors.NewForbidden(corev1.Resource("secrets"), "x",
+				errors.New(why))
+		}
+	}
+	return map[string]struct {
+		put  func(t *testing.T, w *world, next string)
+		says string
+	}{
+		"a quota":              {refuse("NEXT", "exceeded quota"), "exceeded quota"},
+		"a right that is gone": {refuse(contract.ServicesReaderRole, "no right"), "no right"},
+		"a payload source that can't be changed": {
+			refuse(contract.PayloadSourceConfigMap, "field is immutable"), "field is immutable"},
+		"somebody's finalizer": {func(t *testing.T, w *world, next string) {
+			t.Helper()
+			held := configMap(next, func(c *corev1.ConfigMap) { c.Finalizers = []string{"example.com/keep"} })
+			if err := errors.Join(w.client.Create(t.Context(), held), w.client.Delete(t.Context(), held)); err != nil {
+				t.Fatal(err)
+			}
+		}, "example.com/keep"},
+		"a fact that can't be read": {func(_ *testing.T, w *world, _ string) {
+			w.facts.answer(func(s *factsStub) { s.err = errors.New("etcdserver: no leader") })
+		}, "no leader"},
+	}
+}
+
+// pass reconciles, whatever comes of it.
+func (w *world) pass(t *testing.T) (ctrl.Result, error) {
+	t.Helper()
+	return w.publisher.Reconcile(t.Context(), request())
+}
+
+// nextRevision is the name under which what the facts say now will be published.
+func (w *world) nextRevision(t *testing.T) string {
+	t.Helper()
+	desired, _, err := w.publisher.render(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desired.ConfigMapName()
+}
+
+func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
+	t.Parallel()
+	for name, obstacle := range obstacles() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(t)
+			first := w.current(t)
+			changed := w.publisher.source.Changed()
+			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
+			obstacle.put(t, w, w.nextRevision(t))
+			if result, err := w.pass(t); err == nil && result.RequeueAfter != terminating {
+				t.Errorf("it comes back after %s", result.RequeueAfter)
+			}
+			if got := w.troubles(t); len(got) > 0 || len(changed) > 0 {
+				t.Errorf("it is told before it has lasted: %v", got)
+			}
+			*w.clock = w.clock.Add(time.Minute)
+			for range 2 {
+				if again := w.publish(t).RequeueAfter; again != recheck {
+					t.Errorf("it comes back after %s", again)
+				}
+			}
+			got := w.troubles(t)
+			if len(got) != 1 || got[0].Reason != contract.ReasonRevisionNotPublished ||
+				!strings.Contains(got[0].Detail, obstacle.says) {
+				t.Fatalf("troubles are %v", got)
+			}
+			if w.current(t).Version != first.Version || len(w.publisher.source.Problems()) > 0 {
+				t.Error("hosts don't join at the revision that is there")
+			}
+			if len(changed) != 1 {
+				t.Error("nobody is told of it")
+			}
+			<-changed
+			w.remove(t)
+			w.publish(t)
+			if got = w.troubles(t); len(got) > 0 || w.current(t).Version == first.Version || len(changed) != 1 {
+				t.Errorf("troubles are %v at revision %s", got, w.current(t).Version)
+			}
+		})
+	}
+}
+
+// remove takes all obstacles away.
+func (w *world) remove(t *testing.T) {
+	t.Helper()
+	clear(w.refused)
+	w.facts.answer(func(s *factsStub) { s.err = nil })
+	for _, c := range w.manifests(t) {
+		if len(c.Finalizers) > 0 {
+			c.Finalizers = nil
+			if err := w.client.Update(t.Context(), &c); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *testing.T) {
+	t.Parallel()
+	for name, obstacle := range obstacles() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(t) // another operator, which left its salt
+			w.publisher.source = &Source{}
+			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
+			obstacle.put(t, w, w.nextRevision(t))
+			_, _ = w.pass(t)
+			if problems := w.publisher.source.Problems(); len(problems) > 0 {
+				t.Errorf("it is told before it has lasted: %v", problems)
+			}
+			*w.clock = w.clock.Add(time.Minute)
+			w.publish(t)
+			problems := w.publisher.source.Problems()
+			if len(problems) != 1 || problems[0].Reason != contract.ReasonRevisionNotPublished ||
+				!strings.Contains(problems[0].Detail, obstacle.says) {
+				t.Errorf("problems are %v", problems)
+			}
+			if _, _, err := w.publisher.source.Current(t.Context()); !errors.Is(err, problems[0]) {
+				t.Errorf("Current answers %v", err)
+			}
+			w.remove(t)
+			w.publish(t)
+			if problems = w.publisher.source.Problems(); len(problems) > 0 {
+				t.Errorf("problems are %v", problems)
+			}
+			w.current(t)
+		})
+	}
+}
+
+// What keeps hosts from joining is told in the meantime.
+func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	name := w.current(t).ConfigMapName()
+	w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), "x", errors.New("exceeded quota"))
+	if err := w.client.Delete(t.Context(), configMap(name, nil)); err != nil {
+		t.Fatal(err)
+	}
+	w.facts.answer(func(s *factsStub) { s.err = contract.NewProblem(contract.ReasonNetworkUnsupported, "x") })
+	changed := w.publisher.source.Changed()
+	reasons := func() (all []contract.Reason) {
+		for _, p := range w.publisher.source.Problems() {
+			all = append(all, p.Reason)
+		}
+		return all
+	}
+	if _, err := w.pass(t); err == nil || !slices.Equal(reasons(), []contract.Reason{contract.ReasonNetworkUnsupported}) {
+		t.Errorf("problems are %v, %v", reasons(), err)
+	}
+	<-changed
+	*w.clock = w.clock.Add(time.Minute)
+	for range 2 {
+		w.publish(t)
+		if !slices.Equal(reasons(), []contract.Reason{contract.ReasonNetworkUnsupported,
+			contract.ReasonRevisionNotPublished}) {
+			t.Errorf("problems are %v", reasons())
+		}
+	}
+	if len(changed) != 1 {
+		t.Error("nobody is told of it")
+	}
+	<-changed
+	w.publish(t)
+	if len(changed) > 0 {
+		t.Error("it is told again and again")
+	}
+}
