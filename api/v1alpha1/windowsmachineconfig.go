@@ -24,7 +24,8 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of
 	// this object say; otherwise its reason names the first setting that is left out, such as a
-	// mirror, a certificate or a field of kubelet's configuration.
+	// mirror, a certificate or a field of kubelet's configuration. Its observedGeneration is that of
+	// the settings that are published for nodes.
 	ConditionAccepted = "Accepted"
 	// ConditionPayloadComplete is False when the operator was built without a program, so that a
 	// feature of nodes is off; its message names both.

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -57,7 +58,7 @@ func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 // nextRevision is the name under which what the facts say now will be published.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
-	desired, _, err := w.publisher.render(t.Context())
+	desired, _, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

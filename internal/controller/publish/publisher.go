@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -64,7 +63,12 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	if err := p.publishSource(ctx); err != nil {
 		return 0, err
 	}
-	desired, facts, err := p.render(ctx)
+	config := &v1alpha1.WindowsMachineConfig{}
+	err = p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	if client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	desired, facts, err := p.render(ctx, config)
 	if problems := cluster.Problems(err); len(problems) > 0 {
 		return p.wait(ctx, problems)
 	}
@@ -79,7 +83,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	if trouble != nil {
 		facts.Troubles = append(slices.Clone(facts.Troubles), trouble)
 	}
-	p.source.set(desired, facts)
+	p.source.set(desired, facts, config.Generation)
 	p.meters.refusals(desired.Rejected)
 	if !published || before.Version != desired.Version {
 		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet",
@@ -102,12 +106,8 @@ func isUnread(facts blueprint.Facts) bool {
 	})
 }
 
-func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	config := &v1alpha1.WindowsMachineConfig{}
-	err := p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return blueprint.Desired{}, blueprint.Facts{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
-	}
+func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired,
+	blueprint.Facts, error) {
 	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err != nil {
 		return blueprint.Desired{}, facts, fmt.Errorf("reading the cluster's facts: %w", err)

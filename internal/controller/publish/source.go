@@ -16,11 +16,12 @@ import (
 
 // Source tells the published desired state, from memory.
 type Source struct {
-	mu        sync.RWMutex
-	published bool
-	desired   blueprint.Desired
-	facts     blueprint.Facts
-	problems  []*contract.Problem
+	mu         sync.RWMutex
+	published  bool
+	desired    blueprint.Desired
+	facts      blueprint.Facts
+	generation int64
+	problems   []*contract.Problem
 	// late keeps what is published from being what it must be, for longer than it should; nil for nothing.
 	late *contract.Problem
 	// lastRead are facts that may not be published yet; nil before any were read.
@@ -73,8 +74,8 @@ func (s *Source) Problems() []*contract.Problem {
 }
 
 // Changed gives a channel for one controller, to be called before the manager starts. It gets an
-// event, about the WindowsMachineConfig, whenever Current, Problems or Published answer otherwise
-// than before; events that nobody took are joined into one.
+// event, about the WindowsMachineConfig, whenever Current, Problems, Published or Rendered answer
+// otherwise than before; events that nobody took are joined into one.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,15 +110,23 @@ func (s *Source) read(facts blueprint.Facts) {
 	s.lastRead = &facts
 }
 
-func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
+// Rendered is the generation of the WindowsMachineConfig that the desired state was rendered from that was published
+// last; 0 without any.
+func (s *Source) Rendered() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.generation
+}
+
+func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generation int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version ||
+	changed := !s.published || s.generation != generation || len(s.problems) > 0 || s.desired.Version != desired.Version ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
 		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same) ||
 		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, same) ||
 		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, same)
-	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
+	s.published, s.desired, s.facts, s.generation, s.problems = true, desired, facts, generation, nil
 	if changed {
 		s.tell()
 	}

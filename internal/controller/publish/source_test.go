@@ -5,6 +5,10 @@ import (
 	"net/netip"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -46,4 +50,36 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 		t.Error("it is not tried again")
 	}
 	read("the API server is away")
+}
+
+// A change that makes no other revision is in force, too.
+func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
+		Generation: 1}})
+	source := w.publisher.source
+	changed := source.Changed()
+	w.publish(t)
+	first, _ := source.Published()
+	if <-changed; source.Rendered() != 1 {
+		t.Errorf("generation %d is rendered", source.Rendered())
+	}
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+		t.Fatal(err)
+	}
+	config.Generation = 2
+	if err := w.client.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	w.facts.answer(func(s *factsStub) { s.err = errors.New("timeout") })
+	if _, err := w.pass(t); err == nil || source.Rendered() != 1 || len(changed) > 0 {
+		t.Errorf("generation %d is rendered, %v", source.Rendered(), err)
+	}
+	w.facts.answer(func(s *factsStub) { s.err = nil })
+	w.publish(t)
+	second, _ := source.Published()
+	if source.Rendered() != 2 || len(changed) != 1 || second.Version != first.Version {
+		t.Errorf("generation %d is rendered, %d are told of it", source.Rendered(), len(changed))
+	}
 }

@@ -32,10 +32,11 @@ type Facts struct {
 	DesiredRevision string
 	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's
 	// configuration that is in force, or nil. Both are known once something is published in this
-	// process: until then what the status says of them stays.
+	// process: until then what the status says of them stays. Both follow from the generation Rendered.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
+	Rendered   int64
 	Generation int64
 	// Warning is what may go wrong with the cluster's network; nil for nothing.
 	Warning *contract.Problem
@@ -126,11 +127,12 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted says what of the settings is in force.
+// accepted says what of the settings is in force, as of the generation that was rendered: a later one may not be.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
 	}
+	f.Generation = f.Rendered
 	status.RejectedSettings, status.Kubelet.AcceptedConfig = nil, nil
 	if len(f.Kubelet) > 0 {
 		status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: f.Kubelet}

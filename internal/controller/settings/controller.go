@@ -68,6 +68,8 @@ type Desired interface {
 	Problems() []*contract.Problem
 	// Published is what was published last, whether or not there are problems now.
 	Published() (blueprint.Desired, bool)
+	// Rendered is the generation of the WindowsMachineConfig that it was rendered from.
+	Rendered() int64
 	// Changed delivers whenever they answer otherwise than before.
 	Changed() <-chan event.GenericEvent
 }
@@ -243,6 +245,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
+		facts.Rendered = r.Desired.Rendered()
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace),

@@ -45,6 +45,7 @@ type rig struct {
 	current   error
 	problems  []*contract.Problem
 	published blueprint.Desired
+	rendered  int64
 	facts     blueprint.Facts
 	writes    int
 	broken    error
@@ -55,6 +56,7 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 	return blueprint.Desired{Version: "1-x"}, r.facts, r.current
 }
 func (r *rig) Published() (blueprint.Desired, bool) { return r.published, r.published.Version != "" }
+func (r *rig) Rendered() int64                      { return r.rendered }
 func (r *rig) Problems() []*contract.Problem        { return r.problems }
 func (r *rig) Changed() <-chan event.GenericEvent   { return nil }
 
@@ -423,4 +425,20 @@ func exposed(t *testing.T, registry prometheus.Gatherer) string {
 		}
 	}
 	return text.String()
+}
+
+// Whoever waits until nodes get what was changed looks at the generation.
+func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
+		Generation: 2}}
+	r := newRig(t, config)
+	r.published, r.rendered = blueprint.Desired{Version: "1-x"}, 1
+	for range 2 {
+		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionAccepted)
+		if c == nil || c.ObservedGeneration != r.rendered {
+			t.Errorf("generation %d is rendered, and the condition is %+v", r.rendered, c)
+		}
+		r.rendered = 2
+	}
 }
