@@ -550,7 +550,7 @@ func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 	}
 	listing = apierrors.NewForbidden(corev1.Resource("services"), "", errors.New("no"))
 	_, err = r.Facts(t.Context(), onFlannel())
-	if problem, ok := contract.AsProblem(err); !ok || !cluster.OnlyProblems(err) ||
+	if problem, ok := contract.AsProblem(err); !ok || !onlyProblems(err) ||
 		problem.Reason != contract.ReasonClusterFactsIncomplete || !strings.Contains(problem.Detail, "Services") ||
 		!strings.Contains(problem.Detail, todo) {
 		t.Errorf("Services that may not be listed: %v", err)

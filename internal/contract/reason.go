@@ -501,7 +501,7 @@ func nodeExplanations() []row {
 				"host."},
 		{ReasonNodeReady, 705, "The Node is Ready at the desired revision.", "Nothing to do."},
 		{ReasonUpdateFailed, 706,
-			"The node did not become Ready at the new revision in time, or its daemon could not apply it, so it goes "+
+			"The node did not become Ready at the new revision in time, or its daemon could not apply it, so it goes " +
 				"back to the previous one.",
 			"Read the message, the annotation apply-status of the Node, and C:\\var\\log on the host. See also " +
 				"RolloutHalted."},
