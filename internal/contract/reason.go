@@ -734,11 +734,11 @@ func publishedExplanations() []row {
 				"each daemon reads a new revision from its ConfigMap and Secret, which costs the API server two " +
 				"requests more for each node."},
 		{ReasonRevisionNotPublished, 938,
-			"For a minute or longer something that nodes need could not be read or published: the API server refuses it " +
-				"or does not answer, or somebody's finalizer holds an object.",
-			"Nothing to do if it passes. Otherwise give back the right, change the policy or quota, or remove the object " +
-				"or finalizer that the message names. Until then nodes keep what was published last, and don't follow " +
-				"what was changed since."},
+			"For a minute or longer something that nodes need could not be read or published: the API server refuses " +
+				"it or does not answer, or somebody's finalizer holds an object.",
+			"Nothing to do if it passes. Otherwise give back the right, change the policy or quota, or remove the " +
+				"object or finalizer that the message names. Until then nodes keep what was published last, and " +
+				"don't follow what was changed since."},
 	}
 }
 

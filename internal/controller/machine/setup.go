@@ -47,8 +47,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil || o.Problems == nil ||
-		o.Keys == nil || o.LiveKeys == nil {
+	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil ||
+		o.Problems == nil || o.Keys == nil || o.LiveKeys == nil {
 		return o, errors.New("setting up the machine controllers: an option is missing")
 	}
 	if o.RefusalTimeout == 0 {

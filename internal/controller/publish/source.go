@@ -121,7 +121,8 @@ func (s *Source) Rendered() int64 {
 func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generation int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !s.published || s.generation != generation || len(s.problems) > 0 || s.desired.Version != desired.Version ||
+	changed := !s.published || s.generation != generation || len(s.problems) > 0 ||
+		s.desired.Version != desired.Version ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
 		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same) ||
 		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, same) ||
