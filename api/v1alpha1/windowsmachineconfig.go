@@ -206,7 +206,7 @@ type NetworkSpec struct {
 	// default it is networking.dnsDomain in the ConfigMap kube-system/kubeadm-config, which kubeadm makes,
 	// or else cluster.local.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`
 	// +optional
 	ClusterDomain string `json:"clusterDomain,omitempty"`
 }
@@ -378,7 +378,7 @@ type RejectedSetting struct {
 // KubeletStatus says which configuration kubelets get.
 type KubeletStatus struct {
 	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer one
-	// is rejected.
+	// is rejected, unless kubelet has another version since, which does not take it.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional

@@ -694,7 +694,8 @@ func clusterExplanations() []row {
 		{ReasonKubeletConfigRefused, 913,
 			"spec.kubelet.config of the WindowsMachineConfig is not valid, or sets a field that the operator " +
 				"must set.",
-			"Correct or remove the field that is named. Nodes keep the last configuration that was accepted."},
+			"Correct or remove the field that is named. Nodes keep the last configuration that was " +
+				"accepted, or get the operator's own where this kubelet does not take that one either."},
 		{ReasonSettingInvalid, 915,
 			"A setting of the WindowsMachineConfig is not valid.",
 			"Correct the field that is named. Until then its default is used."},

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -197,5 +198,38 @@ func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 	w.publish(t)
 	if len(changed) > 0 {
 		t.Error("it is told again and again")
+	}
+	w.facts.answer(func(s *factsStub) { s.err = nil })
+	w.publish(t)
+	if _, _, err := w.publisher.source.Current(t.Context()); err != nil {
+		t.Errorf("what was mended keeps hosts from joining: %v", err)
+	}
+}
+
+func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	name := w.current(t).ConfigMapName()
+	if err := w.client.Delete(t.Context(), configMap(name, nil)); err != nil {
+		t.Fatal(err)
+	}
+	changed := w.publisher.source.Changed()
+	told := 0
+	for n := range 30 { // ten minutes
+		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), "x", fmt.Errorf("%d are used", n))
+		_, _ = w.pass(t) // it ends with an error until it has lasted
+		if len(changed) > 0 {
+			<-changed
+			told++
+		}
+		*w.clock = w.clock.Add(20 * time.Second)
+	}
+	_, facts, err := w.publisher.source.Current(t.Context())
+	if told < 5 || told > 10 {
+		t.Errorf("it is told %d times", told)
+	}
+	if err != nil || len(facts.Troubles) != 1 || !strings.Contains(facts.Troubles[0].Detail, "29 are used") {
+		t.Errorf("the troubles are %v, %v", facts.Troubles, err)
 	}
 }

@@ -45,10 +45,16 @@ var _ reconcile.Reconciler = (*publisher)(nil)
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	again, err := p.pass(ctx)
 	trouble := p.passes.lasts(p.Now(), err, contract.ReasonRevisionNotPublished)
-	p.source.setLate(trouble)
-	if trouble != nil {
-		logf.FromContext(ctx).V(1).Info("a revision can't be published", "detail", trouble.Detail)
+	log := logf.FromContext(ctx)
+	switch turns := p.source.setLate(trouble, p.Now()); {
+	case trouble != nil:
 		again = recheck
+		if !turns {
+			log = log.V(1)
+		}
+		log.Info("a revision can't be published", "detail", trouble.Detail)
+	case turns:
+		log.Info("revisions are published again")
 	}
 	if again > 0 {
 		err = nil
@@ -77,6 +83,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	}
 	before, published := p.source.Published()
 	if again, err = p.publish(ctx, desired); err != nil {
+		p.source.fail(nil) // hosts join at what was published before
 		return again, err
 	}
 	late, trouble := p.publishLatest(ctx, desired)

@@ -3,8 +3,10 @@ package publish
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -24,6 +26,8 @@ type Source struct {
 	problems   []*contract.Problem
 	// late keeps what is published from being what it must be, for longer than it should; nil for nothing.
 	late *contract.Problem
+	// lateTold is when somebody was told of it last.
+	lateTold time.Time
 	// lastRead are facts that may not be published yet; nil before any were read.
 	lastRead    *blueprint.Facts
 	subscribers []chan event.GenericEvent
@@ -93,15 +97,18 @@ func (s *Source) Published() (desired blueprint.Desired, ok bool) {
 }
 
 // LastRead are the facts of the cluster that were read last, whether or not anything was published from them
-// and whatever keeps hosts from joining; while none were read yet, the error is that of Current. The caller
-// must not change what it gets.
+// and whatever keeps hosts from joining; while none were read yet, the error says what keeps them from that, as
+// a problem, or that it is too early. The caller must not change what it gets.
 func (s *Source) LastRead() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.lastRead == nil {
+	switch {
+	case s.lastRead != nil:
+		return *s.lastRead, nil
+	case len(s.blocking()) > 0:
 		return blueprint.Facts{}, s.missing()
 	}
-	return *s.lastRead, nil
+	return blueprint.Facts{}, errors.New("the facts of the cluster are not read yet")
 }
 
 func (s *Source) read(facts blueprint.Facts) {
@@ -145,15 +152,19 @@ func (s *Source) fail(problems []*contract.Problem) {
 	}
 }
 
-// setLate notes what is late, or that nothing is.
-func (s *Source) setLate(problem *contract.Problem) {
+// setLate notes what is late, or that nothing is. It answers whether that begins or ends. Other details are told no
+// more than once a minute: some errors say something else each time.
+func (s *Source) setLate(problem *contract.Problem, now time.Time) (turns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := (s.late == nil) != (problem == nil) || s.late != nil && !same(s.late, problem)
+	turns = (s.late == nil) != (problem == nil)
+	differs := s.late != nil && problem != nil && !same(s.late, problem)
 	s.late = problem
-	if changed {
+	if turns || differs && now.Sub(s.lateTold) >= lateAfter {
+		s.lateTold = now
 		s.tell()
 	}
+	return turns
 }
 
 func (s *Source) tell() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -137,7 +138,7 @@ func (c *conn) open(ctx context.Context) error {
 			return nil
 		}
 		c.files = nil
-		refused = ctx.Err() == nil && c.wire.broken() == nil && c.Err() == nil
+		refused = ctx.Err() == nil && c.wire.broken() == nil && c.Err() == nil && !errors.Is(err, net.ErrClosed)
 		if refused {
 			return nil
 		}

@@ -3,6 +3,7 @@ package sshhost
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,8 +49,10 @@ func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
 		c.answer(t, `{"result":{}}`)
 		return 0
 	})
+	var limit atomic.Int64
+	limit.Store(int64(time.Minute))
 	conn := r.uploaded(t, func(o *Options) {
-		o.CallTimeout = func(contract.Verb) time.Duration { return time.Second }
+		o.CallTimeout = func(contract.Verb) time.Duration { return time.Duration(limit.Load()) }
 	})
 	again := func() error {
 		return conn.Call(t.Context(), contract.VerbReceive, contract.ReceiveRequest{},
@@ -57,6 +60,7 @@ func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
 	}
 	for again() != nil && conn.Err() == nil { // until it is known that it takes turns
 	}
+	limit.Store(int64(time.Second))
 	r.Change(func(s *sshd.Settings) { s.Faults.HangFiles = true })
 	wantReason(t, ends(t, conn, again), contract.ReasonDaemonCallFailed)
 }

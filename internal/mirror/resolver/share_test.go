@@ -178,7 +178,7 @@ func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 				return true
 			})
 			o := calm()
-			o.Whole = 200 * time.Millisecond
+			o.Whole, o.Stall = 200*time.Millisecond, 5*time.Minute // so that only the first can end it
 			g := newRig(t, o, config(t, source+" tag "+u.host+"/m never"))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
