@@ -25,7 +25,7 @@ func lacking(reason contract.Reason) lastRead {
 
 func known() blueprint.Facts {
 	network := netip.MustParsePrefix("10.96.0.0/12")
-	return blueprint.Facts{APIServer: "https://10.0.0.5:6443",
+	return blueprint.Facts{APIServer: "https://10.0.0.5:6443", Platform: contract.PlatformVSphere,
 		Network: blueprint.Network{ServiceNetwork: network, ServiceNetworks: []netip.Prefix{network}}}
 }
 
@@ -69,5 +69,14 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	}
 	if prefix, err := serviceNetwork(facts)(t.Context()); err != nil || prefix != known().ServiceNetwork {
 		t.Errorf("services have %v, %v", prefix, err)
+	}
+}
+
+// Where the cluster runs does not change when it is upgraded.
+func TestThePlatformIsKnownWhileHostsCanNotJoin(t *testing.T) {
+	t.Parallel()
+	known, err := platform(lacking(contract.ReasonVersionUnsupported))(t.Context())
+	if known != contract.PlatformVSphere || err != nil {
+		t.Errorf("%q, %v", known, err)
 	}
 }

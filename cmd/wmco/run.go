@@ -269,6 +269,14 @@ func addresses(facts reader) (blueprint.Facts, error) {
 	return known, nil
 }
 
+// platform tells where the cluster runs, whatever keeps hosts from joining. While it was not read, it is empty.
+func platform(facts reader) func(ctx context.Context) (contract.Platform, error) {
+	return func(context.Context) (contract.Platform, error) {
+		known, err := facts.LastRead()
+		return known.Platform, err
+	}
+}
+
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
 	payloads *payloadimage.Store, logging blueprint.Logging) error {
@@ -291,10 +299,6 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return key.Hash, err
 	})
 	keys := credential.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
-	platform := func(ctx context.Context) (contract.Platform, error) {
-		_, facts, err := desired.Current(ctx)
-		return facts.Platform, err
-	}
 	machines := machine.NewView(mgr.GetAPIReader())
 	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),
 		Sets: machines, Namespace: o.namespace})
@@ -339,7 +343,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Misplaced: workloads.Misplaced, Spent: spent.Has,
 		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
-			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
+			Namespace: o.namespace, Platform: platform(desired), Changed: desired.Changed(), View: machines, Gate: gate,
 			Problems: machineProblems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},

@@ -43,7 +43,8 @@ type Reconciler struct {
 	options  Options
 	resolver *resolver
 	told     *told
-	waiting  *waiting
+	// held and rejected say which problems of a plan have lasted.
+	held, rejected *waiting
 }
 
 // Reconcile projects all Machines.
@@ -66,17 +67,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
 	}
 	v.resolves = r.resolver.resolve(ctx, v.machines)
-	return r.carryOut(ctx, v.machines, decide(v))
+	p := decide(v)
+	var again time.Duration
+	if v.platform != "" { // without it no Machine was read, and what was wrong with them may be so still
+		again = r.say(v.machines, p)
+	}
+	result, err := r.carryOut(ctx, p)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result.RequeueAfter = policy.Soonest(result.RequeueAfter, again)
+	return result, nil
+}
+
+// say tells what is wrong with Machines: their events at once, unless they only wait, and the settings when
+// it has lasted. again is when more will have, 0 for never.
+func (r *Reconciler) say(machines []inventory.Machine, p plan) (again time.Duration) {
+	now := r.options.Now()
+	overdue, again := r.held.overdue(machines, p.held, now)
+	lasting, later := r.rejected.overdue(machines, p.rejected, now)
+	r.tellProblems(machines, p.rejected, overdue)
+	r.options.Problems.Set(sum(lasting, overdue))
+	return policy.Soonest(again, later)
 }
 
 // carryOut does everything that it can, and joins the errors.
-func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine, p plan) (ctrl.Result, error) {
+func (r *Reconciler) carryOut(ctx context.Context, p plan) (ctrl.Result, error) {
 	result := ctrl.Result{}
 	var all []error
-	overdue, again := r.waiting.overdue(machines, p.held, r.options.Now())
-	result.RequeueAfter = again
-	r.tellProblems(machines, p.rejected, overdue)
-	r.options.Problems.Set(sum(p.rejected, overdue))
 	for name, why := range p.waits {
 		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -104,4 +105,94 @@ func TestOfMachinesThatBecomeNoNodesForOneReasonFewAreNamed(t *testing.T) {
 			t.Errorf("%q, want %q in it: %v", all[1], part, want)
 		}
 	}
+}
+
+// booting makes a Machine that has no address yet but its name, as vSphere's have until VMware Tools run.
+func (q *queue) booting(name string) *machinev1beta1.Machine {
+	q.t.Helper()
+	m := q.provisioned(name, "")
+	m.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: name}}
+	if err := q.api.Update(q.t.Context(), m); err != nil {
+		q.t.Fatal(err)
+	}
+	return m
+}
+
+// knows checks what the settings are told.
+func (q *queue) knows(when string, parts ...string) {
+	q.t.Helper()
+	all, _ := q.wrong()
+	if len(all) != len(parts) {
+		q.t.Fatalf("%s: %q", when, all)
+	}
+	for i, part := range parts {
+		if !strings.Contains(all[i], part) {
+			q.t.Errorf("%s: %q, want %q", when, all[i], part)
+		}
+	}
+}
+
+func TestAMachineThatBootsIsNoProblemYet(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	m := q.booting("winworker-0")
+	q.after(0, 1, nameRetry)
+	q.knows("at once")
+	q.after(5*time.Minute, 1, nameRetry)
+	q.knows("while it may boot")
+	m.Status.Addresses = append(m.Status.Addresses,
+		corev1.NodeAddress{Type: corev1.NodeHostName, Address: "other"})
+	if err := q.api.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	q.after(16*time.Minute, 2, nameRetry)
+	q.knows("when it has had its time", "W107")
+	m.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
+	if err := q.api.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	q.after(time.Second, 2, 0)
+	q.knows("with an address")
+}
+
+func TestANodeWhoseNameIsNotFoundIsNoMachineThatBecomesNone(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	m := q.booting("winworker-0")
+	m.Status.NodeRef = &corev1.ObjectReference{Name: "node"}
+	if err := q.api.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	q.after(0, 1, nameRetry)
+	q.after(time.Hour, 1, nameRetry)
+	q.knows("after an hour")
+}
+
+func TestAnAddressThatTwoMachinesHaveIsAProblemWhenItLasts(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	q.after(0, 0, 0)
+	q.provisioned("n", "10.0.0.1")
+	q.after(0, 1, time.Minute)
+	q.knows("at once")
+	q.after(20*time.Second, 1, 40*time.Second)
+	q.after(40*time.Second, 1, 0)
+	q.knows("when it has lasted", "W103")
+}
+
+// Whatever becomes unknown for a while, the Machines are what they were.
+func TestWhatIsWrongWithMachinesStaysKnownWhileThePlatformIsNot(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a")
+	q.platform = contract.PlatformVSphere
+	q.provisioned("winworker-0123456789", "10.0.0.2")
+	q.after(0, 1, time.Minute)
+	q.after(time.Minute, 2, 0)
+	q.knows("at first", "W103", "W106")
+	q.unknown = errors.New("the cluster is upgraded")
+	q.after(time.Minute, 2, 0)
+	q.knows("while the platform is unknown", "W103", "W106")
+	q.unknown = nil
+	q.after(time.Minute, 2, 0)
+	q.knows("afterwards", "W103", "W106")
 }

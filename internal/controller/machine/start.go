@@ -114,7 +114,7 @@ func (s *starter) project(machines cache.Cache) error {
 	r := &Reconciler{
 		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(),
 		events:  s.mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		options: s.options, resolver: newResolver(), told: &told{}, waiting: &waiting{},
+		options: s.options, resolver: newResolver(), told: &told{}, held: newHeld(), rejected: newRejected(),
 	}
 	return ctrl.NewControllerManagedBy(s.mgr).Named("machine").
 		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{},

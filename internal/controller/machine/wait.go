@@ -15,20 +15,48 @@ import (
 // whose host is destroyed, which is why clouds give its address to another, is gone in seconds.
 const leavingTime = time.Minute
 
-// waiting is since when Machines wait for an address, as this operator has seen it: what the API
-// server's clock says of the instance that leaves may be of another time.
+// waiting is since when Machines have a problem, as this operator has seen it: what the API server's
+// clock says, as of an instance that leaves, may be of another time.
 type waiting struct {
 	mu    sync.Mutex
 	since map[types.UID]begun
+	// silence says for how long a problem of a Machine is kept quiet, and by what it is known: with another
+	// one that time begins anew. One that is known by nothing is kept quiet for good.
+	silence func(inventory.Machine, *contract.Problem) (what string, lasts time.Duration)
 }
 
-// begun is what a Machine began to wait for, and when. For something else it waits anew.
+// begun is what a Machine began to wait for, and when.
 type begun struct {
 	what string
 	at   time.Time
 }
 
-// overdue takes the problems of all Machines that wait, and answers those that have lasted. again is
+// newHeld is for Machines that wait for an address whose instance leaves: for each one anew.
+func newHeld() *waiting {
+	return &waiting{silence: func(_ inventory.Machine, problem *contract.Problem) (string, time.Duration) {
+		return problem.Detail, leavingTime
+	}}
+}
+
+// newRejected is for Machines that become no nodes. Which addresses or which instance a problem names may
+// change while it lasts.
+func newRejected() *waiting {
+	return &waiting{silence: func(m inventory.Machine, problem *contract.Problem) (string, time.Duration) {
+		what := string(problem.Reason)
+		switch problem.Reason {
+		case contract.ReasonMachineAddressUnusable:
+			if m.NodeRef != "" {
+				return "", 0 // only DNS does not answer
+			}
+			return what, policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
+		case contract.ReasonAddressDuplicate:
+			return what, leavingTime // the other's instance may be told to leave in a moment
+		}
+		return what, 0
+	}}
+}
+
+// overdue takes the problems of all Machines that have one, and answers those that have lasted. again is
 // when the next one will have, 0 for never.
 func (w *waiting) overdue(machines []inventory.Machine, problems map[string]*contract.Problem,
 	now time.Time) (lasting map[string]*contract.Problem, again time.Duration) {
@@ -41,12 +69,16 @@ func (w *waiting) overdue(machines []inventory.Machine, problems map[string]*con
 		if problem == nil {
 			continue
 		}
+		what, lasts := w.silence(m, problem)
+		if what == "" {
+			continue
+		}
 		one := w.since[m.UID]
-		if one.what != problem.Detail {
-			one = begun{what: problem.Detail, at: now}
+		if one.what != what {
+			one = begun{what: what, at: now}
 		}
 		since[m.UID] = one
-		if left := leavingTime - now.Sub(one.at); left > 0 {
+		if left := lasts - now.Sub(one.at); left > 0 {
 			again = policy.Soonest(again, left)
 		} else {
 			lasting[m.Name] = problem

@@ -29,7 +29,9 @@ type queue struct {
 	clock time.Time
 	// platform is where the cluster runs.
 	platform contract.Platform
-	said     []string
+	// unknown is why nobody knows; nil when it is known.
+	unknown error
+	said    []string
 }
 
 func (q *queue) Eventf(regarding, _ runtime.Object, _, reason, action, note string, args ...any) {
@@ -63,10 +65,16 @@ func newQueue(t *testing.T, holders ...string) *queue {
 // restart is another operator.
 func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: q.api, events: q, resolver: newResolver(), told: &told{},
-		waiting: &waiting{},
+		held: newHeld(), rejected: newRejected(),
 		options: Options{Namespace: namespace, Problems: problem.NewState(),
-			Now:      func() time.Time { return q.clock },
-			Platform: func(context.Context) (contract.Platform, error) { return q.platform, nil }}}
+			Now: func() time.Time { return q.clock },
+			Platform: func(context.Context) (contract.Platform, error) {
+				if q.unknown != nil {
+					return "", q.unknown
+				}
+				return q.platform, nil
+			}}}
+	q.resolver.lookup = func(context.Context, string) bool { return false }
 }
 
 // gone lets go of an instance that leaves.
