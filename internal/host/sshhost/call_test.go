@@ -67,11 +67,7 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.does(func(_ context.Context, c *call) int {
-		c.take(t)
-		c.answer(t, answerOf(t, struct{}{}))
-		return 0
-	})
+	r.succeeds(t)
 	conn := r.uploaded(t)
 	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap,
 		contract.VerbHandover} {
@@ -362,16 +358,11 @@ func TestAConnectionThatEndsWhileAChannelIsOpenedIsLeft(t *testing.T) {
 			c.mu.Lock()
 			c.client = &ssh.Client{Conn: newChannels(d)}
 			c.mu.Unlock()
-			done := make(chan error, 1)
-			go func() { done <- does(t.Context(), c) }()
-			<-d.asked
-			r.Cut()
-			select {
-			case err := <-done:
-				wantReason(t, err, contract.ReasonConnectionLost)
-			case <-time.After(time.Minute):
-				t.Error("it waits for ever")
-			}
+			go func() {
+				<-d.asked
+				r.Cut()
+			}()
+			wantReason(t, ends(t, c, func() error { return does(t.Context(), c) }), contract.ReasonConnectionLost)
 		})
 	}
 }

@@ -115,6 +115,34 @@ func (r *rig) does(run func(ctx context.Context, c *call) int) {
 	r.run = run
 }
 
+// succeeds has the daemon take each request from now on, and answer with an empty result.
+func (r *rig) succeeds(tb testing.TB) {
+	tb.Helper()
+	r.does(func(_ context.Context, c *call) int {
+		c.take(tb)
+		c.answer(tb, answerOf(tb, struct{}{}))
+		return 0
+	})
+}
+
+// ends fails a test whose work, and then the end of the connection, take longer than any limit of ours.
+func ends(tb testing.TB, c host.Conn, work func() error) error {
+	tb.Helper()
+	done := make(chan error, 1)
+	go func() {
+		err := work()
+		_ = c.Close()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		tb.Fatal("it waits without end")
+		return nil
+	}
+}
+
 func (r *rig) program(ctx context.Context, p *sim.Process) int {
 	r.mu.Lock()
 	run := r.run
