@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -234,49 +233,6 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
-// reader tells the facts of the cluster that were read last; *publish.Source is one.
-type reader interface {
-	// LastRead's error says why none were read yet. A repeated call changes nothing.
-	LastRead() (blueprint.Facts, error)
-}
-
-// reserved tells which addresses and names no host has. While some are not known, it tells none.
-func reserved(facts reader) func(ctx context.Context) ([]netip.Prefix, []string, error) {
-	return func(context.Context) ([]netip.Prefix, []string, error) {
-		known, err := addresses(facts)
-		return known.Reserved(), known.ReservedNames(), err
-	}
-}
-
-// serviceNetwork tells the prefix of the cluster's service addresses.
-func serviceNetwork(facts reader) func(ctx context.Context) (netip.Prefix, error) {
-	return func(context.Context) (netip.Prefix, error) {
-		known, err := addresses(facts)
-		return known.ServiceNetwork, err
-	}
-}
-
-// addresses are facts that say which addresses and names no host has, or nothing while some are not known.
-// Whatever else keeps hosts from joining, nodes need serving certificates.
-func addresses(facts reader) (blueprint.Facts, error) {
-	known, err := facts.LastRead()
-	if err == nil {
-		err = known.Unknown()
-	}
-	if err != nil {
-		return blueprint.Facts{}, err
-	}
-	return known, nil
-}
-
-// platform tells where the cluster runs, whatever keeps hosts from joining. While it was not read, it is empty.
-func platform(facts reader) func(ctx context.Context) (contract.Platform, error) {
-	return func(context.Context) (contract.Platform, error) {
-		known, err := facts.LastRead()
-		return known.Platform, err
-	}
-}
-
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
 	payloads *payloadimage.Store, logging blueprint.Logging) error {
@@ -323,7 +279,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: serviceNetwork(desired), Reserved: reserved(desired), Spent: spent}),
+			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr, podClient),
@@ -343,7 +299,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Misplaced: workloads.Misplaced, Spent: spent.Has,
 		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
-			Namespace: o.namespace, Platform: platform(desired), Changed: desired.Changed(), View: machines, Gate: gate,
+			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines, Gate: gate,
 			Problems: machineProblems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},

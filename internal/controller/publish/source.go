@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -115,6 +116,38 @@ func (s *Source) read(facts blueprint.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastRead = &facts
+}
+
+// Reserved are the addresses and names that no host has: those of the API server, of pods and of services. While
+// some are not known, the error says so, and there are none. Whatever else keeps hosts from joining, nodes need
+// serving certificates.
+func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
+	known, err := s.addresses()
+	return known.Reserved(), known.ReservedNames(), err
+}
+
+// ServiceNetwork is the prefix of the cluster's service addresses; while some address is not known, an error.
+func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
+	known, err := s.addresses()
+	return known.ServiceNetwork, err
+}
+
+// addresses are facts that know which addresses and names no host has, or nothing.
+func (s *Source) addresses() (blueprint.Facts, error) {
+	known, err := s.LastRead()
+	if err == nil {
+		err = known.Unknown()
+	}
+	if err != nil {
+		return blueprint.Facts{}, err
+	}
+	return known, nil
+}
+
+// Platform is where the cluster runs, whatever keeps hosts from joining; an error before it was read.
+func (s *Source) Platform(context.Context) (contract.Platform, error) {
+	known, err := s.LastRead()
+	return known.Platform, err
 }
 
 // Rendered is the generation of the WindowsMachineConfig that the desired state was rendered from that was published

@@ -137,7 +137,6 @@ func (c *conn) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		c.files = nil
 		refused = ctx.Err() == nil && c.wire.broken() == nil && c.Err() == nil && !errors.Is(err, net.ErrClosed)
 		if refused {
 			return nil

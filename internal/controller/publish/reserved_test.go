@@ -1,4 +1,4 @@
-package main
+package publish
 
 import (
 	"net/netip"
@@ -9,18 +9,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lastRead is a source of facts that were read.
-type lastRead func() (blueprint.Facts, error)
+// lacking has read facts that lack something for a reason.
+func lacking(reason contract.Reason) *Source {
+	facts := known()
+	facts.Lacks = []*contract.Problem{contract.NewProblem(reason, "x")}
+	return reading(facts)
+}
 
-func (l lastRead) LastRead() (blueprint.Facts, error) { return l() }
-
-// lacking are facts that lack something for a reason.
-func lacking(reason contract.Reason) lastRead {
-	return func() (blueprint.Facts, error) {
-		facts := known()
-		facts.Lacks = []*contract.Problem{contract.NewProblem(reason, "x")}
-		return facts, nil
-	}
+// reading has read these facts, and published nothing.
+func reading(facts blueprint.Facts) *Source {
+	s := &Source{}
+	s.read(facts)
+	return s
 }
 
 func known() blueprint.Facts {
@@ -36,7 +36,7 @@ func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	for reason, holds := range map[contract.Reason]bool{
 		contract.ReasonClusterFactsIncomplete: true, contract.ReasonBootstrapNotGranted: false,
 	} {
-		if _, _, err := reserved(lacking(reason))(t.Context()); (err != nil) != holds {
+		if _, _, err := lacking(reason).Reserved(t.Context()); (err != nil) != holds {
 			t.Errorf("%s: %v", reason, err)
 		}
 	}
@@ -50,24 +50,22 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 		"no prefix of services": func(f *blueprint.Facts) { f.ServiceNetwork = netip.Prefix{} },
 		"no API server":         func(f *blueprint.Facts) { f.APIServer = "" },
 	} {
-		read := lastRead(func() (blueprint.Facts, error) {
-			facts := known()
-			change(&facts)
-			return facts, nil
-		})
-		if all, names, err := reserved(read)(t.Context()); err == nil || len(all)+len(names) > 0 {
+		facts := known()
+		change(&facts)
+		read := reading(facts)
+		if all, names, err := read.Reserved(t.Context()); err == nil || len(all)+len(names) > 0 {
 			t.Errorf("%s: %v, %v, %v", name, all, names, err)
 		}
-		if prefix, err := serviceNetwork(read)(t.Context()); err == nil || prefix.IsValid() {
+		if prefix, err := read.ServiceNetwork(t.Context()); err == nil || prefix.IsValid() {
 			t.Errorf("%s: %v, %v", name, prefix, err)
 		}
 	}
-	facts := lastRead(func() (blueprint.Facts, error) { return known(), nil })
-	all, _, err := reserved(facts)(t.Context())
+	facts := reading(known())
+	all, _, err := facts.Reserved(t.Context())
 	if err != nil || !slices.Contains(all, netip.MustParsePrefix("10.0.0.5/32")) {
 		t.Errorf("reserved are %v, %v", all, err)
 	}
-	if prefix, err := serviceNetwork(facts)(t.Context()); err != nil || prefix != known().ServiceNetwork {
+	if prefix, err := facts.ServiceNetwork(t.Context()); err != nil || prefix != known().ServiceNetwork {
 		t.Errorf("services have %v, %v", prefix, err)
 	}
 }
@@ -75,7 +73,7 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 // Where the cluster runs does not change when it is upgraded.
 func TestThePlatformIsKnownWhileHostsCanNotJoin(t *testing.T) {
 	t.Parallel()
-	known, err := platform(lacking(contract.ReasonVersionUnsupported))(t.Context())
+	known, err := lacking(contract.ReasonVersionUnsupported).Platform(t.Context())
 	if known != contract.PlatformVSphere || err != nil {
 		t.Errorf("%q, %v", known, err)
 	}
