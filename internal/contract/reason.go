@@ -432,9 +432,9 @@ func prepareExplanations() []row {
 			"What arrived on the host does not match its checksum.",
 			"Nothing to do: what is damaged is sent again. If it repeats, check the host's disk and the network."},
 		{ReasonPayloadIncomplete, 502,
-			"The transfer ended early, or what came did not stay on the host.",
-			"Nothing to do: it goes on with what is missing. If the message names a virus scanner, exclude " +
-				"C:\\k\\store from it."},
+			"The transfer ended early, or what came could not be stored, or did not stay on the host.",
+			"Nothing to do: it goes on with what is missing. If the message names a virus scanner or a file that is " +
+				"in use, exclude C:\\k\\store from virus scanners."},
 	}
 }
 

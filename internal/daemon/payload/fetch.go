@@ -100,7 +100,7 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 
 // one fetches one blob, over as many attempts as bring something.
 func (f *Fetcher) one(ctx context.Context, blob contract.Blob) (received int64, err error) {
-	pending, err := f.Store.Create(blob)
+	pending, err := f.Store.create(blob, ".fetched.tmp")
 	if err != nil {
 		return 0, err
 	}

@@ -159,7 +159,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	}
 	var all []error
 	for _, e := range entries {
-		digest := strings.TrimSuffix(e.Name, ".tmp")
+		digest, _, _ := strings.Cut(e.Name, ".") // a temporary name begins with it
 		if e.Dir || named[e.Name] || checkDigest(digest) != nil || e.ModTime.After(before) {
 			continue
 		}
@@ -172,12 +172,16 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	return removed, errors.Join(all...)
 }
 
-// Create begins to write a blob under a temporary name.
-func (s *Store) Create(blob contract.Blob) (payload.Pending, error) {
+// Create begins to write a blob under a temporary name. Verbs, of which one runs at a time, share that; the daemon
+// fetches under another, since the operator may send what it is still waiting for.
+func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
+
+// create is Create with what follows the digest in the temporary name.
+func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
 	if err := checkDigest(blob.Digest); err != nil {
 		return nil, err
 	}
-	temporary := path(blob.Digest) + ".tmp"
+	temporary := path(blob.Digest) + suffix
 	w, err := s.files.Create(temporary, winos.AccessAdministrators)
 	if err != nil {
 		return nil, fmt.Errorf("creating blob %.16s: %w", blob.Digest, err)

@@ -107,6 +107,34 @@ func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
+func TestWhatAnInterruptedTransferLeftIsRemovedOnceItIsOld(t *testing.T) {
+	t.Parallel()
+	s, files := newStore(t)
+	for _, name := range []string{strings.Repeat("a", 64), strings.Repeat("b", 64) + ".tmp",
+		strings.Repeat("c", 64) + ".fetched.tmp", "another.tmp"} {
+		if err := winos.WriteFile(files, contract.DirStore+`\`+name, strings.NewReader("MZ"),
+			winos.AccessAdministrators); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := s.Create(blob("d", 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Sweep(nil, time.Now().Add(-time.Hour)); n != 0 || err != nil {
+		t.Errorf("%d that are new were removed, %v", n, err)
+	}
+	if n, err := s.Sweep(nil, time.Now().Add(time.Hour)); n != 3 || !errors.Is(err, winos.ErrInUse) {
+		t.Errorf("%d that are old were removed, want all but the one that is written: %v", n, err)
+	}
+	if err = p.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 1 {
+		t.Errorf("the store holds %v, %v", entries, err)
+	}
+}
+
 func TestOnlyADigestBecomesAPath(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)

@@ -3,12 +3,16 @@ package verbs_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/windows-nodes/wmco/internal/contract"
+	nodepayload "github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
@@ -251,6 +255,58 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
 		preflightRequest(r))); len(found.Missing) > 0 {
 		t.Errorf("still missing: %v", found.Missing)
+	}
+}
+
+// silent is a payload server that takes connections, and says nothing.
+type silent struct{ asked chan struct{} }
+
+// Open is payload.Source.
+func (s silent) Open(ctx context.Context, _ string, _ int64) (io.ReadCloser, error) {
+	s.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The operator sends what a node can't fetch, while the daemon is still trying.
+func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	files := r.Host().Files
+	if err := files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	source := silent{make(chan struct{})}
+	fetcher, err := nodepayload.NewFetcher(nodepayload.FetcherOptions{Source: source, Store: nodepayload.NewStore(files),
+		Free: func(context.Context) (int64, error) { return 1 << 40, nil }, Clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := send(t, files, r.Home(), wanted())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = fetcher.Fetch(ctx, request.Blobs) // it brings nothing
+	}()
+	<-source.asked
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request))
+	stop()
+	<-ended
+	if missing, err := nodepayload.NewStore(files).Missing(request.Blobs); err != nil || len(missing) > 0 {
+		t.Errorf("missing %v, %v", missing, err)
+	}
+}
+
+// No revision is at fault for what is the matter with the store.
+func TestABlobThatCanNotBeStoredIsIncomplete(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	request := send(t, r.Host().Files, r.Home(), wanted())
+	r.SetPathFault(contract.DirStore+`\`+request.Blobs[0].Digest+".tmp", winos.ErrInUse)
+	answer := call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request)
+	if p := answer.Problem; p == nil || p.Reason != contract.ReasonPayloadIncomplete {
+		t.Errorf("it says %v", p)
 	}
 }
 

@@ -29,7 +29,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 		return answer, err
 	}
 	if err = state.Ensure(host.Files, stateFile, contract.DirStore); err != nil {
-		return answer, apply.FileProblem(err)
+		return answer, storeProblem(err)
 	}
 	blobs := nodepayload.NewStore(host.Files)
 	unpackErr := unpack(ctx, host.Files, path, request.Blobs, blobs)
@@ -52,7 +52,17 @@ func Receive(ctx context.Context, host winos.Host, home string,
 		unpackErr = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
 			len(answer.Missing), len(request.Blobs))
 	}
-	return answer, apply.FileProblem(unpackErr)
+	return answer, storeProblem(unpackErr)
+}
+
+// storeProblem is apply.FileProblem for the store. What lies there is no revision's file yet, so none is to blame for
+// it.
+func storeProblem(err error) *contract.Problem {
+	p := apply.FileProblem(err)
+	if p.Reason == contract.ReasonFileFailed {
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "%s", p.Detail)
+	}
+	return p
 }
 
 func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, sink payload.Sink) (err error) {
