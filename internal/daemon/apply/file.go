@@ -135,9 +135,10 @@ func RemoveAside(files winos.Files, stateFile *state.File) error {
 	return errors.Join(append(all, stateFile.Save())...)
 }
 
-// DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist.
+// DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist; one
+// that somebody has open is waited for.
 func DigestOf(ctx context.Context, files winos.Files, path string) (string, error) {
-	return digestOf(ctx, path, func() (io.ReadCloser, error) { return files.Open(path) })
+	return digestOf(ctx, path, func() (io.ReadCloser, error) { return winos.OpenClosed(files, path) })
 }
 
 func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, error)) (digest string, err error) {

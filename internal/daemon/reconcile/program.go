@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -84,7 +85,11 @@ func (p *program) smokeTest(ctx context.Context, m contract.Manifest) *contract.
 	}
 	limited, cancel := context.WithTimeout(ctx, testLimit)
 	defer cancel()
-	code, err := p.host.Programs.Run(limited, testPath, "version")
+	var code int
+	err := winos.UntilClosed(limited.Done(), func() (err error) {
+		code, err = p.host.Programs.Run(limited, testPath, "version")
+		return err
+	})
 	if err == nil && code != 0 {
 		err = fmt.Errorf("it ended with %d", code)
 	}
@@ -108,7 +113,8 @@ func (p *program) tidy(ctx context.Context) {
 
 // copyTo hands out a blob; one that is damaged is dropped.
 func (p *program) copyTo(path string, write func(content apply.Content) error, digest string) error {
-	content, err := p.store.Open(digest)
+	var content io.ReadCloser
+	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })
 	if err != nil {
 		return err
 	}

@@ -318,7 +318,8 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	}
 	if r.scanner != nil {
 		r.scanner.Files = host.Files
-		host.Files = r.scanner
+		host.Files, host.Programs = r.scanner, scannedPrograms{host.Programs, r.scanner}
+		host.Services = scannedServices{host.Services, r.scanner}
 	}
 	stateFile, err := state.Read(host.Files)
 	if err != nil {

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -16,7 +17,7 @@ import (
 type scanner struct {
 	winos.Files
 	blob string
-	// held is what it has open for a time, from the first attempt of others to open or remove it on.
+	// held is what it has open for a time, from the first attempt of others to open, start or remove it on.
 	mu    sync.Mutex
 	held  string
 	since time.Time
@@ -66,6 +67,37 @@ func (s *scanner) Remove(path string) error {
 		return err
 	}
 	return s.Files.Remove(path)
+}
+
+// scannedPrograms are programs that a scanner may have open.
+type scannedPrograms struct {
+	winos.Programs
+	by *scanner
+}
+
+// Run is winos.Programs.
+func (s scannedPrograms) Run(ctx context.Context, exe string, args ...string) (int, error) {
+	if err := s.by.hold(exe); err != nil {
+		return 0, fmt.Errorf("%w: %w", winos.ErrStartFailed, err)
+	}
+	return s.Programs.Run(ctx, exe, args...)
+}
+
+// scannedServices are services whose programs a scanner may have open.
+type scannedServices struct {
+	winos.Services
+	by *scanner
+}
+
+// Start is winos.Services.
+func (s scannedServices) Start(ctx context.Context, name string) error {
+	if service, err := s.Get(ctx, name); err == nil && service.State == winos.ServiceStopped {
+		exe, _, _ := strings.Cut(service.Command, " ")
+		if err = s.by.hold(exe); err != nil {
+			return fmt.Errorf("starting service %s: %w", name, err)
+		}
+	}
+	return s.Services.Start(ctx, name)
 }
 
 func (s *scanner) Rename(from, to string) error {
@@ -136,6 +168,39 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 						pass(10 * time.Millisecond)
 					}
 				}
+			},
+		},
+		"the own program": { // it is copied for the watchdog
+			held: contract.PathDaemon,
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				settled(t, r)
+				return r.publish(t, withDaemon(another("two"), newDaemon))
+			},
+		},
+		"another daemon's program in the store": {
+			held: contract.DirStore + `\` + digestOf(newDaemon),
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				settled(t, r)
+				return r.publish(t, withDaemon(another("two"), newDaemon))
+			},
+		},
+		"another daemon's program that is tried": {
+			held: contract.DirStore + `\` + contract.ServiceDaemon + ".exe",
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				settled(t, r)
+				return r.publish(t, withDaemon(another("two"), newDaemon))
+			},
+		},
+		"a new program that is started": {
+			held: contract.PathKubeProxy,
+			prepare: func(t *testing.T, r *rig) string {
+				t.Helper()
+				r.supplied(t, newProxy, newKubelet)
+				holds(t, r)
+				return r.publish(t, next())
 			},
 		},
 		"a program in the store": {

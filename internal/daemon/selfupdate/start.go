@@ -119,7 +119,7 @@ const spare = contract.PathWatchdog + ".tmp"
 
 // copyTo makes spare a verified copy of a program.
 func copyTo(ctx context.Context, files winos.Files, path, digest string) error {
-	content, err := files.Open(path)
+	content, err := winos.OpenClosed(files, path)
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", path, err)
 	}

@@ -93,8 +93,9 @@ func legalID(id string) bool {
 // Request reads the request's file and deletes it.
 func (d *ExchangeDir) Request() ([]byte, error) {
 	path := d.path + `\` + contract.RequestName(d.id)
-	content, err := winos.ReadFile(d.files, path)
-	return content, errors.Join(err, d.files.Remove(path))
+	var content []byte
+	err := winos.UntilClosed(nil, func() (err error) { content, err = winos.ReadFile(d.files, path); return err })
+	return content, errors.Join(err, winos.RemoveClosed(d.files, path))
 }
 
 // Answer writes the answer's file, at once and only for Administrators.

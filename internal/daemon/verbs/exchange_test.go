@@ -5,11 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/verbs"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 type request struct {
@@ -61,6 +66,68 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("got %+v", answer)
 			}
 		})
+	}
+}
+
+// scanned are files each of which a virus scanner has open for a moment, from the first attempt to open or remove it on.
+type scanned struct {
+	winos.Files
+	dir   string
+	until map[string]time.Time
+}
+
+func (s scanned) hold(doing, path string) error {
+	if !contract.Within(s.dir, path) {
+		return nil
+	}
+	if _, known := s.until[doing+path]; !known {
+		s.until[doing+path] = time.Now().Add(100 * time.Millisecond)
+	}
+	if time.Now().Before(s.until[doing+path]) {
+		return fmt.Errorf("%s %s: %w", doing, path, winos.ErrInUse)
+	}
+	return nil
+}
+
+// Open is winos.Files.
+func (s scanned) Open(path string) (io.ReadCloser, error) {
+	if err := s.hold("opening", path); err != nil {
+		return nil, err
+	}
+	return s.Files.Open(path)
+}
+
+// Remove is winos.Files.
+func (s scanned) Remove(path string) error {
+	if err := s.hold("removing", path); err != nil {
+		return err
+	}
+	return s.Files.Remove(path)
+}
+
+func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	host := r.Host()
+	stream := send(t, host.Files, r.Home(), wanted())
+	dir := verbs.ExchangePath(r.Home())
+	if err := winos.WriteFile(host.Files, dir+`\`+contract.RequestName("1"), strings.NewReader("{}"),
+		winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	host.Files = scanned{host.Files, dir, map[string]time.Time{}}
+	channel, err := verbs.NewExchangeDir(host.Files, r.Home(), "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content, err := channel.Request(); err != nil || string(content) != "{}" {
+		t.Errorf("the request is %q, %v", content, err)
+	}
+	if answer, err := verbs.Receive(t.Context(), host, r.Home(), stream); err != nil || len(answer.Missing) > 0 {
+		t.Errorf("of what was sent %v is missing: %v", answer.Missing, err)
+	}
+	if there, err := winos.Exists(host.Files, dir+`\`+stream.Stream); there || err != nil {
+		t.Errorf("the stream is left: %v", err)
 	}
 }
 

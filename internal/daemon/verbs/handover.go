@@ -220,7 +220,7 @@ func install(ctx context.Context, host winos.Host, self, exchange string, config
 }
 
 func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self, digest string) error {
-	r, err := files.Open(self)
+	r, err := winos.OpenClosed(files, self)
 	if err != nil {
 		return fmt.Errorf("opening the own program: %w", err)
 	}

@@ -23,7 +23,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 		return answer, contract.NewProblem(contract.ReasonInternal, "%.40q can't name a stream", request.Stream)
 	}
 	path := ExchangePath(home) + `\` + request.Stream
-	defer func() { err = errors.Join(err, host.Files.Remove(path)) }()
+	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
 	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return answer, err
@@ -66,7 +66,7 @@ func storeProblem(err error) *contract.Problem {
 }
 
 func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, sink payload.Sink) (err error) {
-	r, err := files.Open(path)
+	r, err := winos.OpenClosed(files, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the payload stream is not there")
 	}

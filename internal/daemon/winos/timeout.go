@@ -157,7 +157,7 @@ func (l limited) Start(ctx context.Context, name string) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	err = l.Services.Start(limit, name)
+	err = UntilClosed(limit.Done(), func() error { return l.Services.Start(limit, name) }) // a new program is scanned
 	if err != nil && limit.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("waiting %s: %w: %w", startLimit, ErrStartFailed, err)
 	}

@@ -392,7 +392,18 @@ func Replace(files Files, from, path string) error {
 	return UntilClosed(nil, func() error { return files.Rename(from, path) })
 }
 
-// UntilClosed makes an attempt to open, move or remove files, and makes it again while somebody else has one of them
+// OpenClosed opens a file as soon as nobody keeps others from it: see UntilClosed.
+func OpenClosed(files Files, path string) (r io.ReadCloser, err error) {
+	err = UntilClosed(nil, func() error { r, err = files.Open(path); return err })
+	return r, err
+}
+
+// RemoveClosed removes a file as soon as nobody has it open: see UntilClosed.
+func RemoveClosed(files Files, path string) error {
+	return UntilClosed(nil, func() error { return files.Remove(path) })
+}
+
+// UntilClosed makes an attempt to open, start, move or remove files, and makes it again while somebody else has one of them
 // open. For such a file Windows answers a sharing violation or that access is denied, and scanners open any file for a
 // moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
