@@ -145,7 +145,9 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 		}
 	}
 	if problem != nil {
-		r.failures.note(ctx, c.Version, problem, false)
+		if ctx.Err() == nil { // that this daemon is stopped is no fault of the revision
+			r.failures.note(ctx, c.Version, problem, false)
+		}
 		return false
 	}
 	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)

@@ -11,6 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
@@ -109,6 +110,34 @@ func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestADaemonThatIsStoppedWhileItTriesAnotherBlamesNoRevision(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		settled(t, r)
+		r.slow.Store(true)
+		version := r.publish(t, withDaemon(another("two"), newDaemon))
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		pass(30 * time.Second)
+		r.stopDaemon()
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stateFile.Failed != nil {
+			t.Errorf("version %s failed: %v", stateFile.Failed.Version, stateFile.Failed.Problem)
+		}
+		r.slow.Store(false)
+		r.start(t, r.api)
+		for range 600 {
+			pass(100 * time.Millisecond)
+			if said := r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
+				t.Errorf("the Node says %q", said)
+				break
+			}
+		}
+		r.expectStatus(t, version, "")
+	})
 }
 
 func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {

@@ -60,6 +60,8 @@ type rig struct {
 	passes atomic.Int64
 	// unkillable processes are those that a driver holds.
 	unkillable atomic.Bool
+	// slow has programs that the daemon runs itself not end.
+	slow atomic.Bool
 	// policy brings root certificates, and reported is what the daemon said last.
 	policy   policy
 	reported atomic.Pointer[contract.Reconciled]
@@ -131,7 +133,16 @@ func (p *pulls) fail(problem *contract.Problem, instead ...contract.File) {
 // killer ends processes, if they can be ended.
 type killer struct {
 	winos.Programs
-	unkillable *atomic.Bool
+	unkillable, slow *atomic.Bool
+}
+
+// Run is winos.Programs.
+func (k killer) Run(ctx context.Context, exe string, args ...string) (int, error) {
+	if k.slow.Load() {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return k.Programs.Run(ctx, exe, args...)
 }
 
 // Kill is winos.Programs.
@@ -326,7 +337,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 		t.Fatal(err)
 	}
 	host.Services = silentManager{host.Services, &r.silent}
-	host.Programs = killer{host.Programs, &r.unkillable}
+	host.Programs = killer{host.Programs, &r.unkillable, &r.slow}
 	host.Trust = governed{host.Trust, &r.policy}
 	r.hns.mu.Lock() // a call of the daemon before may still hang
 	r.hns.Network = host.Network
