@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
 
@@ -26,8 +27,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// linkRetry is how long the host is reconciled without an API server before the kubeconfig and
-// certificate, which could not be read, are tried again.
+// linkRetry is after how long the kubeconfig and certificate, which could not be read, are tried again; the host is
+// reconciled without an API server meanwhile.
 const linkRetry = time.Minute
 
 // service is what the controller command is told.
@@ -130,12 +131,11 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 			rotator.Follow(m, log.path)
 		}}
 	for ctx.Err() == nil {
-		l, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle,
-			UserAgent: contract.ServiceDaemon + "/" + o.Version})
-		if err != nil {
-			log.Error(err, "there is no way to the API server; the host is held at what was last known")
-			err = t.alone(ctx)
-		} else {
+		l := t.open(ctx)
+		if l == nil {
+			l, err = t.alone(ctx)
+		}
+		if l != nil {
 			err = t.withAPIServer(ctx, l)
 		}
 		if errors.Is(err, reconcile.ErrReleased) {
@@ -239,11 +239,39 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// alone holds the host at what was last known, for a while.
-func (t *runner) alone(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, linkRetry)
-	defer cancel()
-	return t.reconciler(nil).Run(ctx)
+// open prepares the way to the API server. Without one it says why, and gives nil.
+func (t *runner) open(ctx context.Context) *apiclient.Client {
+	l, err := apiclient.Open(apiclient.Options{Files: t.options.Host.Files, Kubeconfig: t.kubeconfig,
+		CABundle: t.caBundle, UserAgent: contract.ServiceDaemon + "/" + t.options.Version})
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err,
+			"there is no way to the API server; the host is held at what was last known")
+		return nil
+	}
+	return l
+}
+
+// alone holds the host at what was last known, until there is a way to the API server or ctx ends. Nothing that a
+// Reconciler remembers, such as how long it waits already, is lost meanwhile.
+func (t *runner) alone(ctx context.Context) (l *apiclient.Client, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	opened := make(chan *apiclient.Client, 1)
+	go func() {
+		defer stop()
+		var found *apiclient.Client
+		_ = wait.PollUntilContextCancel(ctx, linkRetry, false, func(ctx context.Context) (bool, error) {
+			found = t.open(ctx)
+			return found != nil, nil
+		}) // it ends without one when ctx does
+		opened <- found
+	}()
+	err = t.reconciler(nil).Run(ctx)
+	stop()
+	if l = <-opened; l != nil && err != nil {
+		l.Close()
+		l = nil
+	}
+	return l, err
 }
 
 func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {

@@ -44,6 +44,8 @@ type rig struct {
 	fresh sim.Snapshot
 	// life, if set, may end verbs early.
 	life atomic.Pointer[mortal]
+	// files, if set, stands between the daemon's service and its files.
+	files func(winos.Files) winos.Files
 	// kubelets counts the starts of kubelet.
 	kubelets atomic.Int64
 	// unapproved leaves what kubelet asks for undecided.
@@ -164,6 +166,9 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 			_ = p.Machine.Kill(p.PID)
 		}
 		host = life.host(p.Host)
+	}
+	if r.files != nil && p.Args[1] == "controller" {
+		host.Files = r.files(host.Files)
 	}
 	cmd := verbs.New(verbs.Options{
 		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,

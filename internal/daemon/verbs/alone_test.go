@@ -1,0 +1,101 @@
+package verbs_test
+
+import (
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// readCounter counts how often a file is read.
+type readCounter struct {
+	winos.Files
+	path string
+	n    *atomic.Int64
+}
+
+// Open is winos.Files.
+func (c readCounter) Open(path string) (io.ReadCloser, error) {
+	if path == c.path {
+		c.n.Add(1)
+	}
+	return c.Files.Open(path)
+}
+
+// zeroed makes a joined host one whose daemon finds zeros in its kubeconfig, as a power cut leaves them, and what change
+// makes of its state file. It gives what the kubeconfig was.
+func zeroed(t *testing.T, r *rig, change func(*state.File)) (kubeconfig string) {
+	t.Helper()
+	join(t, r)
+	tended(t, r)
+	stop(t, r, contract.ServiceDaemon)
+	kubeconfig = read(t, r, contract.PathDaemonKubeconfig)
+	write(t, r, contract.PathDaemonKubeconfig, "\x00\x00\x00", winos.AccessAdministrators)
+	stateFile, err := state.Read(r.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(stateFile)
+	if err = stateFile.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if err = r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func TestADaemonWithoutAKubeconfigDoesNotBeginAnewEachMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int64
+		r := newRig(t, sim.Options{})
+		r.files = func(files winos.Files) winos.Files { return readCounter{files, contract.PathKubelet, &reads} }
+		kubeconfig := zeroed(t, r, func(*state.File) {})
+		time.Sleep(30 * time.Second)
+		before := reads.Load()
+		time.Sleep(10 * time.Minute)
+		if n := reads.Load() - before; n > 0 {
+			t.Errorf("kubelet's program was read %d times in ten minutes in which nothing changed", n)
+		}
+		begun := strings.Count(journal(t, r), `"reconciling"`)
+		write(t, r, contract.PathDaemonKubeconfig, kubeconfig, winos.AccessAdministrators)
+		time.Sleep(2 * time.Minute)
+		if n := strings.Count(journal(t, r), `"reconciling"`); n != begun+1 {
+			t.Errorf("with a kubeconfig again it began %d times, and %d times before", n, begun)
+		}
+		stop(t, r, contract.ServiceDaemon)
+	})
+}
+
+// A power cut in the middle of an update left zeros in the confidential part, too.
+func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, sim.Options{})
+		var held string
+		zeroed(t, r, func(s *state.File) {
+			before := s.Revision
+			held, s.Before, s.Proven = before.Version, &before, false
+			s.Manifest.Confidential = strings.Repeat("a", 64)
+			s.Version = versionOf(s.Manifest)
+		})
+		time.Sleep(6 * time.Minute)
+		stop(t, r, contract.ServiceDaemon)
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stateFile.Version != held || stateFile.Failed == nil {
+			t.Errorf("the host is held at %s, having failed at %+v; before it held %s", stateFile.Version,
+				stateFile.Failed, held)
+		}
+	})
+}
