@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -105,6 +107,31 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 		stateFile, err := state.Read(r.Host().Files)
 		if err != nil || stateFile.Version != one() || !stateFile.Proven {
 			t.Errorf("the state file has version %q, %v", stateFile.Version, err)
+		}
+	})
+}
+
+// All that was in it is known to the daemon still.
+func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		before, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = r.Host().Files.Remove(contract.PathState); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Minute)
+		r.stopDaemon()
+		r.start(t, r.api)
+		pass(time.Minute)
+		after, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before.State, after.State); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

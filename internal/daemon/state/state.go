@@ -177,8 +177,8 @@ func Read(files winos.Files) (*File, error) {
 // Exists says whether there is a state file on this host.
 func (b *File) Exists() bool { return b.written != nil }
 
-// Save writes the state file if it differs from its file. An empty state that has no file gets
-// none.
+// Save writes the state file if it differs from its file, or somebody has deleted that. An empty state that has no
+// file gets none.
 func (b *File) Save() error {
 	if !b.Exists() && reflect.DeepEqual(b.State, State{}) {
 		return nil
@@ -188,7 +188,9 @@ func (b *File) Save() error {
 		return fmt.Errorf("encoding the state file: %w", err)
 	}
 	if bytes.Equal(content, b.written) {
-		return nil
+		if there, err := winos.Exists(b.files, contract.PathState); there || err != nil {
+			return nil //nolint:nilerr // what can't be looked at was not deleted
+		}
 	}
 	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content),
 		winos.AccessAdministrators); err != nil {
