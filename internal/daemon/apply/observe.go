@@ -38,10 +38,7 @@ func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 // reads no file and starts nothing. What a pass could not do, waits for, or holds back does not
 // count.
 func (k *Applier) Glance(ctx context.Context) bool {
-	have, err := k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
-		digest, access := k.digests.glance(path)
-		return digest, access, nil
-	})
+	have, err := k.lookAgain(ctx)
 	if err != nil {
 		return true
 	}
@@ -63,15 +60,20 @@ func (k *Applier) Glance(ctx context.Context) bool {
 // Differences are the steps that would be taken now for the last pass's target, as far as Glance sees,
 // also those that are held back. It changes nothing.
 func (k *Applier) Differences(ctx context.Context) []plan.Step {
-	have, err := k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
-		digest, access := k.digests.glance(path)
-		return digest, access, nil
-	})
+	have, err := k.lookAgain(ctx)
 	if err != nil {
 		return nil
 	}
 	have.Held = nil
 	return plan.Diff(k.last, have, k.state.State).Steps
+}
+
+// lookAgain looks for the last pass's target, and reads no file.
+func (k *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
+	return k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
+		digest, access := k.digests.glance(path)
+		return digest, access, nil
+	})
 }
 
 // look asks the host for what the target and the state file name. digest says what a file holds.

@@ -166,13 +166,11 @@ type task struct {
 type errand struct {
 	task
 	stop context.CancelFunc
-	done chan outcome
+	// done gets what came of it.
+	done chan error
 }
 
-// outcome is what came of an errand.
-type outcome struct{ err error }
-
-// end stops an errand, whose outcome nobody wants to know any more.
+// end stops an errand, of which nobody wants to know any more.
 func (e *errand) end() {
 	e.stop()
 	<-e.done
@@ -225,10 +223,10 @@ func next(pause time.Duration, err error) time.Duration {
 
 func (s *Stager) begin(ctx context.Context, t task) *errand {
 	ctx, stop := context.WithCancel(ctx)
-	e := &errand{task: t, stop: stop, done: make(chan outcome, 1)}
+	e := &errand{task: t, stop: stop, done: make(chan error, 1)}
 	go func() {
 		defer stop()
-		e.done <- outcome{s.do(ctx, t)}
+		e.done <- s.do(ctx, t)
 	}()
 	return e
 }
@@ -236,7 +234,7 @@ func (s *Stager) begin(ctx context.Context, t task) *errand {
 // await returns when the errand is over, when something was seen, or after wait, if that is not
 // negative. The error is the errand's.
 func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over bool, err error) {
-	var done <-chan outcome
+	var done <-chan error
 	if e != nil {
 		done = e.done
 	}
@@ -247,8 +245,8 @@ func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over
 		due = timer.C()
 	}
 	select {
-	case result := <-done:
-		return true, result.err
+	case err = <-done:
+		return true, err
 	case <-ctx.Done():
 	case <-s.wake:
 	case <-due:
