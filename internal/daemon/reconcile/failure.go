@@ -16,8 +16,7 @@ import (
 type failure struct {
 	version string
 	problem *contract.Problem
-	// pause lies before the next attempt, which is due at until.
-	pause time.Duration
+	// until is when the next attempt is due.
 	until time.Time
 }
 
@@ -34,8 +33,7 @@ type failures struct {
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
 	f := &failures{state: s, intervals: intervals, clock: clock}
 	if noted := s.Failed; noted != nil {
-		f.last = &failure{version: noted.Version, problem: noted.Problem, until: noted.Until,
-			pause: min(max(noted.Pause, 0), intervals.RetryLimit)}
+		f.last = &failure{version: noted.Version, problem: noted.Problem, until: noted.Until}
 		if latest := clock.Now().Add(apiclient.Jitter(intervals.RetryLimit)); f.last.until.After(latest) {
 			f.last.until = latest
 		}
@@ -67,13 +65,10 @@ func (f *failures) note(ctx context.Context, version string, why *contract.Probl
 	if changed {
 		first, limit = f.intervals.Retry, f.intervals.RetryLimit
 	}
-	var pause time.Duration
-	if f.last != nil && f.last.version == version {
-		pause = f.last.pause
-	}
-	pause = max(grow(pause, 2, first, limit), first)
-	f.state.Fail(version, why, pause, f.clock.Now().Add(apiclient.Jitter(pause)))
-	f.last = &failure{version: version, problem: f.state.Failed.Problem, pause: pause, until: f.state.Failed.Until}
+	f.state.Fail(version, why, first, limit, func(pause time.Duration) time.Time {
+		return f.clock.Now().Add(apiclient.Jitter(pause))
+	})
+	f.last = &failure{version: version, problem: f.state.Failed.Problem, until: f.state.Failed.Until}
 	if err := f.state.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "it can't be written down that a revision failed")
 	}

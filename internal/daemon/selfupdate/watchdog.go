@@ -235,13 +235,10 @@ func (w Watchdog) source(ctx context.Context, own string) string {
 func (w Watchdog) note(stateFile *state.File, own, why, source string) (string, error) {
 	stateFile.AddAside(aside())
 	if turnOf(stateFile, own) == before {
-		failed, pause := stateFile.Version, refused
-		if last := stateFile.Failed; last != nil && last.Version == failed {
-			pause = min(max(2*last.Pause, refused), refusedLimit)
-		}
+		failed := stateFile.Version
 		stateFile.Back()
-		stateFile.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
-			time.Now().Add(pause))
+		stateFile.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), refused, refusedLimit,
+			time.Now().Add)
 	}
 	err := stateFile.Save()
 	if errors.Is(err, winos.ErrNoSpace) && source == spare {

@@ -239,10 +239,16 @@ func (l *State) Back() {
 }
 
 // Fail notes why a version could not be had, in words that the operator knows; the present one is
-// where the host is held.
-func (l *State) Fail(version string, why *contract.Problem, pause time.Duration, until time.Time) {
+// where the host is held. It is not tried again before until, after a pause: the first, or, when it failed before, one
+// twice as long as that was, up to a limit.
+func (l *State) Fail(version string, why *contract.Problem, first, limit time.Duration,
+	until func(pause time.Duration) time.Time) {
+	pause := first
+	if last := l.Failed; last != nil && last.Version == version {
+		pause = max(min(2*last.Pause, limit), first)
+	}
 	l.Failed = &FailedRevision{
-		Version: version, Pause: pause, Until: until,
+		Version: version, Pause: pause, Until: until(pause),
 		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail,
 			l.Version),
 	}
