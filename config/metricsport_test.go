@@ -29,6 +29,22 @@ func TestA53_NoCredentialGoesToANodesMetricsPort(t *testing.T) {
 	}
 }
 
+// The Service of the operator's metrics selects by label, and a kubelet may create mirror pods with any label, port and
+// address: such a pod's owner is its Node, as Kubernetes itself demands.
+func TestA53_TheTokenGoesToNoPodThatAKubeletMade(t *testing.T) {
+	t.Parallel()
+	for _, endpoint := range named[*monitoringv1.ServiceMonitor](t, "windows-machine-config-operator").Spec.Endpoints {
+		if len(endpoint.RelabelConfigs) == 0 {
+			t.Fatal("whatever the Service selects is scraped")
+		}
+		targets := endpoint.RelabelConfigs[0]
+		if targets.Action != "keep" || targets.Regex != "ReplicaSet" || !slices.Equal(targets.SourceLabels,
+			[]monitoringv1.LabelName{"__meta_kubernetes_pod_controller_kind"}) {
+			t.Errorf("its targets: %+v", targets)
+		}
+	}
+}
+
 // Without a name of its own, Prometheus expects the target's address in the certificate: a node's
 // certificate is good at that node's address only.
 func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {

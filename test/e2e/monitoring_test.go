@@ -61,13 +61,31 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: prometheus-k8s}
 subjects: [{kind: ServiceAccount, namespace: openshift-monitoring, name: prometheus-k8s}]
 `
 
-// endpoints are what the cluster makes of the operator's pod; it runs as a process here.
+// endpoints are what the cluster makes of the operator's pod; it runs as a process here. The pod is the ReplicaSet's,
+// which adopts it.
 const endpoints = `
+apiVersion: v1
+kind: Pod
+metadata: {namespace: %[1]s, name: operator, labels: {app.kubernetes.io/name: windows-machine-config-operator}}
+spec: {containers: [{name: manager, image: example.com/wmco}]}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {namespace: %[1]s, name: operator}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app.kubernetes.io/name: windows-machine-config-operator}}
+  template:
+    metadata: {labels: {app.kubernetes.io/name: windows-machine-config-operator}}
+    spec: {containers: [{name: manager, image: example.com/wmco}]}
+---
 apiVersion: v1
 kind: Endpoints
 metadata: {namespace: %[1]s, name: windows-machine-config-operator-metrics,
   labels: {app.kubernetes.io/name: windows-machine-config-operator}}
-subsets: [{addresses: [{ip: %[2]s}], ports: [{name: https, port: %[3]s}]}]
+subsets:
+- addresses: [{ip: %[2]s, targetRef: {kind: Pod, namespace: %[1]s, name: operator}}]
+  ports: [{name: https, port: %[3]s}]
 `
 
 // A real Prometheus, configured by the Prometheus operator's own code from config/monitoring, finds its

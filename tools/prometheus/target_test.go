@@ -1,0 +1,79 @@
+package prometheus
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+	"go.yaml.in/yaml/v3"
+)
+
+// relabelings are those of the operator's monitor, as Prometheus reads them.
+func relabelings(t *testing.T) []*relabel.Config {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "config", "monitoring", "operator.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var monitor struct {
+		Spec struct {
+			Endpoints []struct {
+				Relabelings []struct {
+					Action, Regex string
+					SourceLabels  []string `yaml:"sourceLabels"`
+				}
+			}
+		}
+	}
+	if err = yaml.Unmarshal(content, &monitor); err != nil || len(monitor.Spec.Endpoints) != 1 {
+		t.Fatalf("%d endpoints: %v", len(monitor.Spec.Endpoints), err)
+	}
+	var all []*relabel.Config
+	for _, r := range monitor.Spec.Endpoints[0].Relabelings {
+		text, err := yaml.Marshal(map[string]any{"action": r.Action, "regex": r.Regex, "source_labels": r.SourceLabels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &relabel.Config{}
+		if err = yaml.Unmarshal(text, config); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, config)
+	}
+	return all
+}
+
+// A kubelet may create a mirror pod that the Service of the operator's metrics selects, and be asked for its metrics
+// with Prometheus' token. Its labels are what Prometheus has of a pod for each role that finds endpoints.
+func TestA53_PrometheusShowsItsTokenToThePodOfTheDeploymentOnly(t *testing.T) {
+	t.Parallel()
+	configs := relabelings(t)
+	for name, test := range map[string]struct {
+		kind, node string
+		want       bool
+	}{
+		"the operator's pod":                {kind: "ReplicaSet", node: "control-plane-0", want: true},
+		"a mirror pod of a node":            {kind: "Node", node: "win-0"},
+		"a pod or an address without owner": {node: "win-0"},
+		"what only begins with the word":    {kind: "ReplicaSets", node: "win-0"},
+	} {
+		for _, role := range []string{"endpoint", "endpointslice"} {
+			found := map[string]string{
+				"__address__": "10.0.0.7:9182",
+				"__meta_kubernetes_pod_label_app_kubernetes_io_name": "windows-machine-config-operator",
+				"__meta_kubernetes_pod_container_port_name":          "metrics",
+				"__meta_kubernetes_pod_node_name":                    test.node,
+				"__meta_kubernetes_" + role + "_port_name":           "https",
+			}
+			if test.kind != "" {
+				found["__meta_kubernetes_pod_controller_kind"] = test.kind
+			}
+			target := labels.NewBuilder(labels.FromMap(found))
+			if got := relabel.ProcessBuilder(target, configs...); got != test.want {
+				t.Errorf("%s, found by its %s: scraped: %t", name, role, got)
+			}
+		}
+	}
+}
