@@ -197,6 +197,15 @@ func removeCommand(t *testing.T, at *terminal) {
 	}
 	at.expect(t, 0, nil, "remove", "10.0.0.9", "--yes") // which has no instance yet
 
+	// its entry went with a removal that nobody has begun yet, as no operator is at work, and now it is gone for good
+	at.create(t, instance("10.0.0.8", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.8"},
+		v1alpha1.WindowsInstanceStatus{}))
+	at.expect(t, 0, []string{"host 10.0.0.8 is being removed"}, "remove", "10.0.0.8", "--force", "--yes")
+	have = get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "10.0.0.8").Spec.RemovalPolicy
+	if have != v1alpha1.RemovalForce {
+		t.Errorf("policy %s of a host without its entry", have)
+	}
+
 	at.create(t, instance("mine", nil, v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 0, nil, "remove", "mine", "--yes")
 	err := at.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "mine"},

@@ -203,10 +203,17 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	return e.done("host %s is being removed", name)
 }
 
-// withdraw removes the entry of an instance, or an instance that has none.
+// errNoEntry says that a host is not listed.
+var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
+
+// withdraw removes the entry of an instance, or an instance that a user made. The entry may be gone already: with an
+// earlier removal, which the operator has not begun.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
-		return e.removeEntry(ctx, source.Name)
+		if err := e.removeEntry(ctx, source.Name); !errors.Is(err, errNoEntry) {
+			return client.IgnoreNotFound(err)
+		}
+		return nil
 	}
 	var options []client.DeleteOption
 	if e.dryRun == dryRunServer {
@@ -236,8 +243,7 @@ func (e *editor) removeEntry(ctx context.Context, name string) error {
 				return map[string]any{key: nil}, nil
 			}
 		}
-		return nil, fmt.Errorf("no host is named %s, and %s has no entry of that name", name,
-			contract.InstancesConfigMap)
+		return nil, fmt.Errorf("no host is named %s, and %w", name, errNoEntry)
 	})
 }
 
