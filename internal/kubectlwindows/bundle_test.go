@@ -86,7 +86,9 @@ type front struct {
 	// before is called before each request.
 	before func(*http.Request)
 	// refuse says which requests are refused.
-	refuse   func(*http.Request) bool
+	refuse func(*http.Request) bool
+	// fail says which requests find no API server.
+	fail     func(*http.Request) bool
 	requests atomic.Int32
 }
 
@@ -114,6 +116,8 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 		switch {
 		case f.refuse != nil && f.refuse(r):
 			http.Error(w, "refused", http.StatusForbidden)
+		case f.fail != nil && f.fail(r):
+			http.Error(w, "no server is there", http.StatusServiceUnavailable)
 		case strings.HasPrefix(r.URL.Path, prefix):
 			if f.onLog != nil {
 				f.onLog(r)

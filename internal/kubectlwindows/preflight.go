@@ -170,28 +170,39 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 	if created != nil { // nobody knows whether it was
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
-	limited, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	key := client.ObjectKeyFromObject(instance)
-	err = wait.PollUntilContextCancel(limited, checkEvery, true, func(ctx context.Context) (bool, error) {
-		if err := r.Get(ctx, key, instance); err != nil {
-			return false, fmt.Errorf("reading WindowsInstance %s: %w", key.Name, err)
-		}
-		return meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil
-	})
+	err = r.awaitCheck(ctx, instance, o.timeout)
 	status := instance.Status
-	one = checked{Address: address, Host: status.Host, Code: status.Code, Reason: status.Reason,
+	return checked{Address: address, Host: status.Host, Code: status.Code, Reason: status.Reason,
 		Message: status.Message, Fix: status.Fix,
-		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}
+		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
+}
+
+// awaitCheck reads an instance until the operator has said what it found. A read that fails says nothing of the host,
+// and is repeated; the last failure is named when the time is over.
+func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	name, status := instance.Name, &instance.Status
+	var failed error
+	err := wait.PollUntilContextCancel(limited, checkEvery, true, func(ctx context.Context) (bool, error) {
+		err := r.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+			return false, fmt.Errorf("reading WindowsInstance %s: %w", name, err)
+		case err == nil || ctx.Err() == nil: // not one that the end of the time made
+			failed = err
+		}
+		return err == nil && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil
+	})
 	switch {
 	case ctx.Err() != nil:
-		return one, errors.New("interrupted")
-	case limited.Err() != nil && status.Reason == "":
-		return one, fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it",
-			o.timeout)
-	case limited.Err() != nil:
-		return one, fmt.Errorf("it was not over after %s: %s %s %s", o.timeout, status.Code, status.Reason,
-			status.Message)
+		return errors.New("interrupted")
+	case limited.Err() == nil:
+		return err
+	case failed != nil:
+		return fmt.Errorf("it was not over after %s: reading WindowsInstance %s: %w", timeout, name, failed)
+	case status.Reason == "":
+		return fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it", timeout)
 	}
-	return one, err
+	return fmt.Errorf("it was not over after %s: %s %s %s", timeout, status.Code, status.Reason, status.Message)
 }

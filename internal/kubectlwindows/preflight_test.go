@@ -65,6 +65,28 @@ func answer(ctx context.Context, t *testing.T, at *terminal) {
 	}
 }
 
+// failingReads are behind a load balancer that now and then finds no API server: no host is judged by that.
+func failingReads(t *testing.T, at *terminal) {
+	t.Helper()
+	var reads atomic.Int32
+	ofInstance := func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/windowsinstances/")
+	}
+	once := at.behind(t, &front{fail: func(r *http.Request) bool { return ofInstance(r) && reads.Add(1) == 1 }})
+	once.expect(t, 0, []string{"10.9.0.1  yes"}, "preflight", "10.9.0.1", "--username", "Administrator")
+	if reads.Load() < 2 {
+		t.Errorf("it was read %d times", reads.Load())
+	}
+	at.behind(t, &front{fail: ofInstance}).expect(t, 1, []string{"not over after 1s", "unable to handle the request"},
+		"preflight", "10.9.0.1", "--username", "Administrator", "--timeout", "1s")
+	reads.Store(0)
+	at.behind(t, &front{refuse: func(r *http.Request) bool { return ofInstance(r) && reads.Add(1) > 0 }}).expect(t, 1,
+		[]string{"reading WindowsInstance", "refused"}, "preflight", "10.9.0.1", "--username", "Administrator")
+	if reads.Load() != 1 {
+		t.Errorf("who may not read it asks %d times", reads.Load())
+	}
+}
+
 func preflightCommand(t *testing.T, at *terminal) {
 	t.Helper()
 	none := func(when string) {
@@ -86,6 +108,8 @@ func preflightCommand(t *testing.T, at *terminal) {
 	}
 	at.expect(t, 0, []string{`"fits": true`}, "preflight", "10.9.0.1", "--username", "Administrator", "-o", "json")
 	none("afterwards")
+	failingReads(t, at)
+	none("after reads that failed")
 	stop()
 	<-done
 
