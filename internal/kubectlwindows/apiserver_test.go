@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -205,6 +206,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Run("add", func(t *testing.T) { addCommand(t, at) })
 	t.Run("adds at once", func(t *testing.T) { addsAtOnce(t, at) })
 	t.Run("remove", func(t *testing.T) { removeCommand(t, at) })
+	t.Run("many events", func(t *testing.T) { manyEvents(t, at) })
 	t.Run("500 hosts", func(t *testing.T) { fleetOf500(t, at) })
 }
 
@@ -239,6 +241,28 @@ func whyCommand(t *testing.T, at *terminal) {
 	at.expect(t, 2, []string{"/bin/sh is a program of Linux"}, "why", "pod/win-1", "-n", "default")
 	at.expect(t, 1, []string{"no host, node or pod is named nobody"}, "why", "nobody")
 	at.expect(t, 1, []string{"none of host, node, pod"}, "why", "service/web")
+}
+
+// manyEvents come in the order of their names, so the oldest first.
+func manyEvents(t *testing.T, at *terminal) {
+	t.Helper()
+	many := instance("many", nil, v1alpha1.WindowsInstanceStatus{})
+	at.create(t, many)
+	begin := time.Now().Add(-time.Hour)
+	for i := range 250 {
+		at.create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many.%03d", i),
+			Namespace: contract.OperatorNamespace}, InvolvedObject: corev1.ObjectReference{Kind: "WindowsInstance",
+			Name: many.Name, Namespace: contract.OperatorNamespace}, Message: fmt.Sprintf("event %03d", i),
+			LastTimestamp: metav1.NewTime(begin.Add(time.Duration(i) * time.Second))})
+	}
+	at.expect(t, 0, []string{"event 249"}, "why", "host/many")
+	out := at.expect(t, 0, []string{"event 249", "event 050"}, "why", "host/many", "-o", "json")
+	if strings.Contains(out, "event 049") || strings.Contains(out, "unread") {
+		t.Errorf("not the newest 200: %s", out)
+	}
+	if err := at.Delete(t.Context(), many); err != nil {
+		t.Error(err)
+	}
 }
 
 func unreadable(t *testing.T, at *terminal) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,8 @@ const (
 	// maxAnswer bounds one answer of the API server: five thousand Windows nodes with long lists of
 	// images are half of it.
 	maxAnswer = 128 << 20
-	// maxEvents is how many events of one object are read.
-	maxEvents = 200
+	// maxEvents is how many events of one object are kept, and read at once; maxEventPages is how often.
+	maxEvents, maxEventPages = 200, 25
 )
 
 // reader reads what commands show, with the rights of who calls: in few requests, each bounded in time
@@ -149,26 +150,45 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events reads what happened to an object of a kind. A failure is named in the snapshot.
+// events reads what happened to an object of a kind, of which it keeps the newest. A failure, or that there are more
+// than are read, is named in the snapshot.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
+	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()
+	var all []diagnosis.Event
 	var list corev1.EventList
-	err := r.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxEvents), client.MatchingFieldsSelector{
-		Selector: fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()})
-	s.Unread = unread(s.Unread, "events of "+kind+" "+name, err)
-	all := make([]diagnosis.Event, 0, len(list.Items))
-	for _, e := range list.Items {
-		at := e.LastTimestamp
-		switch {
-		case e.Series != nil:
-			at.Time = e.Series.LastObservedTime.Time
-		case at.IsZero():
-			at.Time = e.EventTime.Time
+	for page := range maxEventPages {
+		next := list.Continue
+		if page > 0 && next == "" {
+			break
 		}
-		all = append(all, diagnosis.Event{Time: at, Type: e.Type, Reason: e.Reason, Object: kind + "/" + name,
-			Message: e.Message, Count: e.Count})
+		list = corev1.EventList{}
+		err := r.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxEvents), client.Continue(next),
+			client.MatchingFieldsSelector{Selector: about})
+		s.Unread = unread(s.Unread, "events of "+kind+" "+name, err)
+		for i := range list.Items {
+			all = append(all, eventOf(&list.Items[i], kind+"/"+name))
+		}
 	}
-	return all
+	if list.Continue != "" {
+		s.Unread = append(s.Unread, fmt.Sprintf("events of %s %s: only the first %d were read, in the order of their names",
+			kind, name, len(all)))
+	}
+	// they come by namespace and name, so the oldest first
+	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })
+	return all[:min(len(all), maxEvents)]
+}
+
+// eventOf is what an event says of an object.
+func eventOf(e *corev1.Event, object string) diagnosis.Event {
+	at := e.LastTimestamp
+	switch {
+	case e.Series != nil:
+		at.Time = e.Series.LastObservedTime.Time
+	case at.IsZero():
+		at.Time = e.EventTime.Time
+	}
+	return diagnosis.Event{Time: at, Type: e.Type, Reason: e.Reason, Object: object, Message: e.Message, Count: e.Count}
 }
 
 // findInstance finds an instance by its name, its address or its node; nil if there is none. What means several
