@@ -102,20 +102,23 @@ WMCO_PAYLOAD_DIR.`,
 			return err
 		},
 	})
-	root.AddCommand(&cobra.Command{
+	root.AddCommand(uninstallCommand(o.environment))
+	return root
+}
+
+func uninstallCommand(environment func(name string) (string, bool)) *cobra.Command {
+	o := uninstallOptions{namespace: valueOr(environment, "WATCH_NAMESPACE", contract.OperatorNamespace)}
+	command := &cobra.Command{
 		Use:   "uninstall-check",
 		Short: "Fail while there is any WindowsInstance, and name them: run before the operator is removed",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			c, err := clusterReader()
-			if err != nil {
-				return err
-			}
-			return checkUninstall(command.Context(), c, valueOr(o.environment, "WATCH_NAMESPACE",
-				contract.OperatorNamespace))
+			return uninstallCheck(command.Context(), command.OutOrStdout(), o)
 		},
-	})
-	return root
+	}
+	command.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "names the cluster (default that of kubectl)")
+	command.Flags().StringVar(&o.advice, "advice", "", "what to say besides when it fails")
+	return command
 }
 
 // variable is the environment variable beside a flag: WMCO_PAYLOAD_DIR beside --payload-dir.

@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
@@ -21,14 +23,54 @@ const (
 	uninstallNamed = 10
 )
 
+// uninstallOptions are what uninstall-check is told: a kubeconfig, if not that of kubectl, the operator's namespace, and
+// what to say when it fails.
+type uninstallOptions struct {
+	kubeconfig, namespace, advice string
+}
+
+// uninstallCheck says in out which cluster it asks, and fails while the operator must not be removed from that.
+func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) error {
+	at, err := kubectlsCluster(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "asking %s for WindowsInstances in namespace %s\n", at.Host, o.namespace)
+	scheme := runtime.NewScheme()
+	if err = v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	c, err := client.New(at, client.Options{Scheme: scheme})
+	if err == nil {
+		err = checkUninstall(ctx, c, o.namespace, out)
+	}
+	if err != nil && o.advice != "" {
+		return fmt.Errorf("%w\n%s", err, o.advice)
+	}
+	return err
+}
+
+// kubectlsCluster is the one that kubectl would change: that of a kubeconfig, and only without any that of the pod. Of
+// controller-runtime's rules the latter comes before ~/.kube/config.
+func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	at, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	return at, nil
+}
+
 // checkUninstall fails while there are WindowsInstances in the namespace, and names them: their hosts
 // run services that only the operator removes, and their finalizers would keep them for ever.
-func checkUninstall(ctx context.Context, c client.Reader, namespace string) error {
+func checkUninstall(ctx context.Context, c client.Reader, namespace string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
 	defer cancel()
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); meta.IsNoMatchError(err) {
-		return nil // the CRDs are gone already
+		_, err = fmt.Fprintln(out, "the cluster has no WindowsInstances: their CRD is not there")
+		return err
 	} else if err != nil {
 		return fmt.Errorf("listing WindowsInstances: %w", err)
 	}
@@ -55,17 +97,4 @@ func checkUninstall(ctx context.Context, c client.Reader, namespace string) erro
 	return fmt.Errorf("%d WindowsInstances in namespace %s still need the operator (%s): %s, and wait until "+
 		"`kubectl get windowsinstances -n %s` shows none", len(list.Items), namespace, strings.Join(names, ", "), fix,
 		namespace)
-}
-
-// clusterReader reads the cluster that the process runs in, or that its kubeconfig names.
-func clusterReader() (client.Reader, error) {
-	restConfig, err := config.GetConfig()
-	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
-	}
-	scheme := runtime.NewScheme()
-	if err = v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	return client.New(restConfig, client.Options{Scheme: scheme})
 }

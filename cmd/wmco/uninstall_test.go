@@ -2,7 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +30,7 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 	if err := c.Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkUninstall(t.Context(), c, "ns"); err != nil {
+	if err := checkUninstall(t.Context(), c, "ns", io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 12 {
@@ -35,7 +42,7 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := checkUninstall(t.Context(), c, "ns")
+	err := checkUninstall(t.Context(), c, "ns", io.Discard)
 	if err == nil {
 		t.Fatal("hosts would be stranded")
 	}
@@ -43,6 +50,70 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 		"1 are of Machines: scale their MachineSets to 0"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not said: %v", want, err)
+		}
+	}
+}
+
+// inPod runs a program where there is what each pod has at a fixed path.
+const inPod = `mount -t tmpfs none /var/run
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+echo token >/var/run/secrets/kubernetes.io/serviceaccount/token
+exec "$0" "$@"`
+
+// Where a kubeconfig names another cluster than that of the pod in which `make undeploy` runs, kubectl deletes from the
+// former: so that one is asked, named, and said to have no CRDs. Where tests may make no mount, they run in no pod.
+func TestA65_TheClusterIsAskedFromWhichKubectlDeletes(t *testing.T) {
+	t.Parallel()
+	const again = "WMCO_TEST_ARGUMENTS"
+	if args := os.Getenv(again); args != "" { // clientcmd reads HOME when a program starts
+		command := newCommand()
+		command.SetArgs(strings.Fields(args))
+		if err := command.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var asked atomic.Int32
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		switch r.URL.Path {
+		case "/api":
+			_, _ = io.WriteString(w, `{"kind": "APIVersions", "versions": ["v1"]}`)
+		case "/apis":
+			_, _ = io.WriteString(w, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": []}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer api.Close()
+	home := t.TempDir()
+	file := filepath.Join(home, ".kube", "config")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: home,
+contexts: [{name: home, context: {cluster: home}}], clusters: [{name: home, cluster: {server: "`+api.URL+`"}}]}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := []string{os.Args[0], "-test.run", "^" + t.Name() + "$"}
+	pod := []string{"unshare", "-rm", "sh", "-ec", inPod}
+	if exec.CommandContext(t.Context(), pod[0], append(pod[1:], "true")...).Run() == nil {
+		run = append(pod, run...)
+	}
+	for args, home := range map[string]string{"uninstall-check": home, "uninstall-check --kubeconfig " + file: t.TempDir()} {
+		asked.Store(0)
+		c := exec.CommandContext(t.Context(), run[0], run[1:]...)
+		c.Env = append(os.Environ(), again+"="+args, "HOME="+home, "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=127.0.0.1",
+			"KUBERNETES_SERVICE_PORT=1")
+		output, err := c.CombinedOutput()
+		if err != nil || asked.Load() == 0 {
+			t.Errorf("%s: the cluster was asked %d times: %v\n%s", args, asked.Load(), err, output)
+		}
+		for _, want := range []string{api.URL, "has no WindowsInstances: their CRD is not there"} {
+			if !strings.Contains(string(output), want) {
+				t.Errorf("%s does not say %q:\n%s", args, want, output)
+			}
 		}
 	}
 }
