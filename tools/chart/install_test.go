@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -126,11 +127,16 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	if err = os.WriteFile(kubeconfig, rights, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	said := ""
 	remove := func() error {
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { ended <- runJob(ctx, admin, check, kubeconfig) }()
+		go func() {
+			output, err := runJob(ctx, admin, check, kubeconfig)
+			said = string(output)
+			ended <- err
+		}()
 		err := do("uninstall", "wmco", "--timeout", "3m")
 		cancel()
 		if failed := <-ended; failed != nil && !errors.Is(failed, context.Canceled) {
@@ -144,6 +150,17 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	}
 	if _, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{}); err != nil {
 		t.Errorf("the operator is gone: %v", err)
+	}
+	// who has the release stay after that does what the Job says: until then Helm upgrades nothing
+	if err = do("upgrade", "wmco", made); err == nil {
+		t.Error("Helm upgrades a release that it was removing: nobody has to be told")
+	}
+	advice := regexp.MustCompile("`helm (rollback [^`]*)`").FindStringSubmatch(said)
+	if advice == nil {
+		t.Fatalf("the Job does not say how the release stays: %s", said)
+	}
+	if err = errors.Join(do(strings.Fields(advice[1])...), do("upgrade", "wmco", made, "--set", "replicas=3")); err != nil {
+		t.Error(err)
 	}
 	kubectl("", "delete", "windowsinstance", "10.0.0.1", "-n", namespace)
 	if err = remove(); err != nil {
@@ -193,8 +210,8 @@ func program(t *testing.T) string {
 }
 
 // runJob is kubelet and Job controller, which the lab has not: it waits for the hook's Job, runs its
-// arguments with the rights of its service account, and writes what came of it.
-func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig string) error {
+// arguments with the rights of its service account, and writes what came of it. It returns what the program said.
+func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig string) ([]byte, error) {
 	jobs := admin.BatchV1().Jobs(namespace)
 	var job *batchv1.Job
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -206,14 +223,15 @@ func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig
 		return err == nil, err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := exec.CommandContext(ctx, program, job.Spec.Template.Spec.Containers[0].Args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	now := metav1.Now()
 	job.Status.StartTime = &now
 	first, second := batchv1.JobSuccessCriteriaMet, batchv1.JobComplete
-	if c.Run() == nil {
+	output, failed := c.CombinedOutput()
+	if failed == nil {
 		job.Status.Succeeded, job.Status.CompletionTime = 1, &now
 	} else {
 		first, second = batchv1.JobFailureTarget, batchv1.JobFailed
@@ -224,5 +242,5 @@ func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig
 			Status: corev1.ConditionTrue, LastTransitionTime: now, LastProbeTime: now})
 	}
 	_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
-	return err
+	return output, err
 }
