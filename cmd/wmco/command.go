@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -121,22 +121,16 @@ func uninstallCommand(environment func(name string) (string, bool)) *cobra.Comma
 	return command
 }
 
-// variable is the environment variable beside a flag: WMCO_PAYLOAD_DIR beside --payload-dir.
-func variable(flag string) string {
-	return "WMCO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// fromEnvironment sets flags that were not given from the environment. A Subscription of OLM can set
-// nothing else.
+// fromEnvironment sets flags that were not given from the environment.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var all []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		value := valueOr(lookup, variable(f.Name), "")
+		value := valueOr(lookup, olm.Variable(f.Name), "")
 		if f.Changed || value == "" || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			all = append(all, fmt.Errorf("reading %s: %w", variable(f.Name), err))
+			all = append(all, fmt.Errorf("reading %s: %w", olm.Variable(f.Name), err))
 		}
 	})
 	return errors.Join(all...)

@@ -84,10 +84,10 @@ func contents(root, version string) (map[string][]byte, error) {
 		{"default", `{{- if include "wmco.openshift" . }}`},
 		{"kubernetes", `{{- if not (include "wmco.openshift" .) }}`},
 		{"monitoring", `{{- if include "wmco.monitoring" . }}`},
-		{"machine-api", `{{- if include "wmco.machineAPI" . }}`},
-		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
+		{"machine-api", `{{- if include "wmco.wanted" (list .Values.machineAPI.enabled "openshift-machine-api") }}`},
+		{"cluster-api", `{{- if include "wmco.wanted" (list .Values.clusterAPI.enabled "openshift-cluster-api") }}`},
 		{"workload", `{{- if include "wmco.workloadGuard" . }}`},
-		{"kubernetes/flannel", `{{- if include "wmco.flannel" . }}`},
+		{"kubernetes/flannel", `{{- if include "wmco.wanted" (list .Values.flannel.enabled "kube-flannel") }}`},
 	} {
 		objects, err := kustomize(filepath.Join(root, "config", part.directory))
 		if err != nil {

@@ -253,7 +253,7 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 		if !found {
 			return nil, fmt.Errorf("the Deployment's flag %s has no value", arg)
 		}
-		c.Env = append(c.Env, corev1.EnvVar{Name: "WMCO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), Value: value})
+		c.Env = append(c.Env, corev1.EnvVar{Name: olm.Variable(flag), Value: value})
 	}
 	c.Args = []string{"--olm"}
 	if b.image != "" {

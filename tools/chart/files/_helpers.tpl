@@ -24,16 +24,6 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "wmco.clusterAPI" -}}
-{{- $on := .Values.clusterAPI.enabled -}}
-{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-cluster-api")) }}yes{{ end -}}
-{{- end -}}
-
-{{- define "wmco.machineAPI" -}}
-{{- $on := .Values.machineAPI.enabled -}}
-{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-machine-api")) }}yes{{ end -}}
-{{- end -}}
-
 {{- define "wmco.workloadGuard" -}}
 {{- $on := .Values.workloadGuard.enabled -}}
 {{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")) }}yes{{ end -}}
@@ -46,7 +36,8 @@
 {{- if or (eq $is "openshift") (and (eq $is "auto") (or $offline $infrastructure)) }}yes{{ end -}}
 {{- end -}}
 
-{{- define "wmco.flannel" -}}
-{{- $on := .Values.flannel.enabled -}}
-{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "kube-flannel")) }}yes{{ end -}}
+{{- /* wmco.wanted is of a value and of a namespace: auto is where the cluster has that. */ -}}
+{{- define "wmco.wanted" -}}
+{{- $on := toString (index . 0) -}}
+{{- if or (eq $on "true") (and (eq $on "auto") (lookup "v1" "Namespace" "" (index . 1))) }}yes{{ end -}}
 {{- end -}}
