@@ -23,8 +23,8 @@ const (
 	uninstallNamed = 10
 )
 
-// uninstallOptions are what uninstall-check is told: a kubeconfig, if not that of kubectl, the operator's namespace, and
-// what to say when it fails.
+// uninstallOptions are what uninstall-check is told: a kubeconfig, if not that of kubectl, the operator's
+// namespace, and what to say besides when it fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
