@@ -738,8 +738,8 @@ func publishedExplanations() []row {
 			"For a minute or longer something that nodes need could not be read or published: the API server refuses " +
 				"it or does not answer, or somebody's finalizer holds an object.",
 			"Nothing to do if it passes. Otherwise give back the right, change the policy or quota, or remove the " +
-				"object or finalizer that the message names. Until then nodes keep what was published last, and " +
-				"don't follow what was changed since."},
+				"object or finalizer that the message names. Until then nodes keep what was published of it last, and " +
+				"don't follow what was changed in it since."},
 	}
 }
 

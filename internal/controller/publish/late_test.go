@@ -35,8 +35,6 @@ func obstacles() map[string]struct {
 	}{
 		"a quota":              {refuse("NEXT", "exceeded quota"), "exceeded quota"},
 		"a right that is gone": {refuse(contract.ServicesReaderRole, "no right"), "no right"},
-		"a payload source that can't be changed": {
-			refuse(contract.PayloadSourceConfigMap, "field is immutable"), "field is immutable"},
 		"somebody's finalizer": {func(t *testing.T, w *world, next string) {
 			t.Helper()
 			held := configMap(next, func(c *corev1.ConfigMap) { c.Finalizers = []string{"example.com/keep"} })
@@ -59,7 +57,7 @@ func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 // nextRevision is the name under which what the facts say now will be published.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
-	desired, _, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{})
+	desired, _, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,5 +229,81 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 	if err != nil || len(facts.Troubles) != 1 || !strings.Contains(facts.Troubles[0].Detail, "29 are used") {
 		t.Errorf("the troubles are %v, %v", facts.Troubles, err)
+	}
+}
+
+// helpers are the ConfigMaps beside the revisions, each as it is refused.
+func helpers() map[string]func(w *world) {
+	refused := func(w *world, name string) {
+		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("a policy says no"))
+	}
+	return map[string]func(w *world){
+		"where the payload is": func(w *world) {
+			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
+			refused(w, contract.PayloadSourceConfigMap)
+		},
+		"the proxy's CAs": func(w *world) {
+			w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = true })
+			refused(w, contract.TrustedCAConfigMap)
+		},
+	}
+}
+
+// Serving certificates of all nodes are decided by the facts, and their CAs change by a revision.
+func TestAHelperThatCantBeWrittenKeepsNeitherFactsNorRevisionsBack(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range helpers() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(t) // another operator, which left its salt
+			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+			next := w.nextRevision(t)
+			w.publisher.source = &Source{}
+			refuse(w)
+			if result, err := w.pass(t); err == nil {
+				t.Errorf("it is not tried again before %s", result.RequeueAfter)
+			}
+			if facts, err := w.publisher.source.LastRead(); err != nil || facts.KubeletCA != pem+pem {
+				t.Errorf("the facts are not known: %v", err)
+			}
+			if w.current(t).ConfigMapName() != next || len(w.troubles(t)) > 0 {
+				t.Errorf("revision %s with %v is published", w.current(t).ConfigMapName(), w.troubles(t))
+			}
+			*w.clock = w.clock.Add(time.Minute)
+			if again := w.publish(t).RequeueAfter; again != recheck {
+				t.Errorf("it comes back after %s", again)
+			}
+			got := w.troubles(t)
+			if len(got) != 1 || got[0].Reason != contract.ReasonRevisionNotPublished ||
+				!strings.Contains(got[0].Detail, "a policy says no") || len(w.publisher.source.Problems()) > 0 {
+				t.Errorf("troubles are %v, problems %v", got, w.publisher.source.Problems())
+			}
+			clear(w.refused)
+			w.publish(t)
+			if got = w.troubles(t); len(got) > 0 {
+				t.Errorf("troubles are %v", got)
+			}
+		})
+	}
+}
+
+func TestAProblemThatWasMendedIsOverWhicheverHelperCantBeWritten(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range helpers() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(t)
+			w.facts.answer(func(s *factsStub) { s.err = contract.NewProblem(contract.ReasonNetworkUnsupported, "x") })
+			refuse(w)
+			_, _ = w.pass(t)
+			if problems := w.publisher.source.Problems(); len(problems) != 1 {
+				t.Fatalf("problems are %v", problems)
+			}
+			w.facts.answer(func(s *factsStub) { s.err = nil })
+			_, _ = w.pass(t)
+			w.current(t)
+		})
 	}
 }

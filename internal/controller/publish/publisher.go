@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -63,23 +64,36 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 }
 
 // pass does it once. It answers when to come back, and why it did not end well; without a time it is tried again less
-// and less often.
+// and less often. A ConfigMap beside the revisions that can't be written keeps nothing else back: where daemons don't
+// learn where the payload is, it is sent over SSH, and CAs of the proxy that are not there yet are waited for.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// first, because nodes that have joined may need it whatever the facts are
-	if err := p.publishSource(ctx); err != nil {
-		return 0, err
-	}
+	unwritten := p.publishSource(ctx)
 	config := &v1alpha1.WindowsMachineConfig{}
 	err = p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
 	if client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+		return 0, errors.Join(unwritten, fmt.Errorf("reading the WindowsMachineConfig: %w", err))
 	}
-	desired, facts, err := p.render(ctx, config)
-	if problems := cluster.Problems(err); len(problems) > 0 {
-		return p.wait(ctx, problems)
-	}
+	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err != nil {
-		return 0, err
+		again, err = p.wait(ctx, fmt.Errorf("reading the cluster's facts: %w", err))
+	} else {
+		p.source.read(facts)
+		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.WantsTrustedCA))
+		again, err = p.follow(ctx, config, facts)
+	}
+	if unwritten != nil && err == nil {
+		again = 0
+	}
+	return again, errors.Join(unwritten, err)
+}
+
+// follow publishes what nodes need by these facts, and tells the source. Its answer is that of pass.
+func (p *publisher) follow(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
+	facts blueprint.Facts) (again time.Duration, err error) {
+	desired, facts, err := p.render(ctx, config, facts)
+	if err != nil {
+		return p.wait(ctx, err)
 	}
 	before, published := p.source.Published()
 	if again, err = p.publish(ctx, desired); err != nil {
@@ -113,16 +127,9 @@ func isUnread(facts blueprint.Facts) bool {
 	})
 }
 
-func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired,
-	blueprint.Facts, error) {
-	facts, err := p.Facts.Facts(ctx, config.Spec)
-	if err != nil {
-		return blueprint.Desired{}, facts, fmt.Errorf("reading the cluster's facts: %w", err)
-	}
-	p.source.read(facts)
-	if err = p.keepTrustedCA(ctx, facts.WantsTrustedCA); err != nil {
-		return blueprint.Desired{}, facts, err
-	}
+// render makes the desired state of facts. It gives them back with what it found besides.
+func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
+	facts blueprint.Facts) (blueprint.Desired, blueprint.Facts, error) {
 	previous, err := p.previous(ctx, config.Status)
 	if err != nil {
 		return blueprint.Desired{}, facts, err
@@ -141,9 +148,13 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	return desired, facts, nil
 }
 
-// wait shows the problems. What was published last stays published: nodes that have joined go on
-// with it.
-func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (again time.Duration, err error) {
+// wait shows the problems that are why nothing can be rendered, if it is problems. What was published last stays
+// published: nodes that have joined go on with it.
+func (p *publisher) wait(ctx context.Context, why error) (again time.Duration, err error) {
+	problems := cluster.Problems(why)
+	if len(problems) == 0 {
+		return 0, why
+	}
 	p.source.fail(problems)
 	log := logf.FromContext(ctx)
 	for _, problem := range problems {
