@@ -204,7 +204,7 @@ type NetworkSpec struct {
 	Type NetworkType `json:"type,omitempty"`
 	// ClusterDomain is the DNS domain in which the names of Services are, such as k8s.example.com. By
 	// default it is networking.dnsDomain in the ConfigMap kube-system/kubeadm-config, which kubeadm makes,
-	// or else cluster.local.
+	// or else the one that nodes have already, or cluster.local.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`
 	// +optional

@@ -41,6 +41,9 @@ func TestKubeletSearchesInTheDomainOfTheCluster(t *testing.T) {
 	if plain.Version == other.Version {
 		t.Error("nodes are not told")
 	}
+	if got := other.Manifest.ClusterDomain(); got != in.Facts.Domain {
+		t.Errorf("what is published says %q", got)
+	}
 }
 
 func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {

@@ -17,8 +17,9 @@ func (r *common) keepServerCA(ctx context.Context, facts *blueprint.Facts, err e
 	if !ok {
 		return err
 	}
-	ca, published := r.publishedServerCA(ctx)
-	if !published {
+	manifest, unread := r.publishedManifest(ctx)
+	ca, none := bundle([]byte(manifest.BootstrapCA()))
+	if unread != nil || none != nil {
 		return err
 	}
 	facts.BootstrapCA = ca
@@ -27,32 +28,55 @@ func (r *common) keepServerCA(ctx context.Context, facts *blueprint.Facts, err e
 	return nil
 }
 
-// publishedServerCA reads it from the revision that was published last. What is not exactly what the revision's
-// name stands for counts as not there, and so does what can't be read: both are tried again soon.
-func (r *common) publishedServerCA(ctx context.Context) (ca string, published bool) {
+// keepDomain takes, where nothing says the cluster's DNS domain, the one that nodes have: with another one they would
+// all be drained, and pods that are made afterwards would find no Service by its short name. Where that is the usual
+// one, as on a cluster that kubeadm did not make, nothing is wrong.
+func (p *Plain) keepDomain(ctx context.Context, facts *blueprint.Facts) error {
+	domain, known := p.domain.last()
+	if !known {
+		manifest, err := p.publishedManifest(ctx)
+		if err != nil {
+			return err
+		}
+		domain = manifest.ClusterDomain()
+	}
+	if domain == facts.ClusterDomain() || blueprint.CheckDomain(domain) != nil {
+		return nil
+	}
+	p.domain.set(domain) // what is published is gone for a moment when another revision is
+	facts.Domain = domain
+	facts.Troubles = append(facts.Troubles, incomplete("%s does not say the DNS domain of the cluster any more; until %s "+
+		"does, %s stays, which nodes have", nameKubeadm, settingDomain, domain))
+	return nil
+}
+
+// publishedManifest is that of the revision that was published last; without one the answer is empty. What is not
+// exactly what the revision's name stands for counts as not there.
+func (r *common) publishedManifest(ctx context.Context) (contract.Manifest, error) {
 	var secret corev1.Secret
-	if err := r.cached.Get(ctx, keyIn(r.namespace, contract.LatestSecret), &secret); err != nil {
-		return "", false
+	found, err := optional(ctx, r.cached, &secret, keyIn(r.namespace, contract.LatestSecret),
+		"the Secret "+contract.LatestSecret)
+	if err != nil || !found {
+		return contract.Manifest{}, err
 	}
 	latest, err := contract.ParseLatest(secret.Data)
 	if err != nil {
-		return "", false
+		return contract.Manifest{}, nil //nolint:nilerr // it is not what its name stands for
 	}
 	var configMap corev1.ConfigMap
-	key := keyIn(r.namespace, contract.ServicesConfigMapPrefix+latest.Version)
-	if err = r.cached.Get(ctx, key, &configMap); err != nil {
-		return "", false
+	name := contract.ServicesConfigMapPrefix + latest.Version
+	if found, err = optional(ctx, r.cached, &configMap, keyIn(r.namespace, name), "the ConfigMap "+name); err != nil ||
+		!found {
+		return contract.Manifest{}, err
 	}
 	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
 	if err != nil || !contract.IsRevisionOfData(latest.Version, configMap.Data) {
-		return "", false
+		return contract.Manifest{}, nil //nolint:nilerr // as above
 	}
-	ca, err = bundle([]byte(manifest.BootstrapCA()))
-	return ca, err == nil
+	return manifest, nil
 }
 
-// kept is what was read last, for when it may not be read any more. Nodes are not told it as it is, so that a restart
-// of the operator forgets it.
+// kept is what was read last, for when it can't be read any more. A restart of the operator forgets it.
 type kept[T any] struct {
 	mu    sync.Mutex
 	known bool
@@ -63,6 +87,13 @@ func (k *kept[T]) set(value T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.known, k.value = true, value
+}
+
+// last is what was read last; false where nothing was read yet.
+func (k *kept[T]) last() (T, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.value, k.known
 }
 
 // recall is what was read last, while a problem keeps it from being read. Where nothing was read yet, hosts wait,

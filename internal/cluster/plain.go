@@ -19,6 +19,8 @@ type Plain struct {
 	common
 	// own are the prefixes of the ServiceCIDR that the API server makes.
 	own *kept[[]string]
+	// domain is the DNS domain that somebody said.
+	domain *kept[string]
 }
 
 var _ Kind = (*Plain)(nil)
@@ -29,7 +31,7 @@ func NewPlain(o Options) (*Plain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plain{common: c, own: &kept[[]string]{}}, nil
+	return &Plain{common: c, own: &kept[[]string]{}, domain: &kept[string]{}}, nil
 }
 
 // Facts implements Source.

@@ -293,6 +293,89 @@ func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 	}
 }
 
+// published are the objects of the revision that was published last, whose kubelet has this domain.
+func published(t *testing.T, domain string) []client.Object {
+	t.Helper()
+	data, err := contract.Manifest{Services: []contract.Service{}, Files: []contract.File{
+		{Path: contract.PathKubeletConfig, Content: `{"clusterDomain": "` + domain + `"}`}}}.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := "0.1.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
+	latest, err := contract.Latest{Version: version}.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: elsewhere, Name: name} }
+	return []client.Object{&corev1.Secret{ObjectMeta: in(contract.LatestSecret), Data: latest},
+		&corev1.ConfigMap{ObjectMeta: in(contract.ServicesConfigMapPrefix + version), Data: data}}
+}
+
+// With another domain all nodes would be drained, and new pods would find no Service by its short name.
+func TestA60_ADomainThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.T) {
+	t.Parallel()
+	const domain = "k8s.example.com"
+	all, _, _ := plainObjects(t)
+	kubeadm := all[slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == "kubeadm-config" })]
+	change(kubeadm, map[string]string{"kubeadm-config": "networking: {dnsDomain: " + domain + "}"}, nil)
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).Build()
+	start := func() *cluster.Plain {
+		r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+			Access: access(t, everything)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	check := func(when string, r *cluster.Plain, spec v1alpha1.WindowsMachineConfigSpec, want string, troubles int) {
+		t.Helper()
+		facts, err := r.Facts(t.Context(), spec)
+		if err != nil || facts.ClusterDomain() != want || len(facts.Lacks) > 0 || len(facts.Troubles) != troubles {
+			t.Errorf("%s it is %q, hosts wait for %v, troubles %v, %v", when, facts.ClusterDomain(), facts.Lacks,
+				facts.Troubles, err)
+		}
+		for _, trouble := range facts.Troubles {
+			if trouble.Reason != contract.ReasonClusterFactsIncomplete ||
+				!strings.Contains(trouble.Detail, "spec.network.clusterDomain") || !strings.Contains(trouble.Detail, domain) {
+				t.Errorf("%s the trouble is %v", when, trouble)
+			}
+		}
+	}
+	none, r := v1alpha1.WindowsMachineConfigSpec{}, start()
+	check("as kubeadm says,", r, none, domain, 0)
+	if err := c.Delete(t.Context(), kubeadm); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		check("without kubeadm's ConfigMap", r, none, domain, 1)
+	}
+	check("where nothing was published", start(), none, "cluster.local", 0)
+	for _, o := range published(t, domain) {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = start()
+	for range 2 {
+		check("after a restart", r, none, domain, 1)
+	}
+	set := v1alpha1.WindowsMachineConfigSpec{Network: v1alpha1.NetworkSpec{ClusterDomain: "cluster.local"}}
+	check("as the user says,", r, set, "cluster.local", 0)
+}
+
+// Whatever else made it, that is the domain.
+func TestA60_AClusterThatKubeadmDidNotMakeHasTheUsualDomainWithoutTrouble(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	r := plainReader(t, append(all, published(t, "cluster.local")...), func(o client.Object) bool {
+		return o.GetName() != "kubeadm-config"
+	}, false)
+	facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || facts.ClusterDomain() != "cluster.local" || len(facts.Troubles) > 0 {
+		t.Errorf("it is %q, troubles %v, %v", facts.ClusterDomain(), facts.Troubles, err)
+	}
+}
+
 func TestA62_APullSecretThatIsNotThereLeavesNodesWhatTheyHave(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)

@@ -30,6 +30,7 @@ const (
 	nameAuthentication = "the ConfigMap kube-system/extension-apiserver-authentication"
 	nameServiceCIDR    = "the ServiceCIDR kubernetes"
 	nameKubeadm        = "the ConfigMap kube-system/kubeadm-config"
+	settingDomain      = "spec.network.clusterDomain of the WindowsMachineConfig"
 	nameDNS            = "the Service with label k8s-app=kube-dns in kube-system"
 )
 
@@ -120,7 +121,7 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	if err != nil {
 		return err
 	}
-	if err = domain(spec, kubeadm, facts); err != nil {
+	if err = p.readDomain(ctx, spec, kubeadm, facts); err != nil {
 		return err
 	}
 	own, err := p.ownServices(ctx, facts)
@@ -156,22 +157,21 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// domain takes the DNS domain of the setting, else kubeadm's.
-func domain(spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks, facts *blueprint.Facts) error {
-	const setting = "spec.network.clusterDomain of the WindowsMachineConfig"
-	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
-		if err := blueprint.CheckDomain(facts.Domain); err != nil {
-			return incomplete("%s %s", setting, err)
-		}
+// readDomain takes the DNS domain of the setting, else kubeadm's, else that of before.
+func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
+	facts *blueprint.Facts) error {
+	switch said := cmp.Or(spec.Network.ClusterDomain, kubeadm.Networking.DNSDomain); {
+	case said == "":
+		return p.keepDomain(ctx, facts)
+	case blueprint.CheckDomain(said) == nil:
+		p.domain.set(said)
+		facts.Domain = said
 		return nil
+	case spec.Network.ClusterDomain != "":
+		return incomplete("%s %s", settingDomain, blueprint.CheckDomain(said))
+	default:
+		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, blueprint.CheckDomain(said), settingDomain)
 	}
-	if facts.Domain = kubeadm.Networking.DNSDomain; facts.Domain == "" {
-		return nil
-	}
-	if err := blueprint.CheckDomain(facts.Domain); err != nil {
-		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, err, setting)
-	}
-	return nil
 }
 
 // ownServices are the prefixes of services that the API server was configured with. An older one tells none.

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 )
 
@@ -154,8 +155,22 @@ func KubeconfigServices() []string {
 }
 
 // BootstrapCA is the CA of the API server, in PEM; empty where the manifest does not say.
-func (m Manifest) BootstrapCA() string {
-	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == PathBootstrapCA })
+func (m Manifest) BootstrapCA() string { return m.content(PathBootstrapCA) }
+
+// ClusterDomain is the DNS domain that kubelet gives to pods; empty where the manifest does not say.
+func (m Manifest) ClusterDomain() string {
+	var config struct {
+		ClusterDomain string `json:"clusterDomain"`
+	}
+	if json.Unmarshal([]byte(m.content(PathKubeletConfig)), &config) != nil {
+		return ""
+	}
+	return config.ClusterDomain
+}
+
+// content is what stands in a file; empty without it.
+func (m Manifest) content(path string) string {
+	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == path })
 	if i < 0 {
 		return ""
 	}
