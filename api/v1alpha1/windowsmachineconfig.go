@@ -17,7 +17,7 @@ const (
 	// ConditionUpgradeable is False while any host joins, leaves or is updated, or a prerequisite
 	// is missing. A host that is off, fails, or is paused before its join does not count, nor does
 	// one that waits for those that are off: the upgrade may be the cure. Nor does an unsupported
-	// Kubernetes version.
+	// Kubernetes version, or that nothing could be published for nodes (W938).
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, a Machine can't
 	// become a node, or a rollout is halted.

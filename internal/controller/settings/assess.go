@@ -229,8 +229,8 @@ func underWay(f Facts, halted bool) (names []string) {
 			moves = !spent || !waits(one)
 		case s.joined || s.ready:
 			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
-		default: // it is new; without a supported cluster it can't join
-			moves = !s.paused && !isUnsupported(f.Lacks)
+		default: // it is new
+			moves = !s.paused && !isCurable(f.Lacks)
 		}
 		if moves {
 			names = append(names, one.Name)
@@ -304,18 +304,19 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking are the prerequisites that must be there before an upgrade. When this release does not
-// support the cluster, an upgrade is the cure.
+// blocking are the prerequisites that must be there before an upgrade: none, where the upgrade may be the cure.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
-	if isUnsupported(lacks) {
+	if isCurable(lacks) {
 		return nil
 	}
 	return lacks
 }
 
-func isUnsupported(lacks []*contract.Problem) bool {
+// isCurable reports whether no host can join with this release, but perhaps with the next: it does not support the
+// cluster, or can't publish what nodes need.
+func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
-		return p.Reason == contract.ReasonVersionUnsupported
+		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished
 	})
 }
 

@@ -87,6 +87,11 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		"prerequisites are missing": {settings.Facts{Lacks: []*contract.Problem{problem, other}},
 			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe",
 				"False AsExpected"}, "no overlay"},
+		"nothing can be published, which the next release may mend": {
+			settings.Facts{Lacks: []*contract.Problem{contract.NewProblem(contract.ReasonRevisionNotPublished,
+				"exceeded quota")}},
+			v1alpha1.InstanceCounts{}, [3]string{"False RevisionNotPublished", "True upgradeIsSafe",
+				"False AsExpected"}, "exceeded quota"},
 		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"},
 			"1 entries of windows-instances are not valid"},
@@ -204,6 +209,10 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 		"a host that waits for the other release": {
 			host:  host("a", "progressing"),
 			lacks: []*contract.Problem{unsupported}, safe: true},
+		"a host that waits for what can't be published": {
+			host:  host("a", "progressing"),
+			lacks: []*contract.Problem{contract.NewProblem(contract.ReasonRevisionNotPublished, "no right")},
+			safe:  true},
 		"a missing key, which no other release brings": {
 			host:  host("a", "joined", "ready"),
 			lacks: []*contract.Problem{noKey}},
