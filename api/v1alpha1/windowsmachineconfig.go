@@ -25,7 +25,7 @@ const (
 	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of
 	// this object say; otherwise its reason names the first setting that is left out, such as a
 	// mirror, a certificate or a field of kubelet's configuration. Its observedGeneration is that of
-	// the settings that are published for nodes.
+	// the settings that are published for nodes; of spec.rollout it always tells what is set now.
 	ConditionAccepted = "Accepted"
 	// ConditionPayloadComplete is False when the operator was built without a program, so that a
 	// feature of nodes is off; its message names both.

@@ -145,7 +145,7 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		if !t.Run(step.name, func(t *testing.T) {
 			step.do(t, p)
 			eventually(t, "waiting for it to be published", func(context.Context) (bool, error) {
-				d, ok := p.source.Published()
+				d, _, ok := p.source.Published()
 				return ok && step.holds(d), nil
 			})
 		}) {

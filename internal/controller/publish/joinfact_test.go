@@ -92,7 +92,7 @@ func (o *operator) rotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.publish(t)
-	published, ok := o.publisher.source.Published()
+	published, _, ok := o.publisher.source.Published()
 	if !ok || !slices.ContainsFunc(published.Manifest.Files, func(f contract.File) bool {
 		return f.Path == contract.PathKubeletCA && f.Content == string(certificate)
 	}) {

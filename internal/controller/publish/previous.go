@@ -21,7 +21,7 @@ import (
 // new one where there is none.
 func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) (blueprint.Desired,
 	error) {
-	if last, ok := p.source.Published(); ok {
+	if last, _, ok := p.source.Published(); ok {
 		return last, nil
 	}
 	left, err := p.left(ctx, status.DesiredRevision)

@@ -95,7 +95,7 @@ func (p *publisher) follow(ctx context.Context, config *v1alpha1.WindowsMachineC
 	if err != nil {
 		return p.wait(ctx, err)
 	}
-	before, published := p.source.Published()
+	before, _, published := p.source.Published()
 	if again, err = p.publish(ctx, desired); err != nil {
 		p.source.fail(nil) // hosts join at what was published before
 		return again, err
@@ -160,7 +160,7 @@ func (p *publisher) wait(ctx context.Context, why error) (again time.Duration, e
 	for _, problem := range problems {
 		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	if desired, ok := p.source.Published(); ok {
+	if desired, _, ok := p.source.Published(); ok {
 		if again, err = p.publish(ctx, desired); err != nil {
 			return again, err
 		}

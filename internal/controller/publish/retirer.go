@@ -35,7 +35,7 @@ var _ reconcile.Reconciler = (*retirer)(nil)
 // stands in its annotations, so that a restart of the operator does not begin anew. A repeated call
 // writes nothing unless something changed.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	current, ok := r.source.Published()
+	current, _, ok := r.source.Published()
 	if !ok {
 		return ctrl.Result{}, nil // the source tells when there is one
 	}

@@ -334,7 +334,7 @@ func TestTheSourceTellsOfWhatIsRefused(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("nobody is told")
 	}
-	if desired, ok := w.publisher.source.Published(); !ok || len(desired.Rejected) != 1 || desired.Rejected[0].Reason != contract.ReasonProxyInvalid {
+	if desired, _, ok := w.publisher.source.Published(); !ok || len(desired.Rejected) != 1 || desired.Rejected[0].Reason != contract.ReasonProxyInvalid {
 		t.Errorf("published is %+v", desired.Rejected)
 	}
 }

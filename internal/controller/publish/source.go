@@ -79,7 +79,7 @@ func (s *Source) Problems() []*contract.Problem {
 }
 
 // Changed gives a channel for one controller, to be called before the manager starts. It gets an
-// event, about the WindowsMachineConfig, whenever Current, Problems, Published or Rendered answer
+// event, about the WindowsMachineConfig, whenever Current, Problems or Published answer
 // otherwise than before; events that nobody took are joined into one.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
@@ -89,12 +89,12 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 	return changed
 }
 
-// Published is what was published last, whether or not there are problems now. The caller must not
-// change what it gets.
-func (s *Source) Published() (desired blueprint.Desired, ok bool) {
+// Published is what was published last, whether or not there are problems now, and the generation of the
+// WindowsMachineConfig that it was rendered from. The caller must not change what it gets.
+func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.desired, s.published
+	return s.desired, s.generation, s.published
 }
 
 // LastRead are the facts of the cluster that were read last, whether or not anything was published from them
@@ -148,14 +148,6 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.LastRead()
 	return known.Platform, err
-}
-
-// Rendered is the generation of the WindowsMachineConfig that the desired state was rendered from that was published
-// last; 0 without any.
-func (s *Source) Rendered() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.generation
 }
 
 func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generation int64) {

@@ -66,10 +66,9 @@ func (o Options) troubles() []Troubles {
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
-	// Published is what was published last, whether or not there are problems now.
-	Published() (blueprint.Desired, bool)
-	// Rendered is the generation of the WindowsMachineConfig that it was rendered from.
-	Rendered() int64
+	// Published is what was published last, whether or not there are problems now, and the generation of the
+	// WindowsMachineConfig that it was rendered from.
+	Published() (desired blueprint.Desired, generation int64, ok bool)
 	// Changed delivers whenever they answer otherwise than before.
 	Changed() <-chan event.GenericEvent
 }
@@ -243,9 +242,9 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Missing = missingOn(cluster, missing)
 		facts.Troubles = slices.Concat(facts.Troubles, cluster.Troubles)
 	}
-	if desired, ok := r.Desired.Published(); ok {
+	if desired, generation, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
-		facts.Rendered = r.Desired.Rendered()
+		facts.Rendered = generation
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace),

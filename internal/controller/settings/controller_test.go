@@ -55,10 +55,11 @@ func (r *rig) PrivateKey(context.Context) (credential.Key, error) { return crede
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return blueprint.Desired{Version: "1-x"}, r.facts, r.current
 }
-func (r *rig) Published() (blueprint.Desired, bool) { return r.published, r.published.Version != "" }
-func (r *rig) Rendered() int64                      { return r.rendered }
-func (r *rig) Problems() []*contract.Problem        { return r.problems }
-func (r *rig) Changed() <-chan event.GenericEvent   { return nil }
+func (r *rig) Published() (blueprint.Desired, int64, bool) {
+	return r.published, r.rendered, r.published.Version != ""
+}
+func (r *rig) Problems() []*contract.Problem      { return r.problems }
+func (r *rig) Changed() <-chan event.GenericEvent { return nil }
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
