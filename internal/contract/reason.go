@@ -110,6 +110,7 @@ const (
 	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
 	ReasonMachineAddressUnusable   Reason = "MachineAddressUnusable"
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
+	ReasonMachineInstanceRefused   Reason = "MachineInstanceRefused"
 	ReasonConfigMapMissing         Reason = "ConfigMapMissing"
 
 	ReasonUnreachable      Reason = "Unreachable"
@@ -288,6 +289,10 @@ func reachExplanations() []row {
 				"absent for a minute.",
 			"Create it again if its hosts are to stay. To remove all of them, leave it absent, or empty it, which is " +
 				"followed at once."},
+		{ReasonMachineInstanceRefused, 110,
+			"The API server refuses to make the WindowsInstance of a Machine.",
+			"Change the quota or policy that the message names, or give the operator its rights back. It is tried " +
+				"again every 30 seconds."},
 
 		{ReasonUnreachable, 201,
 			"Nothing answers at the host's SSH port.",

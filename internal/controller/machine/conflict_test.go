@@ -2,7 +2,10 @@ package machine
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -121,4 +124,73 @@ func (q *queue) present(t *testing.T) *v1alpha1.WindowsInstance {
 		return nil
 	}
 	return i
+}
+
+// refuse has the API server answer with an error when the instance of a Machine is to be made.
+func (q *queue) refuse(name string, why error) {
+	q.t.Helper()
+	watching, ok := q.api.(client.WithWatch)
+	if !ok {
+		q.t.Fatalf("%T does not watch", q.api)
+	}
+	q.client = interceptor.NewClient(watching, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch,
+		o client.Object, options ...client.CreateOption) error {
+		if o.GetName() == name {
+			return why
+		}
+		return c.Create(ctx, o, options...)
+	}})
+}
+
+// quota is what a ResourceQuota says.
+func quota() error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "windowsinstances"}, "m", errors.New("exceeded quota"))
+}
+
+func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
+	t.Parallel()
+	for name, why := range map[string]error{"a quota": quota(), "a fault": errors.New("etcdserver: no leader")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t)
+			q.refuse("m", why)
+			q.booting("winworker-0")
+			for range 3 {
+				if again := q.look(t).RequeueAfter; again != nameRetry {
+					t.Errorf("it comes again after %s", again)
+				}
+			}
+			q.client = q.api
+			if q.look(t); q.present(t) == nil {
+				t.Error("the instance is not made afterwards")
+			}
+		})
+	}
+}
+
+func TestAnInstanceThatCantBeMadeIsTriedAgainSoonWhateverElseIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "a") // Machine m waits for a minute
+	q.provisioned("n", "10.0.0.2")
+	q.refuse("n", errors.New("etcdserver: no leader"))
+	if again := q.look(t).RequeueAfter; again != nameRetry {
+		t.Errorf("it comes again after %s", again)
+	}
+}
+
+// Who looks after Machines does not read the operator's log.
+func TestAnInstanceThatTheAPIServerRefusesIsAProblemOfItsMachineWhileItLasts(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	q.refuse("m", quota())
+	q.after(0, 1, nameRetry)
+	q.knows("at once")
+	q.after(time.Minute, 1, nameRetry)
+	q.knows("when it has lasted", "exceeded quota")
+	if !strings.Contains(q.said[0], "m "+eventSetupFailure) || !strings.Contains(q.said[0], "exceeded quota") {
+		t.Errorf("at the Machine stands %q", q.said)
+	}
+	q.client = q.api
+	q.after(nameRetry, 1, 0)
+	q.knows("when it is made")
 }

@@ -68,16 +68,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	v.resolves = r.resolver.resolve(ctx, v.machines)
 	p := decide(v)
-	var again time.Duration
+	again, err := r.carryOut(ctx, p)
 	if v.platform != "" { // without it no Machine was read, and what was wrong with them may be so still
-		again = r.say(v.machines, p)
+		again = policy.Soonest(again, r.say(v.machines, p))
 	}
-	result, err := r.carryOut(ctx, p)
-	if err != nil {
-		return ctrl.Result{}, err
+	if err != nil && again > 0 { // other Machines wait for a time: to try less and less often would be too late for them
+		logf.FromContext(ctx).Error(err, "not all instances are as their machines say")
+		again, err = policy.Soonest(again, nameRetry), nil
 	}
-	result.RequeueAfter = policy.Soonest(result.RequeueAfter, again)
-	return result, nil
+	return ctrl.Result{RequeueAfter: again}, err
 }
 
 // say tells what is wrong with Machines: their events at once, unless they only wait, and the settings when
@@ -91,24 +90,27 @@ func (r *Reconciler) say(machines []inventory.Machine, p plan) (again time.Durat
 	return policy.Soonest(again, later)
 }
 
-// carryOut does everything that it can, and joins the errors.
-func (r *Reconciler) carryOut(ctx context.Context, p plan) (ctrl.Result, error) {
-	result := ctrl.Result{}
+// carryOut does everything that it can, and joins the errors. Machines whose instances are refused are among the
+// rejected afterwards. again is when to look once more, 0 for never.
+func (r *Reconciler) carryOut(ctx context.Context, p plan) (again time.Duration, err error) {
 	var all []error
 	for name, why := range p.waits {
 		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
 	}
 	for _, problem := range p.rejected {
 		if problem.Reason == contract.ReasonMachineAddressUnusable {
-			result.RequeueAfter = policy.Soonest(result.RequeueAfter, nameRetry)
+			again = policy.Soonest(again, nameRetry)
 		}
 	}
-	done := func(again time.Duration, err error) {
-		result.RequeueAfter = policy.Soonest(result.RequeueAfter, again)
+	done := func(next time.Duration, err error) {
+		again = policy.Soonest(again, next)
 		all = append(all, err)
 	}
 	for _, entry := range p.create {
-		all = append(all, r.create(ctx, entry))
+		problem, err := r.create(ctx, entry)
+		if done(0, err); problem != nil {
+			p.rejected[entry.Name], again = problem, policy.Soonest(again, nameRetry)
+		}
 	}
 	for _, u := range p.update {
 		if u.instance.Spec.Source.UID != u.entry.Machine.UID {
@@ -129,10 +131,7 @@ func (r *Reconciler) carryOut(ctx context.Context, p plan) (ctrl.Result, error) 
 	for i := range p.lost {
 		done(r.lost(ctx, &p.lost[i]))
 	}
-	if err := errors.Join(all...); err != nil {
-		return ctrl.Result{}, err
-	}
-	return result, nil
+	return again, errors.Join(all...)
 }
 
 func pause(i *v1alpha1.WindowsInstance) {
@@ -145,20 +144,24 @@ func resume(i *v1alpha1.WindowsInstance) {
 	i.Spec.Paused = false
 }
 
-func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
+// create makes the instance of a Machine. What the API server refuses until somebody changes something is a problem.
+func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: entry.Name},
 		Spec:       projected(v1alpha1.WindowsInstanceSpec{}, entry),
 	}
 	err := r.client.Create(ctx, instance)
-	if apierrors.IsAlreadyExists(err) {
-		return nil // the cache has yet to see it, which is an event
-	}
-	if err != nil {
-		return fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil // the cache has yet to see it, which is an event
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return contract.NewProblem(contract.ReasonMachineInstanceRefused, "WindowsInstance %s can't be made: %v",
+			entry.Name, err), nil
+	case err != nil:
+		return nil, fmt.Errorf("creating instance %s: %w", entry.Name, err)
 	}
 	logf.FromContext(ctx).Info("machine found, instance made", "instance", entry.Name, "address", entry.Address)
-	return nil
+	return nil, nil
 }
 
 // change writes an instance as it was seen. One that somebody else has written since is looked at again:
