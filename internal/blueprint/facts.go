@@ -113,13 +113,7 @@ type Facts struct {
 }
 
 // MayJoin joins the problems that keep hosts from joining; nil when there are none.
-func (f Facts) MayJoin() error {
-	all := make([]error, len(f.Lacks))
-	for i, p := range f.Lacks {
-		all[i] = p
-	}
-	return errors.Join(all...)
-}
+func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
 // Unknown joins why nobody can tell what is reserved, which those of Lacks say or a fact that can't be used; nil
 // when all is known.
@@ -131,7 +125,7 @@ func (f Facts) Unknown() error {
 		unknown = append(unknown, contract.NewProblem(contract.ReasonClusterFactsIncomplete,
 			"the URL of the API server or the prefix of services is not known"))
 	}
-	return Facts{Lacks: unknown}.MayJoin()
+	return contract.JoinProblems(unknown)
 }
 
 // Bundle is a bundle of certificate authorities as somebody wrote it.

@@ -37,6 +37,18 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
+// Same reports whether two problems say the same.
+func Same(a, b *Problem) bool { return *a == *b }
+
+// JoinProblems makes one error of all problems; nil without any.
+func JoinProblems(problems []*Problem) error {
+	all := make([]error, len(problems))
+	for i, p := range problems {
+		all[i] = p
+	}
+	return errors.Join(all...)
+}
+
 // Explanation is what the reference page and a status show for a reason. The number is for people:
 // nothing is decided by it.
 type Explanation struct {

@@ -20,6 +20,20 @@ import (
 // server.
 const moment = time.Second
 
+// Signal wakes one controller. Events that nobody took yet are joined into one.
+type Signal chan event.GenericEvent
+
+// NewSignal makes one that nobody has sent anything to.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send wakes the controller with an event about an object, unless it is about to be woken.
+func (s Signal) Send(object client.Object) {
+	select {
+	case s <- event.GenericEvent{Object: object}:
+	default: // one is waiting there already
+	}
+}
+
 // News asks for one look at all news that come within a moment. look names what is reconciled,
 // whichever object the news are of.
 func News(look handler.MapFunc) handler.Funcs {

@@ -14,17 +14,18 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
 // State holds the problems.
 type State struct {
 	mu       sync.Mutex
 	problems []*contract.Problem
-	changed  chan event.GenericEvent
+	changed  batch.Signal
 }
 
 // NewState makes one without a problem.
-func NewState() *State { return &State{changed: make(chan event.GenericEvent, 1)} }
+func NewState() *State { return &State{changed: batch.NewSignal()} }
 
 // Problems are those of the last Set.
 func (s *State) Problems() []*contract.Problem {
@@ -40,22 +41,15 @@ func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
 func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := func(p *contract.Problem) bool {
-		return slices.ContainsFunc(s.problems, func(old *contract.Problem) bool { return *old == *p })
-	}
 	for _, p := range problems {
-		if !known(p) {
+		if !slices.ContainsFunc(s.problems, func(old *contract.Problem) bool { return contract.Same(old, p) }) {
 			fresh = append(fresh, p)
 		}
 	}
 	differs := len(fresh) > 0 || len(problems) != len(s.problems)
 	s.problems = problems
 	if differs {
-		select {
-		case s.changed <- event.GenericEvent{
-			Object: &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}}:
-		default: // one is waiting there already
-		}
+		s.changed.Send(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
 	}
 	return fresh
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
 // Source tells the published desired state, from memory.
@@ -31,7 +32,7 @@ type Source struct {
 	lateTold time.Time
 	// lastRead are facts that may not be published yet; nil before any were read.
 	lastRead    *blueprint.Facts
-	subscribers []chan event.GenericEvent
+	subscribers []batch.Signal
 }
 
 // Current is the desired state whose manifest is published and may be read by the daemons, with the
@@ -53,7 +54,7 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 // missing joins what keeps the desired state from being there.
 func (s *Source) missing() error {
 	if all := s.blocking(); len(all) > 0 {
-		return blueprint.Facts{Lacks: all}.MayJoin()
+		return contract.JoinProblems(all)
 	}
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
@@ -84,7 +85,7 @@ func (s *Source) Problems() []*contract.Problem {
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := make(chan event.GenericEvent, 1)
+	changed := batch.NewSignal()
 	s.subscribers = append(s.subscribers, changed)
 	return changed
 }
@@ -156,21 +157,19 @@ func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generatio
 	changed := !s.published || s.generation != generation || len(s.problems) > 0 ||
 		s.desired.Version != desired.Version ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
-		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same) ||
-		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, same) ||
-		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, same)
+		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, contract.Same) ||
+		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, contract.Same) ||
+		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, contract.Same)
 	s.published, s.desired, s.facts, s.generation, s.problems = true, desired, facts, generation, nil
 	if changed {
 		s.tell()
 	}
 }
 
-func same(a, b *contract.Problem) bool { return *a == *b }
-
 func (s *Source) fail(problems []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !slices.EqualFunc(s.problems, problems, same)
+	changed := !slices.EqualFunc(s.problems, problems, contract.Same)
 	s.problems = problems
 	if changed {
 		s.tell()
@@ -183,7 +182,7 @@ func (s *Source) setLate(problem *contract.Problem, now time.Time) (turns bool) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	turns = (s.late == nil) != (problem == nil)
-	differs := s.late != nil && problem != nil && !same(s.late, problem)
+	differs := s.late != nil && problem != nil && !contract.Same(s.late, problem)
 	s.late = problem
 	if turns || differs && now.Sub(s.lateTold) >= lateAfter {
 		s.lateTold = now
@@ -195,9 +194,6 @@ func (s *Source) setLate(problem *contract.Problem, now time.Time) (turns bool) 
 func (s *Source) tell() {
 	about := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	for _, subscriber := range s.subscribers {
-		select {
-		case subscriber <- event.GenericEvent{Object: about}:
-		default: // one is waiting there already
-		}
+		subscriber.Send(about)
 	}
 }

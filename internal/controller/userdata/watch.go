@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
 // watcher tells of every change of the secret windows-user-data, in each namespace from when it was
@@ -23,14 +23,14 @@ import (
 type watcher struct {
 	mgr     ctrl.Manager
 	secrets kubernetes.Interface
-	changed chan event.GenericEvent
+	changed batch.Signal
 
 	mu    sync.Mutex
 	begun map[string]bool
 }
 
 func newWatcher(mgr ctrl.Manager, secrets kubernetes.Interface) *watcher {
-	return &watcher{mgr: mgr, secrets: secrets, changed: make(chan event.GenericEvent, 1), begun: map[string]bool{}}
+	return &watcher{mgr: mgr, secrets: secrets, changed: batch.NewSignal(), begun: map[string]bool{}}
 }
 
 // begin watches in one more namespace, until the manager stops. A repeated call does nothing.
@@ -77,11 +77,7 @@ func (w *watcher) watch(ctx context.Context, namespace string) {
 	informer.RunWithContext(ctx)
 }
 
-// tell has the controller look. Events that nobody took are joined into one.
+// tell has the controller look.
 func (w *watcher) tell() {
-	select {
-	case w.changed <- event.GenericEvent{
-		Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.UserDataSecret}}}:
-	default:
-	}
+	w.changed.Send(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.UserDataSecret}})
 }
