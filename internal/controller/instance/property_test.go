@@ -39,6 +39,9 @@ const (
 	steps     = 70
 )
 
+// twoBudgets is in what the API server says of an eviction over which two disruption budgets stand.
+const twoBudgets = "more than one PodDisruptionBudget"
+
 // errKilled is what the operator sees of a write in whose middle it dies.
 var errKilled = errors.New("the operator is killed")
 
@@ -53,6 +56,28 @@ type machineOf struct {
 	boot   int
 }
 
+// tally counts what happened, without which a schedule shows nothing.
+type tally struct {
+	// disrupted counts claims that cost something; peak is how many were in the operator's hands at
+	// once; both counts updates that went on with a reboot.
+	disrupted, peak, wentBack, reboots, both, removed, blips int
+	// concurrent counts stale operators that decided while another did.
+	concurrent int
+	// shut counts looks at nodes that served and had something to wait for while no window was open, none those
+	// while no node might be disrupted.
+	shut, none int
+	// refused counts evictions that something else than a budget refused, stuck drains that came to nothing by that.
+	refused, stuck int
+}
+
+// add has a tally count another one's, too.
+func (a *tally) add(b tally) {
+	a.disrupted, a.peak, a.wentBack = a.disrupted+b.disrupted, max(a.peak, b.peak), a.wentBack+b.wentBack
+	a.reboots, a.both, a.removed, a.blips = a.reboots+b.reboots, a.both+b.both, a.removed+b.removed, a.blips+b.blips
+	a.concurrent, a.shut, a.none = a.concurrent+b.concurrent, a.shut+b.shut, a.none+b.none
+	a.refused, a.stuck = a.refused+b.refused, a.stuck+b.stuck
+}
+
 // fleet is a cluster in which everything may happen at any time, and an observer.
 type fleet struct {
 	t    *testing.T
@@ -60,21 +85,18 @@ type fleet struct {
 	rig  *rig
 	p    *plane
 	host map[string]*machineOf
-	// killed is set when a write was the operator's last; budgets are those of the last moments,
-	// because settings are read through a cache.
-	killed   bool
-	budgets  []intstr.IntOrString
-	closures []bool
+	// killed is set when a write was the operator's last.
+	killed bool
+	// budget and isClosed are the settings. A place is given out by a look past the cache, and nobody changes them in
+	// the midst of one, so those of the past allow nothing.
+	budget   intstr.IntOrString
+	isClosed bool
 	// before is an operator that was followed by another, and does not know yet.
 	before    *Reconciler
 	resumed   string
 	threshold int
 	journal   []string
-	// disrupted counts claims that cost something; peak is how many were in the operator's hands at
-	// once; both counts updates that went on with a reboot.
-	disrupted, peak, wentBack, reboots, both, removed, blips int
-	// concurrent counts stale operators that decided while another did.
-	concurrent int
+	tally
 	// overlapped says that one did in this look: what it wrote may be a failure that was not seen.
 	overlapped    bool
 	calm, isStale bool
@@ -113,23 +135,23 @@ func (f *fleet) isBegun(name string) bool {
 	return n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
 }
 
-// closed says that no window was open in the last moments.
-func (f *fleet) closed() bool { return len(f.closures) > 0 && !slices.Contains(f.closures, false) }
-
-// limit is the largest budget of the last moments.
-func (f *fleet) limit() (limit int) {
-	for _, b := range f.budgets {
-		var percent float64
-		switch b.Type {
-		case intstr.Int:
-			limit = max(limit, int(b.IntVal))
-		case intstr.String:
-			if n, err := fmt.Sscanf(b.StrVal, "%f%%", &percent); err == nil && n == 1 && percent <= 100 {
-				limit = max(limit, int(math.Ceil(percent/100*float64(len(f.host)))))
-			}
-		}
+// limit is how many nodes may serve nobody.
+func (f *fleet) limit() int {
+	if f.budget.Type == intstr.Int {
+		return max(0, int(f.budget.IntVal))
 	}
-	return limit
+	var percent float64
+	if n, err := fmt.Sscanf(f.budget.StrVal, "%f%%", &percent); err != nil || n != 1 || percent > 100 {
+		return 0
+	}
+	return int(math.Ceil(percent / 100 * float64(len(f.host))))
+}
+
+// isDue says that a node serves, and that there is something for which it would be disrupted.
+func (f *fleet) isDue(name string) bool {
+	i := f.p.now.instances[name]
+	return f.serves(name) && i.DeletionTimestamp.IsZero() && !i.Spec.Paused &&
+		(i.Status.Update != nil && i.Status.Update.Step == v1alpha1.StepWaiting || i.Status.Reboot != nil)
 }
 
 // watch is the observer at each write of the operator.
@@ -153,6 +175,10 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		}
 		if ok && now.Status.Reboots > was.Status.Reboots {
 			f.reboots++
+		}
+		if ok && was.Status.Reason != now.Status.Reason && now.Status.Reason == string(contract.ReasonDrainBlocked) &&
+			strings.Contains(now.Status.Message, twoBudgets) {
+			f.stuck++
 		}
 	case *corev1.Node:
 		now, ok := wanted.(*corev1.Node)
@@ -216,7 +242,8 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		f.halts(name, update.Revision)
 	}
 	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove
-	if f.closed() && !removal && !f.isBegun(name) {
+	isTold := i.Status.Update != nil && i.Status.Update.SwitchTime != nil // and is between two revisions
+	if f.isClosed && !removal && !isTold && !f.isBegun(name) {
 		f.violated("%s is disrupted though no window is open", name)
 	}
 	node := f.p.now.nodes[name]
@@ -293,8 +320,7 @@ func (f *fleet) halts(name, version string) {
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
 	schedule := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // no secret
-	f := &fleet{t: t, r: schedule, host: map[string]*machineOf{}, threshold: 1,
-		closures: make([]bool, 4)}
+	f := &fleet{t: t, r: schedule, host: map[string]*machineOf{}, threshold: 1}
 	f.p = &plane{now: newShelf()}
 	f.p.lag = func() int {
 		if f.calm {
@@ -325,7 +351,7 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	for n := range 3 + f.r.IntN(4) {
 		f.add(fmt.Sprintf("win-%d", n))
 	}
-	f.budget(intstr.FromInt32(1))
+	f.allow(intstr.FromInt32(1))
 	f.restart()
 	return f
 }
@@ -379,9 +405,9 @@ func (f *fleet) readsNodes() {
 	f.lookStale()
 }
 
-func (f *fleet) budget(b intstr.IntOrString) {
+func (f *fleet) allow(b intstr.IntOrString) {
 	f.p.set(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &b })
-	f.budgets = append(f.budgets[max(0, len(f.budgets)-3):], b)
+	f.budget = b
 }
 
 func (f *fleet) listPods(a kubetesting.Action) (bool, runtime.Object, error) {
@@ -417,7 +443,8 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 		f.violated("pods of %s are evicted without a place in the budget", name)
 	}
 	if f.host[name].blocked && f.host[name].refused {
-		return true, nil, apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))
+		f.refused++
+		return true, nil, apierrors.NewInternalError(errors.New(twoBudgets))
 	}
 	if f.host[name].blocked {
 		return true, nil, apierrors.NewTooManyRequests("a disruption budget", 1)
@@ -510,7 +537,7 @@ func (f *fleet) happen(version *int) {
 				intstr.FromString("0%"), intstr.FromString("50%"), intstr.FromString("100%"),
 				intstr.FromString("nonsense"), intstr.FromString("400%"), intstr.FromInt32(-3)}
 			b := all[f.r.IntN(len(all))]
-			f.budget(b)
+			f.allow(b)
 			f.note("budget %s", b.String())
 		}
 	case 11:
@@ -564,7 +591,7 @@ func (f *fleet) windows(closed bool) {
 				Duration: metav1.Duration{Duration: time.Hour}}}
 		}
 	})
-	f.closures = append(f.closures[max(0, len(f.closures)-3):], closed)
+	f.isClosed = closed
 	f.note("windows are closed: %v", closed)
 }
 
@@ -606,6 +633,11 @@ func (f *fleet) pause(name string, paused bool) {
 // look has an instance looked at; an operator that dies at it is followed by another.
 func (f *fleet) look(name string) {
 	f.overlapped = false
+	if due := f.isDue(name); due && f.isClosed {
+		f.shut++
+	} else if due && f.limit() == 0 {
+		f.none++
+	}
 	_, err := f.rig.Reconcile(f.t.Context(),
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	f.replace()
@@ -639,7 +671,7 @@ func (f *fleet) heal() {
 	for _, h := range f.host {
 		h.blocked, h.bad, h.down = false, false, false
 	}
-	f.budget(intstr.FromInt32(1))
+	f.allow(intstr.FromInt32(1))
 	f.rig.version = "1.0.0-9999999999"
 	for _, name := range f.names() {
 		f.pause(name, false)
@@ -746,22 +778,38 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		}
 	}
 	pods := kubefake.NewClientset()
-	disrupted, peak, back, reboots, both, removed, blips := 0, 0, 0, 0, 0, 0, 0
+	var all tally
 	for schedule := range uint64(schedules) {
-		f := newFleet(t, pods, first+schedule)
+		seed := first + schedule
+		f := newFleet(t, pods, seed)
+		if seed%2 == 1 { // or few drains would last so long
+			f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
+				c.Spec.Rollout.DrainTimeout = &metav1.Duration{Duration: 2 * time.Minute}
+			})
+		}
 		f.run()
 		if t.Failed() {
-			t.Fatalf("seed %d", first+schedule)
+			t.Fatalf("seed %d", seed)
 		}
-		disrupted, peak, back, reboots, both = disrupted+f.disrupted, max(peak, f.peak), back+f.wentBack,
-			reboots+f.reboots, both+f.both
-		removed, blips = removed+f.removed, blips+f.blips
+		all.add(f.tally)
 	}
-	t.Logf("first seed %d: in %d schedules %d nodes were disrupted, %d at most at once; %d went back, %d were "+
-		"rebooted, %d of them in the place of an update; %d were removed, and there were %d hiccups of readiness",
-		first,
-		schedules, disrupted, peak, back, reboots, both, removed, blips)
-	if disrupted < 5*schedules || back == 0 || removed == 0 || blips == 0 || reboots == 0 || both == 0 || peak < 2 {
-		t.Errorf("too little happened for this to show anything")
+	t.Logf("first seed %d: in %d schedules there was %+v", first, schedules, all)
+	for what, enough := range map[string]bool{
+		"nodes are disrupted":                   all.disrupted >= 5*schedules,
+		"several are at once":                   all.peak >= 2,
+		"revisions fail":                        all.wentBack > 0,
+		"nodes are rebooted":                    all.reboots > 0,
+		"updates go on with a reboot":           all.both > 0,
+		"hosts are removed":                     all.removed > 0,
+		"readiness has hiccups":                 all.blips > 0,
+		"two operators decide at once":          all.concurrent >= schedules/2,
+		"nodes wait while windows are closed":   all.shut >= 2*schedules,
+		"nodes wait while there is no budget":   all.none >= 2*schedules,
+		"evictions are refused":                 all.refused >= schedules/2,
+		"evictions that are refused end drains": all.stuck > 0,
+	} {
+		if !enough {
+			t.Errorf("this shows too little: not often enough it happens that %s", what)
+		}
 	}
 }
