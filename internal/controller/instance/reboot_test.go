@@ -458,6 +458,32 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
+// An operator that ends between the two writes leaves a reboot that is decided, and that no daemon was told of. Whoever
+// goes on with it much later blames none for that.
+func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.broken["approval"] = apierrors.NewServiceUnavailable("the operator ends")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonAPICallFailed)
+	delete(r.broken, "approval")
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.restart(t)
+	r.reconcile(t, 1)
+	r.clock = r.clock.Add(24 * time.Hour)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+	for range 3 {
+		r.advance(t, 1, 5*time.Minute)
+		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	}
+	if approved := r.node(t, 1).Annotations[contract.RebootApprovedAnnotation]; approved != "boot-1" {
+		t.Fatalf("it is to end boot %q", approved)
+	}
+	r.advance(t, 1, 11*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
+}
+
 // The revision that is desired is out of its reach, and the one that it holds is not.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsHalted(t *testing.T) {
 	t.Parallel()

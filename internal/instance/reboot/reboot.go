@@ -106,11 +106,13 @@ func isAnotherBoot(reboot *v1alpha1.Reboot, node *corev1.Node) bool {
 	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
 }
 
-// Granted notes what begins with a place in the budget, in the same write.
+// Granted notes what begins with a place in the budget, in the same write. The time of a step that lost its place to a
+// pause begins anew: its daemon may not have been told what was decided then.
 func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseRebooting
-	if here := status.Reboot; !journey.Begun(here.Step) {
-		here.Step, here.Since, here.NextTime = v1alpha1.StepDraining, journey.Seconds(r.Now()), nil
+	here := status.Reboot
+	if here.Since = journey.Seconds(r.Now()); !journey.Begun(here.Step) {
+		here.Step, here.NextTime = v1alpha1.StepDraining, nil
 	}
 }
 
