@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // waitsInService checks that a host waits for its turn, and its node was not touched.
@@ -94,6 +95,49 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 	}
 	if places != 1 {
 		t.Errorf("%d nodes that are down have a place of one", places)
+	}
+}
+
+// Whose user wants that a node is waited for longer has it held to be in service for so long, by whoever gives out
+// places and by whoever would join its host again.
+func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.UnavailableAfter = &metav1.Duration{Duration: 20 * time.Minute}
+	})
+	r.stagedAll(t, 2)
+	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) // an administrator's, which takes the budget
+	r.isReady(t, 2, false)
+	r.reconcile(t, 2)
+	dials := r.machine(2).Dials()
+	for range 3 {
+		r.advance(t, 2, 6*time.Minute)
+		if i := r.waitsInService(t, 2); i.Status.Reason != string(contract.ReasonBudgetExhausted) ||
+			r.machine(2).Dials() != dials {
+			t.Fatalf("it does not wait for the budget: %+v", i.Status)
+		}
+	}
+	r.advance(t, 2, 3*time.Minute)
+	if r.machine(2).Dials() == dials {
+		t.Errorf("nobody is disrupted there any more, and it waits: %+v", r.get(t, 2).Status)
+	}
+}
+
+func TestTheBoundsAreTheUsers(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{}
+	if got := boundsOf(config); got != journey.DefaultBounds() {
+		t.Errorf("where the user says nothing they are %+v", got)
+	}
+	duration := func(minutes time.Duration) *metav1.Duration { return &metav1.Duration{Duration: minutes * time.Minute} }
+	rollout := &config.Spec.Rollout
+	rollout.DrainTimeout, rollout.SettleTime = duration(31), duration(32)
+	rollout.ProofTimeout, rollout.UnavailableAfter = duration(33), duration(34)
+	want := journey.Bounds{Drain: 31 * time.Minute, Settle: 32 * time.Minute, Proof: 33 * time.Minute,
+		Unavailable: 34 * time.Minute}
+	if got := boundsOf(config); got != want {
+		t.Errorf("they are %+v", got)
 	}
 }
 
@@ -356,6 +400,14 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first {
 		t.Errorf("it is to have %s", told)
 	}
+	r.annotate(t, 1, contract.RevisionAnnotation, first)
+	r.isReady(t, 1, true)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+	r.stagedAll(t, 2)
+	r.reconcile(t, 2)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+	r.waitsInService(t, 2)
 }
 
 func TestAPodWhoseEvictionIsRefusedOtherwiseBlocksThatNodeOnly(t *testing.T) {

@@ -222,7 +222,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
-		LeaderSince: r.leads, SeenNotReady: r.gate.SeenNotReady, Spent: func(id string) bool { return id == r.spent },
+		LeaderSince: r.leads, Bounds: r.bounds, SeenNotReady: r.gate.SeenNotReady, Spent: func(id string) bool { return id == r.spent },
 	})
 	if err != nil {
 		t.Fatal(err)
