@@ -472,6 +472,40 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 	}
 }
 
+// One that is between two revisions has its place before it is reached.
+func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *testing.T) {
+	t.Parallel()
+	for reason, lacks := range map[contract.Reason]func(r *rig){
+		contract.ReasonPrivateKeyMissing: func(r *rig) {
+			r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
+		},
+		contract.ReasonWaitingForSlot: func(r *rig) {
+			r.parts.Slots.SetLimit(1)
+			r.parts.Slots.Acquire("somebody else")
+		},
+		contract.ReasonClusterFactsIncomplete: func(r *rig) {
+			r.broken["desired"] = contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no CA")
+		},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			r := updating(t)
+			r.machine(1).Fail(string(contract.VerbHandover), contract.NewProblem(contract.ReasonConnectionLost, "away"))
+			r.reconcile(t, 1)
+			r.machine(1).Fail(string(contract.VerbHandover), nil)
+			hadPlace := false
+			r.saving = func() { hadPlace = hadPlace || r.get(t, 1).Status.Disruption != nil }
+			lacks(r)
+			for range 2 {
+				r.advance(t, 1, time.Minute)
+				if i := r.get(t, 1); !hadPlace || i.Status.Disruption != nil || i.Status.Reason != string(reason) {
+					t.Fatalf("it had a place %v, and is %+v", hadPlace, i.Status)
+				}
+			}
+		})
+	}
+}
+
 func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

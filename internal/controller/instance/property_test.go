@@ -805,7 +805,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		"two operators decide at once":          all.concurrent >= schedules/2,
 		"nodes wait while windows are closed":   all.shut >= 2*schedules,
 		"nodes wait while there is no budget":   all.none >= 2*schedules,
-		"evictions are refused":                 all.refused >= schedules/2,
+		"evictions are refused":                 all.refused >= schedules/10,
 		"evictions that are refused end drains": all.stuck > 0,
 	} {
 		if !enough {
