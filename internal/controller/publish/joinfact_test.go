@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
@@ -97,6 +99,29 @@ func (o *operator) rotate(t *testing.T) {
 		return f.Path == contract.PathKubeletCA && f.Content == string(certificate)
 	}) {
 		t.Error("the CA that was rotated is not published")
+	}
+}
+
+// kubelets would refuse the API server once its former CA has ended, whatever somebody put into another bundle.
+func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
+		Spec: configv1.ImageSpec{AdditionalTrustedCA: configv1.ConfigMapNameReference{Name: "registries"}}}
+	bundles := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "registries"},
+		Data: map[string]string{"m.example": "junk"}}
+	if err := clustertest.Apply(t.Context(), o.client, image, bundles); err != nil {
+		t.Fatal(err)
+	}
+	o.publish(t)
+	before := o.current(t)
+	o.rotate(t)
+	after := o.current(t)
+	if _, isThere := o.manifests(t)[after.ConfigMapName()]; !isThere || after.Version == before.Version {
+		t.Errorf("revision %s is there %v, after %s", after.Version, isThere, before.Version)
+	}
+	if len(after.Rejected) != 1 || !strings.Contains(after.Rejected[0].Detail, "m.example") {
+		t.Errorf("rejected is %v", after.Rejected)
 	}
 }
 
