@@ -164,8 +164,13 @@ type HandoverAnswer struct {
 	ServiceRunning bool `json:"serviceRunning"`
 }
 
-// CleanupRequest asks to take everything away.
-type CleanupRequest struct{}
+// CleanupRequest asks to take everything away. It says from which host: another that shows the same SSH host key, such
+// as a copy of its disk, stays as it is. What is empty is not compared.
+type CleanupRequest struct {
+	NodeName string `json:"nodeName,omitempty"`
+	// MachineID is the MachineGuid of the installation of Windows that became the node.
+	MachineID string `json:"machineID,omitempty"`
+}
 
 // CleanupAnswer says what was done and what could not be done.
 type CleanupAnswer struct {

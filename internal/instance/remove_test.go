@@ -524,6 +524,30 @@ func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
 	}
 }
 
+func TestAHostIsCleanedAsTheOneThatWasClaimed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		host *v1alpha1.HostInfo
+		want contract.CleanupRequest
+	}{
+		"its installation is known": {&v1alpha1.HostInfo{MachineID: "machine-win-a"},
+			contract.CleanupRequest{NodeName: "win-a", MachineID: "machine-win-a"}},
+		"an older release noted only its name": {nil, contract.CleanupRequest{NodeName: "win-a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, i := newWorld(t, joinedNode("1")), leaving()
+			i.Status.Host = test.host
+			w.remove.Claims.Remember(i)
+			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+			asked := contract.CleanupRequest{}
+			if _, err := w.machine.Request(contract.VerbCleanup, &asked); err != nil || asked != test.want {
+				t.Errorf("asked for %+v: %v", asked, err)
+			}
+		})
+	}
+}
+
 func TestANameIsItsOwnersThoughAnotherHasItsInstallation(t *testing.T) {
 	t.Parallel()
 	claims := journey.NewClaims()

@@ -256,6 +256,32 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	}
 }
 
+// Clones show one SSH host key. Where an address leads to another of them, the wrong one was cleaned while it served.
+func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	a, b := r.machine(1), r.machine(2)
+	a.Prove("ssh-rsa AAAAshared")
+	b.Prove("ssh-rsa AAAAshared")
+	r.join(t, 1)
+	r.join(t, 2)
+	r.machines[key(1).Name], r.machines[key(2).Name] = b, a
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if i.Status.Reason != string(contract.ReasonHostDuplicate) || b.Node() != "win-b" ||
+		!strings.Contains(i.Status.Message, `"win-b", not "win-a"`) || !strings.Contains(i.Status.Fix, "Force") {
+		t.Errorf("%s %q %q, and the other is node %q", i.Status.Reason, i.Status.Message, i.Status.Fix, b.Node())
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	if r.exists(t, 1) || b.Node() != "win-b" || a.Node() != "win-a" ||
+		condition(r.get(t, 2), v1alpha1.ConditionReady) != "True NodeReady" {
+		t.Errorf("it exists: %t, nodes %q and %q, the other %+v", r.exists(t, 1), a.Node(), b.Node(), r.get(t, 2).Status)
+	}
+}
+
 func TestARemovalWaitsForSettingsThatCanNotBeRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -50,6 +50,40 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
+// mistaken refuses to clean a host that is not the one to be removed: another node, or another installation of Windows
+// that has something of ours. One that has nothing, such as a host that was reinstalled, is not refused.
+func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
+	stateFile, err := open(host.Files)
+	if err != nil {
+		return err
+	}
+	if is := stateFile.NodeName; is != "" && request.NodeName != "" && !strings.EqualFold(is, request.NodeName) {
+		return contract.NewProblem(contract.ReasonHostDuplicate,
+			"the machine that answers is node %.63q, not %.63q, and was not cleaned", is, request.NodeName)
+	}
+	if request.MachineID == "" {
+		return nil
+	}
+	facts, err := host.System.Facts(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the host's facts: %w", err)
+	}
+	if strings.EqualFold(facts.MachineID, request.MachineID) {
+		return nil
+	}
+	known, err := state.Recognisable(host.Files)
+	if err != nil {
+		return err
+	}
+	c := &cleaning{host: host, state: stateFile}
+	if !known && !stateFile.Exists() && len(c.ourServices(ctx)) == 0 {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonHostDuplicate, "the machine that answers, which calls itself %.63q, is "+
+		"another installation of Windows (MachineGuid %.40q) than that of node %.63q (%.40q), and was not cleaned",
+		facts.Hostname, facts.MachineID, request.NodeName, request.MachineID)
+}
+
 // open reads the state file, unless somebody else could have written it.
 func open(files winos.Files) (*state.File, error) {
 	trusted, err := state.Trusted(files)

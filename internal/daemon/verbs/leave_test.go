@@ -21,12 +21,18 @@ func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 // cleanUp cleans and expects nothing to be left.
 func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
+	return cleanUpFor(t, r, contract.CleanupRequest{})
+}
+
+// cleanUpFor is cleanUp by a request.
+func cleanUpFor(t *testing.T, r *rig, request contract.CleanupRequest) contract.CleanupAnswer {
+	t.Helper()
 	if len(r.HNSNetworks()) > 0 { // their removal cuts the first call off
-		attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{})
+		attempt(t, r, contract.VerbCleanup, request)
 		// It goes on without the connection.
 		eventually(t, "the end of the cleanup", func() bool { return !hasProcess(r, string(contract.VerbCleanup)) })
 	}
-	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
+	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, request))
 	for _, p := range answer.Left {
 		t.Error("left:", p.Detail)
 	}
@@ -125,6 +131,90 @@ func TestCleanupOfAHostThatNeverJoinedDoesNothing(t *testing.T) {
 	}
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), r.Home()) {
 		t.Error(line)
+	}
+}
+
+// Clones of a disk show one SSH host key, so the operator may have dialled another machine than it means to.
+func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	machineID := func(r *rig) string {
+		facts, err := r.Host().System.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return facts.MachineID
+	}
+	lose := func(t *testing.T, r *rig) {
+		if err := r.Host().Files.Remove(contract.PathState); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		isNode  bool
+		change  func(t *testing.T, r *rig)
+		request func(r *rig) contract.CleanupRequest
+		refused bool
+	}{
+		"it is another node": {isNode: true, refused: true,
+			request: func(*rig) contract.CleanupRequest { return contract.CleanupRequest{NodeName: "win-b"} }},
+		"it is another node, on a copy of the disk": {isNode: true, refused: true,
+			request: func(r *rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "win-b", MachineID: machineID(r)}
+			}},
+		"it is another installation of Windows": {isNode: true, refused: true,
+			request: func(*rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
+			}},
+		"it is another installation, whose state file is lost": {isNode: true, change: lose, refused: true,
+			request: func(*rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
+			}},
+		"it is another installation that is no node": {
+			request: func(*rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
+			}},
+		"it is the one": {isNode: true,
+			request: func(r *rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "WIN-A", MachineID: strings.ToUpper(machineID(r))}
+			}},
+		"it is the one, by its name alone": {isNode: true,
+			request: func(*rig) contract.CleanupRequest { return contract.CleanupRequest{NodeName: "win-a"} }},
+		"it is the one by its installation, and its state file is lost": {isNode: true, change: lose,
+			request: func(r *rig) contract.CleanupRequest {
+				return contract.CleanupRequest{NodeName: "win-a", MachineID: machineID(r)}
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			if c.isNode {
+				join(t, r)
+			}
+			if c.change != nil {
+				stop(t, r, contract.ServiceDaemon) // it would write its state file again
+				c.change(t, r)
+			}
+			if !c.refused && c.isNode {
+				cleanUpFor(t, r, c.request(r))
+				if _, err := r.Host().Services.Get(t.Context(), contract.ServiceKubelet); !errors.Is(err, winos.ErrNotFound) {
+					t.Errorf("kubelet is left: %v", err)
+				}
+				return
+			}
+			before := r.Snapshot()
+			answer := call[contract.CleanupAnswer](t, r, contract.VerbCleanup, c.request(r))
+			problem := answer.Problem
+			if c.refused && (problem == nil || problem.Reason != contract.ReasonHostDuplicate ||
+				!strings.Contains(problem.Detail, `"win-`)) || !c.refused && problem != nil {
+				t.Errorf("answered %v", problem)
+			}
+			after := r.Snapshot() // the daemon goes on, and writes and removes files of its own
+			for key := range before {
+				if _, there := after[key]; !there && !strings.Contains(strings.ToLower(key), `\bootstrap-kubeconfig`) {
+					t.Errorf("%s is gone", key)
+				}
+			}
+		})
 	}
 }
 

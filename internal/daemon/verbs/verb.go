@@ -40,7 +40,10 @@ func verbs(o Options) []*cobra.Command {
 				return Handover(ctx, o.Host, o.Self, r)
 			})),
 		verb(o, contract.VerbCleanup, "Take everything away that was installed, and put back what was",
-			func(ctx context.Context, _ contract.CleanupRequest) (contract.CleanupAnswer, error) {
+			func(ctx context.Context, r contract.CleanupRequest) (contract.CleanupAnswer, error) {
+				if err := mistaken(ctx, o.Host, r); err != nil {
+					return contract.CleanupAnswer{}, err
+				}
 				return CleanupDetached(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
 			}),
 	}

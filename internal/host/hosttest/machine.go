@@ -38,6 +38,8 @@ type Machine struct {
 	sent     int64
 	calls    []contract.Verb
 	last     map[contract.Verb]json.RawMessage
+	// node is what the machine was bootstrapped as, until it is cleaned.
+	node string
 	// requests are the daemon's certificate requests, by node name.
 	requests map[string][]byte
 }
@@ -151,6 +153,13 @@ func (m *Machine) Uploaded() bool {
 	return m.uploaded
 }
 
+// Node is what the machine was bootstrapped as; empty once it is cleaned.
+func (m *Machine) Node() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node
+}
+
 // Calls lists the verbs that ran, in order.
 func (m *Machine) Calls() []contract.Verb {
 	m.mu.Lock()
@@ -216,14 +225,31 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 	case contract.VerbBootstrap:
 		asked := contract.BootstrapRequest{}
 		err := json.Unmarshal(request, &asked)
+		m.node = asked.NodeName
 		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: m.requestOf(asked.NodeName)},
 			err
 	case contract.VerbHandover:
 		return contract.HandoverAnswer{ServiceRunning: true}, nil
 	case contract.VerbCleanup:
-		return contract.CleanupAnswer{}, nil
+		asked := contract.CleanupRequest{}
+		if err := json.Unmarshal(request, &asked); err != nil {
+			return nil, err
+		}
+		return m.clean(asked), nil
 	}
 	return nil, fmt.Errorf("running %s: there is no such verb", verb)
+}
+
+// clean has the machine be no node any more, unless another is meant. The lock is held.
+func (m *Machine) clean(asked contract.CleanupRequest) any {
+	isAnother := asked.NodeName != "" && asked.NodeName != m.node ||
+		asked.MachineID != "" && asked.MachineID != m.facts.MachineID
+	if m.node != "" && isAnother {
+		return contract.NewProblem(contract.ReasonHostDuplicate, "the machine that answers is node %q, not %q", m.node,
+			asked.NodeName)
+	}
+	m.node = ""
+	return contract.CleanupAnswer{}
 }
 
 // conn is one connection to a Machine.

@@ -142,7 +142,7 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	if session.Cleaned {
 		return journey.Done()
 	}
-	outcome := r.clean(ctx, session)
+	outcome := r.clean(ctx, instance, session)
 	session.Cleaned = outcome.IsDone()
 	return outcome
 }
@@ -183,13 +183,23 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// clean has the daemon take everything away.
-func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Outcome {
+// isOf says which host is to be cleaned: that of the instance's node, on the installation of Windows that it claimed.
+func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
+	request := contract.CleanupRequest{NodeName: instance.Status.NodeName}
+	if owner, ok := r.Claims.Owner(request.NodeName); ok && owner.UID == instance.UID {
+		request.MachineID = owner.MachineID
+	}
+	return request
+}
+
+// clean has the daemon take everything away, unless another machine answers.
+func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
 		return journey.Fail(err)
 	}
 	answer, err := journey.Call[contract.CleanupAnswer](ctx, session.Conn, contract.VerbCleanup,
-		contract.CleanupRequest{})
+		r.isOf(instance))
 	if err != nil {
 		return journey.Fail(err)
 	}
