@@ -17,7 +17,8 @@ const (
 	// CSRNotOurs occurs when the request is decided already, is for another signer or names no
 	// node.
 	CSRNotOurs CSRReason = "CSRNotOurs"
-	// CSRNameForeign occurs when no instance of ours has the node name that is asked for.
+	// CSRNameForeign occurs when no instance of ours has the node name that is asked for. A daemon's request is denied
+	// then.
 	CSRNameForeign CSRReason = "CSRNameForeign"
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,14 @@ func (r *Reconciler) gather(
 		return r.gatherCredential(ctx, in, claim)
 	}
 	return in, nil
+}
+
+// isOwned says whether an instance has a node, whatever the cache shows.
+func (r *Reconciler) isOwned(ctx context.Context, node string) (bool, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	err := r.live.List(ctx, list, client.InNamespace(r.options.Namespace))
+	return slices.ContainsFunc(list.Items, func(i v1alpha1.WindowsInstance) bool { return i.Status.NodeName == node }),
+		wrap("listing instances", err)
 }
 
 // gatherAddresses adds who else has the names and addresses of a serving request.
