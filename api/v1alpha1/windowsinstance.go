@@ -458,6 +458,10 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	HostAddress string `json:"hostAddress,omitempty"`
+	// HostAddressTime is when that was. Of two hosts that were reached at one address and port, the address is the
+	// one's that was reached later.
+	// +optional
+	HostAddressTime *metav1.Time `json:"hostAddressTime,omitempty"`
 	// PublicKeyHash is the key that the host accepted last: the hex SHA-256 of its line in
 	// authorized_keys.
 	// +kubebuilder:validation:MaxLength=64

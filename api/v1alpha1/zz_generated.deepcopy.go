@@ -656,6 +656,10 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.HostAddressTime != nil {
+		in, out := &in.HostAddressTime, &out.HostAddressTime
+		*out = (*in).DeepCopy()
+	}
 	if in.KeyTrial != nil {
 		in, out := &in.KeyTrial, &out.KeyTrial
 		*out = new(KeyTrial)

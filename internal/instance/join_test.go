@@ -343,14 +343,14 @@ func TestTheAddressIsNotedAtWhichTheHostWithThePinnedKeyWasReached(t *testing.T)
 	reach("nowhere")
 	w.machine.Prove(pinned)
 	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
-	if i.Status.HostAddress != "" {
+	if i.Status.HostAddress != "" || i.Status.HostAddressTime != nil {
 		t.Errorf("noted %q, which was before", i.Status.HostAddress)
 	}
-	i.Spec.Address = "10.0.0.1"
+	i.Spec.Address, w.clock = "10.0.0.1", w.clock.Add(time.Hour)
 	key := credential.Key{PEM: []byte("another"), Hash: "hash"}
 	want(t, w.Access.TryKey(t.Context(), i, key), "done", "")
-	if i.Status.HostAddress != "10.0.0.1" {
-		t.Errorf("noted %q when a new key was tried", i.Status.HostAddress)
+	if i.Status.HostAddress != "10.0.0.1" || !i.Status.HostAddressTime.Equal(new(metav1.NewTime(w.clock))) {
+		t.Errorf("noted %q at %s when a new key was tried", i.Status.HostAddress, i.Status.HostAddressTime)
 	}
 }
 

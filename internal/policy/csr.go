@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,9 @@ type CSRInstance struct {
 	// Reached is the IP address at which the operator reached the host, with the host key that it
 	// expects; empty when unknown. It may be a gateway's, so no certificate holds it because of that.
 	Reached string
+	// ReachedAt is when that was, or zero, and Port of which service.
+	ReachedAt time.Time
+	Port      int32
 }
 
 // CSRInstanceOf reads what a decision needs from an instance.
@@ -84,6 +88,10 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Credentials: instance.Status.BootstrapCredentials,
 		Given:       append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
 		Reached:     instance.Status.HostAddress,
+		Port:        instance.Spec.Port,
+	}
+	if at := instance.Status.HostAddressTime; at != nil {
+		known.ReachedAt = at.Time
 	}
 	if instance.Spec.NodeIP != "" {
 		known.Given = append(known.Given, instance.Spec.NodeIP)
@@ -96,6 +104,13 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		}
 	}
 	return known
+}
+
+// ReachedAfter says whether the host was reached where another one was before: at one address and one port there is
+// one machine. Behind different ports of an address, which may be a gateway's, there may be two.
+func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
+	return AddressText(i.Reached) == AddressText(other.Reached) && i.Port == other.Port &&
+		i.ReachedAt.After(other.ReachedAt)
 }
 
 // reference is how Nodes and the operator's own requests name an instance in

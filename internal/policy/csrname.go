@@ -98,10 +98,19 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 				f.Node.Name, f.instance.Name)
 		}
 		if holder := f.holder(name); holder != "" {
-			return fault(CSRNameNotOfNode, "%s is also an address of %s", shown(name), holder)
+			return fault(CSRNameNotOfNode, "%s is also an address of %s%s", shown(name), holder, f.cure(name))
 		}
 	}
 	return nil
+}
+
+// cure is what helps a host whose name or address another has: to be given it, unless the other was, or is no host of
+// ours.
+func (f csrFacts) cure(name string) string {
+	if f.Elsewhere[name] != "" {
+		return ""
+	}
+	return "; if it is the host's, add it to spec.addresses of the WindowsInstance " + f.instance.Name
 }
 
 // holder is who else has a name or address, with at least as good a word for it as this instance has;

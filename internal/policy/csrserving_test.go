@@ -173,6 +173,10 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 		if got.Verdict != test.verdict || got.Verdict == policy.CSRRefuse && got.Reason != policy.CSRNameNotOfNode {
 			t.Errorf("%s: decided %s %s: %s", name, got.Verdict, got.Reason, got.Message)
 		}
+		if cured := strings.Contains(got.Message, "add it to spec.addresses"); got.Verdict == policy.CSRRefuse &&
+			cured == test.elsewhere {
+			t.Errorf("%s: says %q", name, got.Message)
+		}
 	}
 	s := serving()
 	s.instances[0].Reached = "198.51.100.7"

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -529,6 +530,14 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 	}
 }
 
+// instant is a time, or none at 0.
+func instant(seconds int64) *metav1.Time {
+	if seconds == 0 {
+		return nil
+	}
+	return new(metav1.Unix(seconds, 0))
+}
+
 // Two hosts are listed by DNS names; the kubelet of the other one lists the address of this one, too.
 func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	t.Parallel()
@@ -536,11 +545,22 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	for name, test := range map[string]struct {
 		reached, other string // where each was
 		pods           string // the network of the other's pods
+		at, otherAt    int64  // when
+		port           int32  // of the other
 		condition      string
 	}{
-		"it was reached there":                {reached: nodeAddress, other: "10.0.0.22", condition: approved},
-		"only it was reached, ever":           {reached: nodeAddress, condition: approved},
-		"both were reached there":             {reached: nodeAddress, other: nodeAddress},
+		"it was reached there":      {reached: nodeAddress, other: "10.0.0.22", condition: approved},
+		"only it was reached, ever": {reached: nodeAddress, condition: approved},
+		"both were reached there":   {reached: nodeAddress, other: nodeAddress},
+		"both were reached there, the other earlier, same port": {reached: nodeAddress, other: nodeAddress, at: 2,
+			otherAt: 1, condition: approved},
+		"both were reached there, the other before that was noted": {reached: nodeAddress, other: nodeAddress, at: 2,
+			condition: approved},
+		"both were reached there, the other later": {reached: nodeAddress, other: nodeAddress, at: 1, otherAt: 2},
+		"both were reached there, the other before it was noted of this one": {reached: nodeAddress, other: nodeAddress,
+			otherAt: 2},
+		"both were reached there, the other earlier, by another port": {reached: nodeAddress, other: nodeAddress, at: 2,
+			otherAt: 1, port: 2222},
 		"only the other was reached there":    {reached: "10.0.0.33", other: nodeAddress},
 		"neither was reached there":           {reached: "10.0.0.33", other: "10.0.0.22"},
 		"it was reached there, among pods":    {reached: nodeAddress, pods: "10.0.0.0/24"},
@@ -551,7 +571,8 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 			own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)
 			own.Status.Host, own.Status.HostAddress = &v1alpha1.HostInfo{NodeIP: nodeAddress}, test.reached
 			other := instance("b", "win-b", "win-b.corp.example", v1alpha1.PhaseReady)
-			other.Status.HostAddress = test.other
+			other.Status.HostAddress, other.Spec.Port = test.other, cmp.Or(test.port, own.Spec.Port)
+			own.Status.HostAddressTime, other.Status.HostAddressTime = instant(test.at), instant(test.otherAt)
 			otherNode := node("win-b", "b", corev1.ConditionTrue, "10.0.0.22", nodeAddress)
 			if test.pods != "" {
 				otherNode.Spec.PodCIDRs = []string{test.pods}

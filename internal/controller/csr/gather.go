@@ -110,7 +110,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 				in.Listed[name] = "WindowsInstance " + other.Name
 			case policy.ContainsAddress(other.Given, address):
 				in.Elsewhere[name] = "WindowsInstance " + other.Name
-			case policy.AddressText(other.Reached) == address:
+			case policy.AddressText(other.Reached) == address && !reachedSince(in.Instances, other):
 				in.Found[name] = "WindowsInstance " + other.Name
 			default:
 				in.Said[name] = "WindowsInstance " + other.Name
@@ -118,6 +118,11 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 		}
 	}
 	return in, r.gatherPodNetworks(ctx, in, claim)
+}
+
+// reachedSince says whether one of the instances was reached where another was before.
+func reachedSince(instances []policy.CSRInstance, other policy.CSRInstance) bool {
+	return slices.ContainsFunc(instances, func(i policy.CSRInstance) bool { return i.ReachedAfter(other) })
 }
 
 // gatherPodNetworks notes addresses that a Node gives its pods. A host may have one all the same when

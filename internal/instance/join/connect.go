@@ -29,7 +29,7 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Fail(err)
 	}
 	instance.Status.HostKey = key
-	journey.NoteAddress(instance, session.Conn)
+	journey.NoteAddress(instance, session.Conn, j.Now())
 	if !j.Slots.Acquire(instance.UID) {
 		return journey.WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}

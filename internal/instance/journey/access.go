@@ -56,11 +56,12 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyTrial = trial
 }
 
-// NoteAddress notes where the host with the pinned key was reached over this connection.
-func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn) {
-	instance.Status.HostAddress = ""
+// NoteAddress notes where the host with the pinned key was reached over this connection, and when.
+func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Time) {
+	instance.Status.HostAddress, instance.Status.HostAddressTime = "", nil
 	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {
 		instance.Status.HostAddress = locator.Address().String()
+		instance.Status.HostAddressTime = new(Seconds(now))
 	}
 }
 
@@ -92,7 +93,7 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return Fail(err)
 	}
 	if ExpectedHostKey(instance) != "" {
-		NoteAddress(instance, conn)
+		NoteAddress(instance, conn, a.options.Now())
 	}
 	_ = conn.Close() // it has told what it was opened for
 	keyAccepted(instance, key)
