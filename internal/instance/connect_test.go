@@ -11,15 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// firstContact knows what hosts were made with.
+// firstContact knows what hosts were made with, and what user data has now.
 type firstContact struct {
-	key string
-	err error
+	key, present string
+	err          error
 }
 
 func (f firstContact) SharedHostKey(context.Context, *v1alpha1.WindowsInstance) (string, error) {
 	return f.key, f.err
 }
+
+func (f firstContact) PresentHostKey(context.Context) (string, error) { return f.present, f.err }
 
 func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 	t.Parallel()
@@ -74,6 +76,16 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 			proves: []string{shared, own, other}, verdict: "done", pins: other},
 		"a host of the user's own is not asked": {shows: own, proves: []string{own, other}, verdict: "done",
 			pins: own},
+		"a listed host that was made from our user data": {contact: firstContact{present: shared}, shows: shared,
+			proves: []string{shared, own, other}, verdict: "done", pins: own},
+		"a listed host that is pinned by the shared key": {contact: firstContact{present: shared}, shows: shared,
+			proves: []string{shared, own}, pinned: shared, verdict: "done", pins: own},
+		"a listed host that has no other key": {contact: firstContact{present: shared}, shows: shared,
+			proves: []string{shared}, verdict: "done", pins: shared},
+		"a listed host that was not made from it": {contact: firstContact{present: shared}, shows: own,
+			proves: []string{own, other}, verdict: "done", pins: own},
+		"a listed host whose key the user has named": {contact: firstContact{present: shared}, shows: shared,
+			proves: []string{shared, own}, given: shared, verdict: "done", pins: shared},
 		"what proving can't do is not to be had": {contact: firstContact{key: shared}, shows: shared,
 			proves: []string{"", own}, verdict: "done", pins: own},
 	} {

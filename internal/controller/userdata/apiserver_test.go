@@ -291,6 +291,9 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.eventually(machineAPI, script, "the host key", func(secret *corev1.Secret) bool {
 		return strings.Contains(string(secret.Data[contract.UserDataField]), "$hostKeyLine = '"+line+"'")
 	})
+	if present, err := s.first.PresentHostKey(t.Context()); err != nil || present != line {
+		t.Errorf("user data is said to have %q: %v", present, err)
+	}
 	fresh := s.machine("fresh", script)
 	pinned := func(i *v1alpha1.WindowsInstance, key string) *v1alpha1.WindowsInstance {
 		i.Status.HostKey = key

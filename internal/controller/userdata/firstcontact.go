@@ -52,10 +52,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if !userdata.CarriesHostKey(platform) {
 		return "", nil
 	}
-	key, err := readHostKey(ctx, f.Cached, f.Namespace)
-	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonHostKeySecretInvalid {
-		return "", nil // then the user data has none, either, and the settings say what is wrong
-	}
+	key, err := f.present(ctx)
 	if key == nil || err != nil {
 		return "", err
 	}
@@ -68,6 +65,25 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 		return "", err
 	}
 	return key.line, nil
+}
+
+// PresentHostKey answers the host key that user data has now: also hosts that somebody lists may be made from it. It
+// reads again with every call.
+func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
+	key, err := f.present(ctx)
+	if key == nil || err != nil {
+		return "", err
+	}
+	return key.line, nil
+}
+
+// present is the shared host key; nil when there is none.
+func (f FirstContact) present(ctx context.Context) (*hostKey, error) {
+	key, err := readHostKey(ctx, f.Cached, f.Namespace)
+	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonHostKeySecretInvalid {
+		return nil, nil // then the user data has none, either, and the settings say what is wrong
+	}
+	return key, err
 }
 
 // madeFromOurs is when the Machine of an instance was made; the zero time when it is gone, or was

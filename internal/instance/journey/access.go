@@ -110,7 +110,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	if err != nil {
 		return Retry(fmt.Errorf("reading the private key: %w", err))
 	}
-	shared, err := a.sharedHostKey(ctx, instance)
+	expected, shared, err := a.sharedHostKey(ctx, instance)
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
@@ -118,7 +118,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 		return Retry(fmt.Errorf("reading the host key for first contacts: %w", err))
 	}
 	session.End()
-	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, shared))
+	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, expected))
 	if err != nil {
 		a.keyFailed(instance, key, err)
 		return a.dialFailed(instance, err)
@@ -128,21 +128,27 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return Done()
 }
 
-// target is an instance's host and how to get in.
-func target(instance *v1alpha1.WindowsInstance, key credential.Key, shared string) host.Target {
+// target is an instance's host and how to get in. expected is the key that it must show while none is given or pinned.
+func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
-		PrivateKey: key.PEM, HostKey: cmp.Or(ExpectedHostKey(instance), shared),
+		PrivateKey: key.PEM, HostKey: cmp.Or(ExpectedHostKey(instance), expected),
 	}
 }
 
-// sharedHostKey is the host key that the host was made with; empty where there is none, or the user
-// has named one.
-func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
+// sharedHostKey is the host key that hosts have in common, and whether this one is expected to show it: when it was
+// made with it. Where there is none, or the user has named a key, both are empty.
+func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
+	err error) {
 	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {
-		return "", nil
+		return "", "", nil
 	}
-	return a.options.FirstContact.SharedHostKey(ctx, instance)
+	expected, err = a.options.FirstContact.SharedHostKey(ctx, instance)
+	if err != nil || expected != "" {
+		return expected, expected, err
+	}
+	shared, err = a.options.FirstContact.PresentHostKey(ctx)
+	return "", shared, err
 }
 
 // dialFailed tells a host that is rebooting because of us from one that is gone.

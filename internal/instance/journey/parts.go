@@ -99,6 +99,9 @@ type FirstContact interface {
 	// keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It
 	// answers with a *contract.Problem while the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
+	// PresentHostKey is the one that hosts are made with now, whoever was, or empty. It is not expected of a host
+	// for which SharedHostKey is empty, but no such host is pinned by it.
+	PresentHostKey(ctx context.Context) (string, error)
 }
 
 // Parts are what all journeys share, made of the options.

@@ -11,7 +11,7 @@ import (
 type Session struct {
 	Conn host.Conn
 	Key  credential.Key
-	// SharedKey is the host key that the host was made with and has in common with others, if any.
+	// SharedKey is the host key that hosts which are made from user data have in common, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer
 	Token     string // kubelet's first credential, whose id is in the saved status
