@@ -51,7 +51,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 		return publish.PayloadSource{}, nil
 	}
 	options := payloadserver.Options{
-		Blobs: blobs, Clients: payloadserver.NewAuthorities(clients, time.Now).Pool, Registry: metrics.Registry,
+		Blobs: blobs, Clients: payloadserver.NewClientCAs(clients, time.Now).Pool, Registry: metrics.Registry,
 		Known: payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}.Known,
 	}
 	source := publish.PayloadSource{}

@@ -55,7 +55,7 @@ func mirrorReaches(ctx context.Context, r *run) error {
 
 // trustReaches is A25.
 func trustReaches(ctx context.Context, r *run) error {
-	certificate, err := authority()
+	certificate, err := newCA()
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func trustReaches(ctx context.Context, r *run) error {
 	return settingReaches(ctx, r, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
 }
 
-// authority makes the certificate of a CA whose key nobody has.
-func authority() (string, error) {
+// newCA makes the certificate of a CA whose key nobody has.
+func newCA() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", err

@@ -54,14 +54,14 @@ func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC
 type keyPair struct{ Certificate, Key []byte } // both PEM
 
 // pair is a certificate and its key, the same ones for the same name each time. The last word may
-// be "authority" or "expired".
+// be "CA" or "expired".
 func pair(t *testing.T, name string, words ...string) keyPair {
 	t.Helper()
 	seed := sha256.Sum256([]byte(name))
 	key := ed25519.NewKeyFromSeed(seed[:])
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
-		IsCA:      slices.Contains(words, "authority"),
+		IsCA:      slices.Contains(words, "CA"),
 		NotBefore: day(-1000), NotAfter: day(1000),
 	}
 	if slices.Contains(words, "expired") {
@@ -85,10 +85,10 @@ func pair(t *testing.T, name string, words ...string) keyPair {
 	}
 }
 
-// authority is a CA certificate in PEM.
-func authority(t *testing.T, name string, words ...string) string {
+// newCA makes a CA certificate in PEM.
+func newCA(t *testing.T, name string, words ...string) string {
 	t.Helper()
-	return string(pair(t, name, append(words, "authority")...).Certificate)
+	return string(pair(t, name, append(words, "CA")...).Certificate)
 }
 
 // complete is a payload with everything in it.

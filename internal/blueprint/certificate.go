@@ -17,7 +17,7 @@ const (
 	certificateBegin = "-----BEGIN " + certificateBlock + "-----"
 )
 
-// certificates are the authorities of a bundle in PEM, each in one form without comments, once,
+// certificates are the CAs of a bundle in PEM, each in one form without comments, once,
 // sorted. What is left out or of no use is named, at most one problem for each bundle: a bundle has
 // about 150 certificates, and nobody reads as many lines.
 //
@@ -43,7 +43,7 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 			complain(n, "can't be parsed")
 			continue
 		case !c.IsCA && !bytes.Equal(c.RawSubject, c.RawIssuer):
-			complain(n, "(%s) is no authority", shorten(c.Subject.String()))
+			complain(n, "(%s) is no CA", shorten(c.Subject.String()))
 			continue
 		case now.After(c.NotAfter) && !b.Injected:
 			complain(n, "(%s) expired on %s; it is kept", shorten(c.Subject.String()),

@@ -26,7 +26,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	reject(flaws)
 
 	secret = contract.Confidential{Salt: bytes.Clone(in.Salt)}
-	secret.Trust, secret.RegistryTrust, flaws = authorities(in.Facts, before, in.Now)
+	secret.Trust, secret.RegistryTrust, flaws = trustBundles(in.Facts, before, in.Now)
 	reject(flaws)
 	public, secret.Environment, flaws = environment(in.Facts.Proxy, in.Previous)
 	reject(flaws)

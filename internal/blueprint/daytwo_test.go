@@ -22,7 +22,7 @@ func said(desired blueprint.Desired) (text string, all []contract.Reason) {
 	return text, all
 }
 
-// trusting renders with bundles of authorities.
+// trusting renders with bundles of CAs.
 func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Desired {
 	t.Helper()
 	in.Facts.Trust = nil
@@ -33,13 +33,13 @@ func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Des
 	return render(t, in)
 }
 
-func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
+func TestCAsAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 	t.Parallel()
-	one, two := authority(t, "one"), authority(t, "two")
-	selfSigned := string(pair(t, "old root").Certificate) // of a time before there was a mark for authorities
+	one, two := newCA(t, "one"), newCA(t, "two")
+	selfSigned := string(pair(t, "old root").Certificate) // of a time before there was a mark for CAs
 	issued := string(pair(t, "leaf", "issued").Certificate)
 	key := string(pair(t, "key").Key)
-	expired := authority(t, "old", "expired")
+	expired := newCA(t, "old", "expired")
 	want := []string{one, two}
 	slices.Sort(want)
 	for name, test := range map[string]struct {
@@ -64,7 +64,7 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 			two}, want, "1 certificates are damaged"},
 		"beside a key": {[]string{one + key + two}, want,
 			"certificate 2 is none, but of type PRIVATE KEY"},
-		"beside one of a server":     {[]string{one + issued + two}, want, "certificate 2 (CN=leaf) is no authority"},
+		"beside one of a server":     {[]string{one + issued + two}, want, "certificate 2 (CN=leaf) is no CA"},
 		"an old root without a mark": {[]string{selfSigned}, []string{selfSigned}, ""},
 		"an expired one": {[]string{expired}, []string{expired},
 			"certificate 1 (CN=old) expired on 2025-12-31; it is kept"},
@@ -72,7 +72,7 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 		"junk":                      {[]string{"junk"}, nil, "there is no certificate in PEM"},
 		"more flaws than one reads": {[]string{one + strings.Repeat(issued, 9)}, []string{one}, "and 6 more"},
 		"hostile text in its subject": {[]string{string(pair(t, "a\nb\x1b[31m"+strings.Repeat("x", 50),
-			"issued").Certificate)}, nil, `is no authority`},
+			"issued").Certificate)}, nil, `is no CA`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,10 +94,10 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestAnExpiredAuthorityThatTheClusterInjectsIsNobodysSetting(t *testing.T) {
+func TestAnExpiredCAThatTheClusterInjectsIsNobodysSetting(t *testing.T) {
 	t.Parallel()
 	in := input()
-	expired, damaged := authority(t, "old", "expired"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	expired, damaged := newCA(t, "old", "expired"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca", Injected: true, PEM: []byte(expired)}}
 	desired := render(t, in)
 	if text, _ := said(desired); text != "" || !slices.Equal(desired.Confidential.Trust, []string{expired}) {
@@ -111,9 +111,9 @@ func TestAnExpiredAuthorityThatTheClusterInjectsIsNobodysSetting(t *testing.T) {
 
 func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 	t.Parallel()
-	one, two := authority(t, "one"), authority(t, "two")
+	one, two := newCA(t, "one"), newCA(t, "two")
 	in := input()
-	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {PEM: []byte(authority(t, "registry"))}}
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {PEM: []byte(newCA(t, "registry"))}}
 	in.Previous = trusting(t, in, one)
 	in.Facts.RegistryTrust = nil
 	for name, test := range map[string]struct {
@@ -122,7 +122,7 @@ func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 	}{
 		"it waits to be filled":              {[]string{"pending", two}, true},
 		"it was filled with junk":            {[]string{"junk", two}, true},
-		"it holds no authority any more":     {[]string{string(pair(t, "leaf", "issued").Certificate), two}, true},
+		"it holds no CA any more":            {[]string{string(pair(t, "leaf", "issued").Certificate), two}, true},
 		"it is empty, as somebody wanted it": {[]string{"", two}, false},
 		"there is none":                      {[]string{two}, false},
 	} {
@@ -131,7 +131,7 @@ func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 			got := trusting(t, in, test.bundles...).Confidential
 			if slices.Contains(got.Trust, one) != test.kept || !slices.Contains(got.Trust, two) ||
 				(len(got.RegistryTrust) == 1) != test.kept {
-				t.Errorf("trusted are %d authorities, registries %v", len(got.Trust), got.RegistryTrust)
+				t.Errorf("trusted are %d CAs, registries %v", len(got.Trust), got.RegistryTrust)
 			}
 		})
 	}
@@ -141,33 +141,33 @@ func TestARegistrysInvalidBundleKeepsItsOwnCertificatesOnly(t *testing.T) {
 	t.Parallel()
 	in := input()
 	bundle := func(pem string) blueprint.Bundle { return blueprint.Bundle{Source: "a bundle", PEM: []byte(pem)} }
-	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"bad.example": bundle(authority(t, "bad")),
-		"old.example": bundle(authority(t, "old")), "m.example": bundle(authority(t, "m"))}
-	in.Previous = trusting(t, in, authority(t, "proxy"))
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"bad.example": bundle(newCA(t, "bad")),
+		"old.example": bundle(newCA(t, "old")), "m.example": bundle(newCA(t, "m"))}
+	in.Previous = trusting(t, in, newCA(t, "proxy"))
 	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"bad.example": bundle("junk"),
-		"m.example": bundle(authority(t, "m, the next"))}
-	got := trusting(t, in, authority(t, "proxy, the next")).Confidential
-	want := []string{authority(t, "bad"), authority(t, "m, the next"), authority(t, "proxy, the next")}
+		"m.example": bundle(newCA(t, "m, the next"))}
+	got := trusting(t, in, newCA(t, "proxy, the next")).Confidential
+	want := []string{newCA(t, "bad"), newCA(t, "m, the next"), newCA(t, "proxy, the next")}
 	slices.Sort(want)
 	if !slices.Equal(got.Trust, want) {
 		t.Errorf("trusted are %d certificates, and 3 should be", len(got.Trust))
 	}
-	if !maps.Equal(got.RegistryTrust, map[string]string{"bad.example": authority(t, "bad"),
-		"m.example": authority(t, "m, the next")}) {
+	if !maps.Equal(got.RegistryTrust, map[string]string{"bad.example": newCA(t, "bad"),
+		"m.example": newCA(t, "m, the next")}) {
 		t.Errorf("registries have %v", slices.Sorted(maps.Keys(got.RegistryTrust)))
 	}
 }
 
-func TestARegistrysAuthoritiesAreTrustedForItAndByWindows(t *testing.T) {
+func TestARegistrysCAsAreTrustedForItAndByWindows(t *testing.T) {
 	t.Parallel()
 	in := input()
 	in.Facts.RegistryTrust = map[string]blueprint.Bundle{
-		"m.example:5000": {Source: "m", PEM: []byte(authority(t, "m"))},
+		"m.example:5000": {Source: "m", PEM: []byte(newCA(t, "m"))},
 		"n.example":      {Source: "n", PEM: []byte("junk")},
 	}
 	desired := render(t, in)
 	if got := desired.Confidential; len(got.RegistryTrust) != 1 ||
-		got.RegistryTrust["m.example:5000"] != authority(t, "m") || !slices.Contains(got.Trust, authority(t, "m")) {
+		got.RegistryTrust["m.example:5000"] != newCA(t, "m") || !slices.Contains(got.Trust, newCA(t, "m")) {
 		t.Errorf("got %+v", got)
 	}
 	if text, _ := said(desired); !strings.HasPrefix(text, "n: ") {
@@ -290,7 +290,7 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 		"A24 no proxy": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
 		"A25 trust": {func(t *testing.T, in *blueprint.Input) {
 			t.Helper()
-			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(authority(t, "new"))})
+			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(newCA(t, "new"))})
 		}, nil},
 		"A16 log age only": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Logging.MaxFiles = new(int32(3)) },
 			[]string{"hybrid-overlay-node"}},
@@ -378,7 +378,7 @@ func FuzzBundle(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----"))
 	f.Add([]byte("\x00-----BEGIN X-----\n-----END X-----\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		good := authority(t, "good")
+		good := newCA(t, "good")
 		desired := trusting(t, input(), good, string(raw))
 		if !slices.Contains(desired.Confidential.Trust, good) || !slices.IsSorted(desired.Confidential.Trust) {
 			t.Fatalf("one bundle harms another: %v", desired.Confidential.Trust)

@@ -94,10 +94,10 @@ type Facts struct {
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy, if any, as Linux nodes have it.
 	Proxy Proxy
-	// WantsTrustedCA says that the cluster has a proxy or authorities for one, so that nodes need
+	// WantsTrustedCA says that the cluster has a proxy or CAs for one, so that nodes need
 	// the bundle that the cluster puts into contract.TrustedCAConfigMap.
 	WantsTrustedCA bool
-	// Trust are bundles of authorities that nodes are to trust for everything; RegistryTrust are
+	// Trust are bundles of CAs that nodes are to trust for everything; RegistryTrust are
 	// those for one registry each, by <host> or <host>:<port>.
 	Trust         []Bundle
 	RegistryTrust map[string]Bundle
@@ -128,7 +128,7 @@ func (f Facts) Unknown() error {
 	return contract.JoinProblems(unknown)
 }
 
-// Bundle is a bundle of certificate authorities as somebody wrote it.
+// Bundle is a bundle of CAs as somebody wrote it.
 type Bundle struct {
 	// Source names where it is from, for messages.
 	Source string

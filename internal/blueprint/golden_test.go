@@ -28,9 +28,9 @@ func dayTwo(t *testing.T, in *blueprint.Input) {
 		None: ".cluster.local,172.30.0.0/16",
 	}
 	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca",
-		PEM: []byte(authority(t, "proxy") + authority(t, "other") + authority(t, "proxy"))}}
+		PEM: []byte(newCA(t, "proxy") + newCA(t, "other") + newCA(t, "proxy"))}}
 	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {Source: "registry CA",
-		PEM: []byte(authority(t, "registry"))}}
+		PEM: []byte(newCA(t, "registry"))}}
 	in.Facts.PullSecret = []byte(`{"auths":{"m.example:5000":{"auth":"bWU6aHVudGVyMg=="}}}`)
 	in.Facts.Mirrors = []mirror.Set{
 		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/a",
@@ -46,7 +46,7 @@ func refused(t *testing.T, in *blueprint.Input) {
 	in.Facts.Proxy = blueprint.Proxy{HTTP: "proxy.example.com:3128", HTTPS: "http://me:hunter2@", None: "a\nb"}
 	in.Facts.Trust = []blueprint.Bundle{
 		{Source: "the bundle", PEM: []byte("junk")},
-		{Source: "another", PEM: []byte(authority(t, "old", "expired") +
+		{Source: "another", PEM: []byte(newCA(t, "old", "expired") +
 			string(pair(t, "leaf", "issued").Certificate))},
 	}
 	in.Facts.PullSecret = []byte("no JSON")

@@ -29,14 +29,14 @@ func (p part) verifying() (names []string) {
 	return names
 }
 
-// authorities are what nodes trust beside what Windows does: every certificate once, sorted,
-// whichever bundles it is in and in whatever order. Authorities of one registry are trusted for
+// trustBundles are what nodes trust beside what Windows does: every certificate once, sorted,
+// whichever bundles it is in and in whatever order. CAs of one registry are trusted for
 // all, too: containerd, which pulls what has no mirror, knows Windows' root store only.
 //
 // While a bundle that something names is not there, or holds nothing that can be used, what it brought
 // stays. Of a registry's that is known. Any other may have brought every certificate, and names of
 // registries, so nothing is taken away.
-func authorities(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
+func trustBundles(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}
 	take := func(b Bundle) (own []string, held bool) {

@@ -160,10 +160,10 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 			"openshift-config/user-ca, which does not exist", "openshift-config/user-ca"},
 		"the user's bundle is empty": {edit(func(o *corev1.ConfigMap) { delete(o.Data, contract.CABundleField) }),
 			"has nothing under ca-bundle.crt", "user-ca"},
-		"registries' authorities": {gone("registry-cas"), "spec.additionalTrustedCA names the ConfigMap " +
+		"registries' CAs": {gone("registry-cas"), "spec.additionalTrustedCA names the ConfigMap " +
 			"openshift-config/registry-cas", "registry-cas"},
-		"additional authorities": {gone("more"), "spec.trust.additionalCA of the WindowsMachineConfig names", "more"},
-		"the injected bundle":    {gone(contract.TrustedCAConfigMap), "", contract.TrustedCAConfigMap},
+		"additional CAs":      {gone("more"), "spec.trust.additionalCA of the WindowsMachineConfig names", "more"},
+		"the injected bundle": {gone(contract.TrustedCAConfigMap), "", contract.TrustedCAConfigMap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

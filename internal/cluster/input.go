@@ -86,7 +86,7 @@ func dayTwoInputs(namespace string) []Input {
 }
 
 // bundleContent is the content of a ConfigMap of the operator's namespace that may hold
-// authorities: not the list of hosts, and not what the operator writes for itself and for nodes.
+// CAs: not the list of hosts, and not what the operator writes for itself and for nodes.
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,

@@ -225,12 +225,12 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	all, _, _ := plainObjects(t)
 	all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "pulls"},
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "authorities"},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "cas"},
 			Data: map[string]string{"one": "PEM"}})
 	spec := v1alpha1.WindowsMachineConfigSpec{
 		APIServer:  "https://other.example.com",
 		Proxy:      v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128", NoProxy: "10.0.0.0/8, .example.com"},
-		PullSecret: "pulls", Trust: v1alpha1.TrustSpec{AdditionalCA: "authorities"},
+		PullSecret: "pulls", Trust: v1alpha1.TrustSpec{AdditionalCA: "cas"},
 		Mirrors: v1alpha1.MirrorsSpec{
 			ImageDigestMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io/a", Mirrors: []string{"m.example/a"},
 				MirrorSourcePolicy: "NeverContactSource"}},

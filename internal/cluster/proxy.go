@@ -24,7 +24,7 @@ const (
 
 // clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux
 // nodes: the status, in which the cluster network operator has added what must never go through a
-// proxy. The authorities for it are there with and without a proxy, as on Linux nodes.
+// proxy. The CAs for it are there with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Proxy
 	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
@@ -66,7 +66,7 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
-// registryCAs reads the authorities of registries. A key is <host>, or <host>..<port> because a
+// registryCAs reads the CAs of registries. A key is <host>, or <host>..<port> because a
 // ConfigMap's keys have no colon.
 func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Image
@@ -94,7 +94,7 @@ func registry(key string) string {
 	return strings.ToLower(key)
 }
 
-// additionalCA reads the authorities that an administrator names for Windows nodes.
+// additionalCA reads the CAs that an administrator names for Windows nodes.
 func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name string) error {
 	if name == "" {
 		return nil

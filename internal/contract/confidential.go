@@ -9,7 +9,7 @@ type Confidential struct {
 	// Salt makes the digest, which everybody may read, tell nothing about the content. It stays the
 	// same from version to version.
 	Salt []byte `json:"salt"`
-	// Trust are certificate authorities for the root store of the node, each once, as PEM, sorted.
+	// Trust are CAs for the root store of the node, each once, as PEM, sorted.
 	Trust []string `json:"trust,omitempty"`
 	// Mirrors are the cluster's mirror rules, merged and in their order.
 	Mirrors []MirrorRule `json:"mirrors,omitempty"`
@@ -18,7 +18,7 @@ type Confidential struct {
 	Registries *RegistrySources `json:"registries,omitempty"`
 	// PullSecret is the cluster's .dockerconfigjson.
 	PullSecret []byte `json:"pullSecret,omitempty"`
-	// RegistryTrust are further authorities for one registry each: <host> or <host>:<port> → PEM
+	// RegistryTrust are further CAs for one registry each: <host> or <host>:<port> → PEM
 	// bundle.
 	RegistryTrust map[string]string `json:"registryTrust,omitempty"`
 	// Environment are variables that hold credentials, such as a proxy's URL with user info. They

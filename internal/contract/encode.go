@@ -62,7 +62,7 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	return c, c.Validate(m)
 }
 
-// PackConfidential compresses what Encode gave, for a Secret: bundles of authorities are large.
+// PackConfidential compresses what Encode gave, for a Secret: bundles of CAs are large.
 // Content that a Secret can't hold is a *Problem with ReasonDesiredStateTooLarge.
 func PackConfidential(data []byte) ([]byte, error) {
 	var out bytes.Buffer

@@ -93,7 +93,7 @@ func ownPath(path string) bool {
 			return true
 		}
 	}
-	for _, dir := range []string{DirStore, DirSealed, DirDaemonCerts, DirRegistries, DirAuthorities, DirKubeletPKI} {
+	for _, dir := range []string{DirStore, DirSealed, DirDaemonCerts, DirRegistries, DirRegistryCAs, DirKubeletPKI} {
 		if strings.EqualFold(dir, path) || Within(dir, path) {
 			return true
 		}

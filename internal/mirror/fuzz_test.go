@@ -66,7 +66,7 @@ func FuzzRules(f *testing.F) {
 		}
 		e := endpoint()
 		e.Hosts = []string{source, first, second, name}
-		e.Authorities = map[string]string{first: `C:\` + second}
+		e.CAs = map[string]string{first: `C:\` + second}
 		files, err := mirror.HostsFiles(rules, e)
 		if err != nil {
 			t.Fatal(err)

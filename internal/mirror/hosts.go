@@ -20,10 +20,10 @@ type Endpoint struct {
 	// rule needs it: those that the pull secret or the cluster's trust names, see PullSecret.Hosts.
 	// What is no host name is left out.
 	Hosts []string
-	// Authorities are files with certificate authorities (PEM, absolute path) for one registry
+	// CAs are files of CA certificates (PEM, absolute path) for one registry
 	// each: host[:port] → path. They are used when containerd goes to a registry by itself. They
 	// must be there before containerd reads what HostsFiles gives, or it refuses to pull.
-	Authorities map[string]string
+	CAs map[string]string
 	// Taken says that another program listens at the URL. Then nobody is sent there; URL and Token are
 	// not used, and may be empty.
 	Taken bool
@@ -130,7 +130,7 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 			all[scope.host] = true
 		}
 	}
-	for _, host := range slices.AppendSeq(slices.Clone(endpoint.Hosts), maps.Keys(endpoint.Authorities)) {
+	for _, host := range slices.AppendSeq(slices.Clone(endpoint.Hosts), maps.Keys(endpoint.CAs)) {
 		l, err := parseLocation(host)
 		if err == nil && l.path == "" && checkDirectory(l) == nil {
 			all[l.host] = true
@@ -152,7 +152,7 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 		if !never {
 			last := step{} // the registry that is asked for, whichever it is
 			if len(hosts) == 1 {
-				last.authority, last.insecure = endpoint.Authorities[hosts[0]],
+				last.ca, last.insecure = endpoint.CAs[hosts[0]],
 					r.scopes.insecure.cover(location{host: hosts[0]})
 			}
 			steps = append(steps, last)
@@ -165,7 +165,7 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 	}
 	if !never {
 		steps = append(steps, step{
-			server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host],
+			server: "https://" + address(host), capabilities: both(), ca: endpoint.CAs[host],
 			insecure: r.scopes.insecure.cover(location{host: host}),
 		})
 	}

@@ -60,8 +60,8 @@ func TestHostsFiles(t *testing.T) {
 			"tag [fd00::1]:5000 m.io", "tag localhost:5000 m.io"}, endpoint()},
 		"addresses-that-look-alike": {[]string{"tag [fd00::12]:5000 m.io", "tag [fd00::1:2]:5000 n.io never",
 			"tag [::1] m.io", "tag [1::] m.io"}, endpoint()},
-		"authorities": {[]string{"tag quay.io m.io"}, with(func(e *mirror.Endpoint) {
-			e.Authorities = map[string]string{"quay.io": `C:\k\trust\quay's.pem`, "m.io": `C:\k\trust\m.pem`,
+		"cas": {[]string{"tag quay.io m.io"}, with(func(e *mirror.Endpoint) {
+			e.CAs = map[string]string{"quay.io": `C:\k\trust\quay's.pem`, "m.io": `C:\k\trust\m.pem`,
 				"z.io:5000": `C:\z.pem`, "10.0.0.1": `C:\t.pem`}
 		})},
 		"hosts-of-the-pull-secret": {nil, with(func(e *mirror.Endpoint) {

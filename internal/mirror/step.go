@@ -16,7 +16,7 @@ type step struct {
 	server       string
 	capabilities []string
 	overridePath bool
-	authority    string
+	ca           string
 	insecure     bool
 	dialTimeout  string
 	token        string
@@ -64,8 +64,8 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 			}
 			steps = append(steps, step{
 				server: server + suffix, capabilities: capabilities, overridePath: true,
-				authority: endpoint.Authorities[at.host],
-				insecure:  r.scopes.insecure.cover(at), dialTimeout: dialMirror,
+				ca:       endpoint.CAs[at.host],
+				insecure: r.scopes.insecure.cover(at), dialTimeout: dialMirror,
 			})
 		}
 	}
@@ -104,7 +104,7 @@ type hostTable struct {
 }
 
 func (s step) table() hostTable {
-	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority,
+	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.ca,
 		SkipVerify: s.insecure, DialTimeout: s.dialTimeout}
 	if s.token != "" {
 		table.Header = map[string][]string{TokenHeader: {Authorization(s.token)}}

@@ -17,7 +17,7 @@ import (
 // updated more often than that.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// selfSigned makes a key and its certificate. Daemons trust exactly this one, so no authority
+// selfSigned makes a key and its certificate. Daemons trust exactly this one, so no CA
 // stands behind it.
 func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -31,7 +31,7 @@ func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certific
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "windows payload payload server"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), // an hour for clocks that are behind
-		// an authority of one: some verifiers accept no other root
+		// a CA of one: some verifiers accept no other root
 		DNSNames: names, IPAddresses: addresses, BasicConstraintsValid: true, IsCA: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

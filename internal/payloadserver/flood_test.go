@@ -46,7 +46,7 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	log.SetOutput(written)
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	p := startLogged(t, funcr.New(func(_, text string) { _, _ = written.Write([]byte(text + "\n")) }, funcr.Options{}),
-		payloadserver.Options{Blobs: &shelf{}, Clients: newAuthority(t).pool, Known: only("win-1")})
+		payloadserver.Options{Blobs: &shelf{}, Clients: newCA(t).pool, Known: only("win-1")})
 	for range connections {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "https://"))
 		if err != nil {
@@ -67,7 +67,7 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 16 // two of each address
-	signer, goods, registry := newAuthority(t), &shelf{content: []byte("goods")}, prometheus.NewRegistry()
+	signer, goods, registry := newCA(t), &shelf{content: []byte("goods")}, prometheus.NewRegistry()
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"),
 		Connections: connections, Registry: registry})
 	address, silent := strings.TrimPrefix(p.url, "https://"), byte(1)

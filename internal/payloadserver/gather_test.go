@@ -24,17 +24,17 @@ func published(content []byte) *corev1.ConfigMap {
 	}
 }
 
-func TestTheAuthoritiesAreThoseOfTheClusterAndReadNowAndThen(t *testing.T) {
+func TestTheCAsAreThoseOfTheClusterAndReadNowAndThen(t *testing.T) {
 	t.Parallel()
-	first, second := newAuthority(t), newAuthority(t)
-	encode := func(a *authority) []byte {
+	first, second := newCA(t), newCA(t)
+	encode := func(a *signingCA) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 	}
 	client, now := clientfake.NewClientset(published(encode(first))), time.Now()
-	authorities := payloadserver.NewAuthorities(client, func() time.Time { return now })
-	same := func(a *authority) bool {
+	clientCAs := payloadserver.NewClientCAs(client, func() time.Time { return now })
+	same := func(a *signingCA) bool {
 		t.Helper()
-		pool, err := authorities.Pool(t.Context())
+		pool, err := clientCAs.Pool(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,19 +61,19 @@ func TestTheAuthoritiesAreThoseOfTheClusterAndReadNowAndThen(t *testing.T) {
 	now = now.Add(-time.Hour)
 	client.PrependReactor("get", "configmaps",
 		func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	if _, err := authorities.Pool(t.Context()); err == nil {
-		t.Error("a clock that was set back lets the authorities stay for ever")
+	if _, err := clientCAs.Pool(t.Context()); err == nil {
+		t.Error("a clock that was set back lets the CAs stay for ever")
 	}
 }
 
-func TestNobodyIsLetInWithoutAuthorities(t *testing.T) {
+func TestNobodyIsLetInWithoutCAs(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]*clientfake.Clientset{
 		"because none are published":   clientfake.NewClientset(published(nil)),
 		"because nothing is published": clientfake.NewClientset(),
 		"because what is there is not": clientfake.NewClientset(published([]byte("nonsense"))),
 	} {
-		if pool, err := payloadserver.NewAuthorities(client, time.Now).Pool(t.Context()); err == nil || pool != nil {
+		if pool, err := payloadserver.NewClientCAs(client, time.Now).Pool(t.Context()); err == nil || pool != nil {
 			t.Errorf("%s: %v", name, pool)
 		}
 	}

@@ -55,7 +55,7 @@ type Options struct {
 	// Names and addresses by which daemons reach the payload server; its certificate is for them.
 	Names     []string
 	Addresses []net.IP
-	// Clients gives the authorities that sign the certificates of daemons. It is asked anew for
+	// Clients gives the CAs that sign the certificates of daemons. It is asked anew for
 	// every connection.
 	Clients func(ctx context.Context) (*x509.CertPool, error)
 	// Known says whether a node is one of ours.
@@ -120,14 +120,14 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
 			ClientAuth: tls.RequireAndVerifyClientCert,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-				authorities, err := d.Clients(ctx)
+				clientCAs, err := d.Clients(ctx)
 				if err != nil {
-					return nil, fmt.Errorf("finding the authorities of daemons: %w", err)
+					return nil, fmt.Errorf("finding the CAs of daemons: %w", err)
 				}
 				return &tls.Config{
 					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
 					ClientAuth: tls.RequireAndVerifyClientCert,
-					ClientCAs:  authorities,
+					ClientCAs:  clientCAs,
 				}, nil
 			},
 		},

@@ -78,13 +78,13 @@ func (g *gated) Close() error {
 	return nil
 }
 
-// authority signs certificates of daemons.
-type authority struct {
+// signingCA signs certificates of daemons.
+type signingCA struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
 }
 
-func newAuthority(t *testing.T) *authority {
+func newCA(t *testing.T) *signingCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -95,7 +95,7 @@ func newAuthority(t *testing.T) *authority {
 		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}
-	return &authority{key: key, certificate: sign(t, template, template, key, key)}
+	return &signingCA{key: key, certificate: sign(t, template, template, key, key)}
 }
 
 func sign(t *testing.T, template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
@@ -111,13 +111,13 @@ func sign(t *testing.T, template, parent *x509.Certificate, key, signer *ecdsa.P
 	return certificate
 }
 
-func (a *authority) pool(context.Context) (*x509.CertPool, error) {
+func (a *signingCA) pool(context.Context) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool, nil
 }
 
-func (a *authority) issue(t *testing.T, name string, groups ...string) tls.Certificate {
+func (a *signingCA) issue(t *testing.T, name string, groups ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -203,7 +203,7 @@ func only(node string) func(context.Context, string) (bool, error) {
 
 func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 	t.Parallel()
-	signer, goods := newAuthority(t), &shelf{content: bytes.Repeat([]byte("blob "), 100_000)}
+	signer, goods := newCA(t), &shelf{content: bytes.Repeat([]byte("blob "), 100_000)}
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	status, body, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "")
@@ -224,7 +224,7 @@ func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 
 func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 	t.Parallel()
-	signer, stranger, goods := newAuthority(t), newAuthority(t), &shelf{content: []byte("x")}
+	signer, stranger, goods := newCA(t), newCA(t), &shelf{content: []byte("x")}
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
 	for name, certificate := range map[string]tls.Certificate{
 		"the daemon of a node that is not ours": signer.issue(t, contract.DaemonUserPrefix+"win-2",
@@ -245,13 +245,13 @@ func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 	}
 	forged := stranger.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	if _, _, err := p.get(t, &forged, contract.PayloadServerPath+goods.digest(), ""); err == nil {
-		t.Error("somebody with a certificate of another authority got in")
+		t.Error("somebody with a certificate of another CA got in")
 	}
 }
 
 func TestATroubleOfOursIsNoRefusal(t *testing.T) {
 	t.Parallel()
-	signer, goods := newAuthority(t), &shelf{content: []byte("x")}
+	signer, goods := newCA(t), &shelf{content: []byte("x")}
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool,
 		Known: func(context.Context, string) (bool, error) { return false, errors.New("away") }})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
@@ -275,7 +275,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 
 func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	t.Parallel()
-	signer, goods := newAuthority(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
+	signer, goods := newCA(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
 		opened: make(chan struct{}, 5)}
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Transfers: 2})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
@@ -313,7 +313,7 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 
 func TestWhatIsHandedOutIsCounted(t *testing.T) {
 	t.Parallel()
-	signer, goods, registry := newAuthority(t), &shelf{content: make([]byte, 1000)}, prometheus.NewRegistry()
+	signer, goods, registry := newCA(t), &shelf{content: make([]byte, 1000)}, prometheus.NewRegistry()
 	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Registry: registry})
 	ours := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	foreign := signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup)

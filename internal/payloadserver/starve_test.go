@@ -26,7 +26,7 @@ func (s shelves) Blob(digest string) (payload.Blob, bool) {
 func TestA55_OneNodeDoesNotKeepOthersFromThePayload(t *testing.T) {
 	t.Parallel()
 	const transfers, greedy = 4, 20
-	signer := newAuthority(t)
+	signer := newCA(t)
 	slow := &shelf{content: []byte("slow"), gate: make(chan struct{}), opened: make(chan struct{}, greedy)}
 	quick := &shelf{content: []byte("quick")}
 	known := func(context.Context, string) (bool, error) { return true, nil }

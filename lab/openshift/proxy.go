@@ -36,7 +36,7 @@ import (
 // FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the
 // status of the Proxy, with what must never go through a proxy added, and puts the bundle that its
 // spec names into every ConfigMap that asks for it by its label. (The real one adds its own
-// distribution's authorities to the bundle.) It runs until ctx ends.
+// distribution's CAs to the bundle.) It runs until ctx ends.
 func FollowProxy(ctx context.Context, config *rest.Config) error {
 	scheme, err := newScheme()
 	if err != nil {

@@ -18,7 +18,7 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	image := r.Push(t, registry.NewImage(t), "team/app", "1")
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca.PEM) {
-		t.Fatal("the authority has no certificate")
+		t.Fatal("the CA has no certificate")
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}

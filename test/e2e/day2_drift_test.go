@@ -22,12 +22,12 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 // driftIsRepaired changes hosts while the operator is stopped: one thing on each host at a time.
 func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 	t.Helper()
-	authority := authority(t, "one that somebody removes")
+	ca := newCA(t, "one that somebody removes")
 	const proxy = "http://proxy.invalid:3128"
-	c.declare(t, c, declared{authorities: string(authority), atOnce: true,
+	c.declare(t, c, declared{trustBundle: string(ca), atOnce: true,
 		proxy: v1alpha1.ProxySpec{HTTPProxy: proxy, HTTPSProxy: proxy}})
-	c.everywhere(t, "a proxy and an authority", func(h *fleet.Host) error {
-		return errors.Join(trustsOnce(t, h, string(authority)),
+	c.everywhere(t, "a proxy and a CA", func(h *fleet.Host) error {
+		return errors.Join(trustsOnce(t, h, string(ca)),
 			proxied(t, h, map[string]string{"HTTPS_PROXY": proxy}, ".svc"))
 	})
 	c.settled(t)
@@ -39,7 +39,7 @@ func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 			t.Error(err)
 		}
 	})
-	all := slices.DeleteFunc(drifts(authority), func(d drift) bool { return !takes(d) })
+	all := slices.DeleteFunc(drifts(ca), func(d drift) bool { return !takes(d) })
 	for len(all) > 0 {
 		now := all[:min(len(all), len(c.hosts))]
 		all = all[len(now):]
@@ -74,7 +74,7 @@ type drift struct {
 	drift   func(t *testing.T, h *fleet.Host)
 }
 
-func drifts(authority []byte) []drift {
+func drifts(ca []byte) []drift {
 	return []drift{
 		{"the command line of a service, with its dependants running", true, commandLineChanged},
 		{"a service that is stopped, and its dependants with it", true, func(t *testing.T, h *fleet.Host) {
@@ -110,7 +110,7 @@ func drifts(authority []byte) []drift {
 		}},
 		{"a certificate that is removed", false, func(t *testing.T, h *fleet.Host) {
 			t.Helper()
-			must(t, h.Machine.Host().Trust.Remove(t.Context(), der(t, authority)))
+			must(t, h.Machine.Host().Trust.Remove(t.Context(), der(t, ca)))
 		}},
 	}
 }
@@ -157,6 +157,6 @@ func picture(t *testing.T, h *fleet.Host) string {
 	}
 	environment, err := h.Machine.Host().Environment.All(t.Context())
 	must(t, err)
-	all = append(all, fmt.Sprint(environment), fmt.Sprintf("%d authorities", len(roots(t, h))))
+	all = append(all, fmt.Sprint(environment), fmt.Sprintf("%d CAs", len(roots(t, h))))
 	return sorted(all)
 }

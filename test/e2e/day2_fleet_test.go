@@ -35,15 +35,15 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
 		allAtOnce(spec)
-		spec.Trust.AdditionalCA = "windows-authorities"
+		spec.Trust.AdditionalCA = "windows-cas"
 	})
-	authorities := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
-		Data:       map[string]string{"bundle": string(authority(t, "one"))},
+	cas := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-cas"},
+		Data:       map[string]string{"bundle": string(newCA(t, "one"))},
 	}
-	c.put(t, authorities)
-	c.everywhere(t, "the first authority",
-		func(h *fleet.Host) error { return trustsOnce(t, h, authorities.Data["bundle"]) })
+	c.put(t, cas)
+	c.everywhere(t, "the first CA",
+		func(h *fleet.Host) error { return trustsOnce(t, h, cas.Data["bundle"]) })
 	base := c.settled(t)
 	for _, change := range []struct {
 		name string
@@ -58,7 +58,7 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 			lend(t, c, &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}},
 				func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
 					old := o.Spec.KubeAPIServerServingCAData
-					o.Spec.KubeAPIServerServingCAData = append(authority(t, "next"), old...)
+					o.Spec.KubeAPIServerServingCAData = append(newCA(t, "next"), old...)
 					return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
 				})
 		}},
@@ -88,9 +88,9 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 					return func(o *configv1.Proxy) { o.Spec.HTTPProxy = "" }
 				})
 		}, felt: true},
-		{name: "A25 an authority", make: func(t *testing.T) {
+		{name: "A25 a CA", make: func(t *testing.T) {
 			t.Helper()
-			edit(t, c, authorities, func(o *corev1.ConfigMap) { o.Data["bundle"] = string(authority(t, "another")) })
+			edit(t, c, cas, func(o *corev1.ConfigMap) { o.Data["bundle"] = string(newCA(t, "another")) })
 		}, stays: true},
 	} {
 		t.Run(change.name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func moved(node *corev1.Node, was string) error {
 	return nil
 }
 
-// trustsOnce says why a host does not trust an authority.
+// trustsOnce says why a host does not trust a CA.
 func trustsOnce(t *testing.T, h *fleet.Host, certificate string) error {
 	t.Helper()
 	if n := occurrences(roots(t, h), der(t, []byte(certificate))); n != 1 {

@@ -254,15 +254,15 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 // trustRegistries lets the cluster's nodes trust registries.
 func (c *crew) trustRegistries(t *testing.T, signer *registry.CA, registries ...*registry.Registry) {
 	t.Helper()
-	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+	cas := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
 		GenerateName: "registries-"}, Data: map[string]string{}}
 	for _, d := range registries {
-		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = string(signer.PEM)
+		cas.Data[strings.Replace(d.Host, ":", "..", 1)] = string(signer.PEM)
 	}
-	c.put(t, authorities)
+	c.put(t, cas)
 	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	lend(t, c, image, func(o *configv1.Image) func(*configv1.Image) {
-		o.Spec.AdditionalTrustedCA.Name = authorities.Name
+		o.Spec.AdditionalTrustedCA.Name = cas.Name
 		return func(o *configv1.Image) { o.Spec.AdditionalTrustedCA.Name = "" }
 	})
 	t.Cleanup(func() {

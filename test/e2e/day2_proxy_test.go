@@ -23,13 +23,13 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, allAtOnce)
 	c.settled(t)
-	before, ca := pids(t, c.hosts...), authority(t, "of the proxy")
+	before, ca := pids(t, c.hosts...), newCA(t, "of the proxy")
 	c.put(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"},
 		Data: map[string]string{contract.CABundleField: string(ca)}})
 	trusted := func(times int) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
 			if n := occurrences(roots(t, h), der(t, ca)); n != times {
-				return fmt.Errorf("the proxy's authority is there %d times", n)
+				return fmt.Errorf("the proxy's CA is there %d times", n)
 			}
 			return nil
 		}
@@ -45,7 +45,7 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 		"HTTPS_PROXY": "http://proxy.invalid:3129"}
 	c.everywhere(t, "the proxy in the system and in every service",
 		func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
-	c.everywhere(t, "its authority", trusted(1))
+	c.everywhere(t, "its CA", trusted(1))
 	c.settled(t)
 	restarted(t, before, c.hosts, readers()...)
 	before = pids(t, c.hosts...)
@@ -65,7 +65,7 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	c.everywhere(t, "no proxy any more", func(h *fleet.Host) error {
 		return proxied(t, h, map[string]string{"HTTP_PROXY": "", "HTTPS_PROXY": "", "NO_PROXY": ""}, "")
 	})
-	c.everywhere(t, "no authority of it any more", trusted(0))
+	c.everywhere(t, "no CA of it any more", trusted(0))
 	c.settled(t)
 	restarted(t, before, c.hosts, readers()...)
 }

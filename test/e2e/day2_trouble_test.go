@@ -20,14 +20,14 @@ import (
 func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ours := authority(t, "the good one among garbage")
+	ours := newCA(t, "the good one among garbage")
 	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-cas"},
 		Data: map[string]string{
 			"bundle": "-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n\x00garbage\n" + string(ours) + string(bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\n"), 3)),
 		},
 	})
-	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-cas" })
 	c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "hostile"},
 		Spec: configv1.ImageDigestMirrorSetSpec{
 			ImageDigestMirrors: []configv1.ImageDigestMirrors{
@@ -54,7 +54,7 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 			return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
 		})
 	for reason, names := range map[contract.Reason]string{
-		contract.ReasonCertificateRejected: "windows-authorities", contract.ReasonMirrorRejected: "hostile",
+		contract.ReasonCertificateRejected: "windows-cas", contract.ReasonMirrorRejected: "hostile",
 		contract.ReasonPullSecretInvalid: contract.PullSecret, contract.ReasonProxyInvalid: "HTTP_PROXY",
 	} {
 		if message := c.rejected(t, reason); !strings.Contains(message, names) || strings.Contains(message, "hunter2") {
@@ -63,7 +63,7 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 	}
 	c.everywhere(t, "what is right to be followed", func(h *fleet.Host) error {
 		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
-			return fmt.Errorf("the good authority is there %d times", n)
+			return fmt.Errorf("the good CA is there %d times", n)
 		}
 		if systemVariable(t, h, "HTTP_PROXY")+systemVariable(t, h, "HTTPS_PROXY") != "" {
 			return errors.New("there is a proxy")
@@ -112,19 +112,19 @@ func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
 func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ours := authority(t, "written just before the outage")
+	ours := newCA(t, "written just before the outage")
 	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-cas"},
 		Data:       map[string]string{"bundle": string(ours)},
 	})
-	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-cas" })
 	// some hosts may have heard of it, and the operator and its daemons hang in the middle of what
 	// they say
 	must(t, c.Cluster.PauseAPIServer())
 	t.Cleanup(func() { _ = c.Cluster.ResumeAPIServer() })
 	pause(t, time.Second)
 	must(t, c.Cluster.ResumeAPIServer())
-	c.everywhere(t, "the authority after the outage", func(h *fleet.Host) error {
+	c.everywhere(t, "the CA after the outage", func(h *fleet.Host) error {
 		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
 			return fmt.Errorf("it is there %d times", n)
 		}

@@ -30,7 +30,7 @@ func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.
 // clientCAChanges adds a CA beside the one that kubelets' clients have.
 func clientCAChanges(t *testing.T, c *crew) {
 	t.Helper()
-	before, added := pids(t, c.hosts...), authority(t, "the next client CA")
+	before, added := pids(t, c.hosts...), newCA(t, "the next client CA")
 	old := c.addClientCA(t, c, added)
 	c.everywhere(t, "the next CA beside the old one", func(h *fleet.Host) error {
 		content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathKubeletCA)
@@ -47,10 +47,10 @@ func clientCAChanges(t *testing.T, c *crew) {
 	undisrupted(t, before, c.hosts...)
 }
 
-func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
+func TestA25_CAsAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ours, theirs := authority(t, "ours"), authority(t, "theirs, there already")
+	ours, theirs := newCA(t, "ours"), newCA(t, "theirs, there already")
 	others := map[string]int{}
 	for _, h := range c.hosts {
 		must(t, h.Machine.Host().Trust.Add(t.Context(), der(t, theirs)))
@@ -67,13 +67,13 @@ func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 		}
 	}
 	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-cas"},
 		Data:       map[string]string{"one": string(ours) + string(theirs), "other": "# again\n" + string(ours)},
 	})
-	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
-	c.everywhere(t, "the authority, once", count(1, 1))
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-cas" })
+	c.everywhere(t, "the CA, once", count(1, 1))
 	must(t, c.Configure(t.Context(), c.settings))
-	c.everywhere(t, "the authority to be gone, and nothing else", count(0, 0))
+	c.everywhere(t, "the CA to be gone, and nothing else", count(0, 0))
 	c.settled(t)
 	undisrupted(t, before, c.hosts...)
 	for _, h := range c.hosts {
@@ -155,8 +155,8 @@ func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool, name str
 	return conn.Close()
 }
 
-// authority makes a certificate authority that signs nothing here, in PEM.
-func authority(t *testing.T, name string) []byte {
+// newCA makes a CA that signs nothing here, in PEM.
+func newCA(t *testing.T, name string) []byte {
 	t.Helper()
 	certificate, err := clustertest.Certificate(name)
 	must(t, err)

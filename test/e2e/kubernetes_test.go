@@ -183,13 +183,13 @@ func settingsReach(t *testing.T, c *crew) {
 	source, copies := registry.Start(t, ca), registry.Start(t, ca)
 	image := registry.NewImage(t)
 	copies.Push(t, image, "copies/app", "1")
-	ours := authority(t, "an authority")
+	ours := newCA(t, "a CA")
 	c.declare(t, c, declared{
 		proxy:       v1alpha1.ProxySpec{HTTPProxy: "http://proxy.invalid:3128", NoProxy: "127.0.0.0/8,inside.invalid"},
-		authorities: string(ours), atOnce: true, signer: ca, registries: []*registry.Registry{source, copies},
+		trustBundle: string(ours), atOnce: true, signer: ca, registries: []*registry.Registry{source, copies},
 		mirrors: []v1alpha1.ImageMirrors{{Source: source.Host + "/team", Mirrors: []string{copies.Host + "/copies"}}},
 	})
-	c.everywhere(t, "the proxy, the authority and the mirror", func(h *fleet.Host) error {
+	c.everywhere(t, "the proxy, the CA and the mirror", func(h *fleet.Host) error {
 		return cmp.Or(proxied(t, h, map[string]string{"HTTP_PROXY": "http://proxy.invalid:3128"}, "inside.invalid"),
 			trustsOnce(t, h, string(ours)), pull(t.Context(), h, source.Host, "team/app", image.Digest()))
 	})

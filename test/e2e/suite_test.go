@@ -237,8 +237,8 @@ type means struct {
 // declared is what an administrator declares.
 type declared struct {
 	proxy v1alpha1.ProxySpec
-	// authorities are for all that nodes do; registries have certificates of the signer.
-	authorities string
+	// trustBundle is for all that nodes do; registries have certificates of the signer.
+	trustBundle string
 	signer      *registry.CA
 	registries  []*registry.Registry
 	mirrors     []v1alpha1.ImageMirrors
@@ -251,12 +251,12 @@ type declared struct {
 // settings makes of it what the WindowsMachineConfig says on every kind of cluster.
 func (d declared) settings(t *testing.T, c *crew, spec *v1alpha1.WindowsMachineConfigSpec) {
 	t.Helper()
-	if d.authorities != "" {
+	if d.trustBundle != "" {
 		c.put(t, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
-			Data:       map[string]string{"bundle": d.authorities},
+			ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-cas"},
+			Data:       map[string]string{"bundle": d.trustBundle},
 		})
-		spec.Trust.AdditionalCA = "windows-authorities"
+		spec.Trust.AdditionalCA = "windows-cas"
 	}
 	if d.atOnce {
 		allAtOnce(spec)
@@ -319,7 +319,7 @@ func inTheConfig() means {
 		declare: func(t *testing.T, c *crew, d declared) {
 			t.Helper()
 			if d.signer != nil {
-				d.authorities += string(d.signer.PEM)
+				d.trustBundle += string(d.signer.PEM)
 			}
 			if d.logins != nil {
 				c.put(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: pulls.Namespace, Name: pulls.Name},

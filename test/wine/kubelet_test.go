@@ -186,7 +186,7 @@ type answer struct {
 	served  *x509.Certificate
 }
 
-// kubelet asks the kubelet of the host, as somebody, and believes nobody whom the cluster's authority does
+// kubelet asks the kubelet of the host, as somebody, and believes nobody whom the cluster's CA does
 // not vouch for. The API server of the lab has no way to the host.
 func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer, error) {
 	at := netip.AddrPortFrom(r.internalIP(ctx), kubeletPort)

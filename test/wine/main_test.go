@@ -51,7 +51,7 @@ type role int
 const (
 	// steady is looked at, disrupted and mended again.
 	steady role = iota
-	// puller gets mirrors and authorities.
+	// puller gets mirrors and CAs.
 	puller
 	// leaver leaves and comes back.
 	leaver
@@ -184,8 +184,8 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// setProxy gives the cluster a proxy, with an authority: clusters that have a proxy have
-// authorities, at least those of their distribution. Without any, nodes would wait for them, and
+// setProxy gives the cluster a proxy, with a CA: clusters that have a proxy have
+// CAs, at least those of their distribution. Without any, nodes would wait for them, and
 // keep what they trust.
 func (s *stage) setProxy(ctx context.Context) error {
 	text, err := clustertest.Certificate("proxy")

@@ -223,12 +223,12 @@ func expect(t *testing.T, d *registry.Registry, i registry.Image, repository str
 }
 
 // useRegistries writes what the cluster says about registries, and takes it back at the end.
-func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
+func (s *stage) useRegistries(t *testing.T, r registries, ca string) {
 	t.Helper()
-	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+	cas := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
 		Name: "registries"}, Data: map[string]string{}}
 	for _, d := range []*registry.Registry{r.source, r.copies, r.private, r.liar} {
-		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = authority
+		cas.Data[strings.Replace(d.Host, ":", "..", 1)] = ca
 	}
 	mirrors := func(all ...string) (to []configv1.ImageMirror) {
 		for _, one := range all {
@@ -250,7 +250,7 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 			ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged",
 				Mirrors: mirrors(r.copies.Host + "/copy/tagged")}},
 		}}
-	for _, object := range []client.Object{authorities, digests, tags} {
+	for _, object := range []client.Object{cas, digests, tags} {
 		if err := s.everything.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +262,7 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 	}
 	images := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	lend(t, s, images, func() func() {
-		images.Spec.AdditionalTrustedCA.Name = authorities.Name
+		images.Spec.AdditionalTrustedCA.Name = cas.Name
 		return func() { images.Spec.AdditionalTrustedCA.Name = "" }
 	})
 	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.Host+"/team",
@@ -300,7 +300,7 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 // follows waits until a host holds a desired state with all that this test wrote.
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
-	s.awaitSecrets(t, h, "mirrors, authorities and credentials of registries", func(c contract.Confidential) bool {
+	s.awaitSecrets(t, h, "mirrors, CAs and credentials of registries", func(c contract.Confidential) bool {
 		return len(c.Mirrors) == 4 && len(c.RegistryTrust) == 4 &&
 			strings.Contains(string(c.PullSecret), r.private.Host)
 	})
@@ -321,7 +321,7 @@ func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right fun
 			return false, name, err
 		}
 		c, err := contract.ParseConfidential(data, s.manifestOf(t, version))
-		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors),
+		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d CAs", name, len(c.Mirrors),
 			len(c.RegistryTrust)), err
 	})
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// additional is the ConfigMap with further authorities.
+// additional is the ConfigMap with further CAs.
 const additional = "additional-ca"
 
-// trust lets every node trust these authorities, too.
+// trust lets every node trust these CAs, too.
 func (s *stage) trust(t *testing.T, bundle string) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional},
@@ -35,14 +35,14 @@ func (s *stage) trust(t *testing.T, bundle string) {
 	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = additional })
 }
 
-func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
+func TestA25_ACAIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	host := windows(t, h)
 	// What another test lent the cluster leaves the hosts a moment later.
 	s.awaitSecrets(t, h, "nothing of other tests",
 		func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
-	foreign, ours := authority(t, "foreign"), authority(t, "ours")
+	foreign, ours := newCA(t, "foreign"), newCA(t, "ours")
 	if err := host.Trust.Add(t.Context(), foreign.Bytes); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	}
 	text := string(pem.EncodeToMemory(ours))
 	s.trust(t, text+text) // named twice
-	s.await(t, "the authority to be trusted",
+	s.await(t, "the CA to be trusted",
 		func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 1) })
 	s.await(t, "somebody to remove it", func(ctx context.Context) (bool, string, error) {
 		err := host.Trust.Remove(ctx, ours.Bytes)
@@ -66,7 +66,7 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 			return trusted(ctx, host.Trust.List, ours.Bytes, 1)
 		})
 	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "" })
-	s.await(t, "the authority to be gone",
+	s.await(t, "the CA to be gone",
 		func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 0) })
 	after, err := host.Trust.List(t.Context())
 	if err != nil {
@@ -80,7 +80,7 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	}
 }
 
-func authority(t *testing.T, name string) *pem.Block {
+func newCA(t *testing.T, name string) *pem.Block {
 	t.Helper()
 	text, err := clustertest.Certificate(name)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// injected is how many authorities the cluster adds by itself, where it has a proxy or authorities for
+// injected is how many CAs the cluster adds by itself, where it has a proxy or CAs for
 // one.
 const injected = 2
 
@@ -91,7 +91,7 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 				strings.Contains(env["NO_PROXY"], "user.example") &&
 				strings.Contains(env["NO_PROXY"], ".cluster.local") && env["HTTPS_PROXY"] == ""
 		}},
-		{"A25 with authorities", func(t *testing.T, p *plane) {
+		{"A25 with CAs", func(t *testing.T, p *plane) {
 			t.Helper()
 			p.create(t, bundle(t, contract.ConfigNamespace, "user-ca", contract.CABundleField))
 			change(t, p, "", "cluster", func(o *configv1.Proxy) { o.Spec.TrustedCA.Name = "user-ca" })
@@ -117,7 +117,7 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			t.Helper()
 			p.create(t, bundle(t, contract.OperatorNamespace, "more", "any"))
 		}, func(d blueprint.Desired) bool { return len(d.Confidential.Trust) == 3+injected && len(d.Rejected) == 0 }},
-		{"A24 the proxy goes, with its authorities", func(t *testing.T, p *plane) {
+		{"A24 the proxy goes, with its CAs", func(t *testing.T, p *plane) {
 			t.Helper()
 			change(t, p, "", "cluster", func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} })
 		}, func(d blueprint.Desired) bool {
@@ -187,7 +187,7 @@ func (p *plane) remove(t *testing.T, o client.Object) {
 	}
 }
 
-// bundle is a ConfigMap with one authority.
+// bundle is a ConfigMap with one CA.
 func bundle(t *testing.T, namespace, name, key string) *corev1.ConfigMap {
 	t.Helper()
 	pem, err := clustertest.Certificate(name)

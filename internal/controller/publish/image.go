@@ -63,10 +63,10 @@ func accessTo(facts blueprint.Facts) (payloadimage.Access, error) {
 	if err != nil {
 		secret = mirror.PullSecret{} // told when the desired state is rendered
 	}
-	var authorities bytes.Buffer
+	var cas bytes.Buffer
 	for _, b := range slices.Concat(facts.Trust, slices.Collect(maps.Values(facts.RegistryTrust))) {
-		authorities.Write(b.PEM)
-		authorities.WriteByte('\n')
+		cas.Write(b.PEM)
+		cas.WriteByte('\n')
 	}
-	return payloadimage.Access{Rules: rules, Secret: secret, CA: authorities.Bytes(), Proxy: facts.Proxy.Func()}, nil
+	return payloadimage.Access{Rules: rules, Secret: secret, CA: cas.Bytes(), Proxy: facts.Proxy.Func()}, nil
 }

@@ -252,7 +252,7 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	}
 }
 
-func TestTheConfigMapForTheProxysAuthoritiesIsThereWhileItIsWanted(t *testing.T) {
+func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	want := func(wanted bool) {
@@ -291,7 +291,7 @@ func TestTheConfigMapForTheProxysAuthoritiesIsThereWhileItIsWanted(t *testing.T)
 }
 
 // What another wrote may be nothing that nodes are told, of which no event comes.
-func TestTheConfigMapForTheProxysAuthoritiesGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
+func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = true })

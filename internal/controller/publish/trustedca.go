@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// keepTrustedCA keeps the ConfigMap into which the cluster puts the authorities of its proxy, while
+// keepTrustedCA keeps the ConfigMap into which the cluster puts the CAs of its proxy, while
 // nodes need them. What stands in it is the cluster's alone.
 func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
@@ -47,7 +47,7 @@ func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
 	if err != nil { // a conflict, too: what it met may be no event here
 		return fmt.Errorf("keeping ConfigMap %s: %w", contract.TrustedCAConfigMap, err)
 	}
-	logf.FromContext(ctx).Info("the ConfigMap for the proxy's authorities follows", "configMap",
+	logf.FromContext(ctx).Info("the ConfigMap for the proxy's CAs follows", "configMap",
 		contract.TrustedCAConfigMap, "wanted", wanted)
 	return nil
 }

@@ -82,7 +82,7 @@ func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return errors.New("there is no certificate authority of the API server")
+		return errors.New("there is no CA of the API server")
 	}
 	if err := addBundle(roots, l.files, l.caBundle); err != nil {
 		return err

@@ -75,7 +75,7 @@ func readKubeconfig(files winos.Files, path string) (Server, error) {
 	ca := p.cluster.CertificateAuthorityData
 	if len(ca) == 0 && p.cluster.CertificateAuthority != "" {
 		if ca, err = winos.ReadFile(files, p.cluster.CertificateAuthority); err != nil {
-			return Server{}, fmt.Errorf("reading the certificate authority of kubeconfig %s: %w", path, err)
+			return Server{}, fmt.Errorf("reading the CA of kubeconfig %s: %w", path, err)
 		}
 	}
 	return Server{p.cluster.Server, ca}, nil

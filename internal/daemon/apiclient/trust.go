@@ -51,7 +51,7 @@ func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool,
 		return true, err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return false, errors.New("the bundle holds no certificate authority of the API server")
+		return false, errors.New("the bundle holds no CA of the API server")
 	}
 	settled = Reach(ctx, Server{server.URL, ca}, time.Now) == nil
 	switch {

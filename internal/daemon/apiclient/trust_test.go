@@ -29,7 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// identity is a certificate that is its own authority, with its key.
+// identity is a certificate that is its own CA, with its key.
 type identity struct {
 	tls.Certificate
 	ca, pair []byte

@@ -11,15 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// An authority of ours that Windows does not let go is brought by somebody else, too, such as by group policy, which
+// A CA of ours that Windows does not let go is brought by somebody else, too, such as by group policy, which
 // shows in the same store. That says nothing about a revision and keeps none from being proven. Its removal is tried
-// again a few times, in case that ends; then the authority is the other's, and is left to him.
+// again a few times, in case that ends; then the CA is the other's, and is left to him.
 const (
 	removalPause = time.Hour
 	maxRemovals  = 3
 )
 
-// kept are the authorities that could not be removed, by fingerprint.
+// kept are the CAs that could not be removed, by fingerprint.
 type kept struct {
 	now func() time.Time
 	of  map[string]*denial

@@ -60,7 +60,7 @@ func (r *run) restrict(path string) error {
 func (r *run) addRoot(ctx context.Context, name string) error {
 	if err := r.host.Trust.Add(ctx, r.want.Roots[name]); err != nil {
 		r.state.RemoveCertificate(r.want.Roots[name])
-		return fmt.Errorf("adding the authority with SHA-256 %.16s: %w", name, err)
+		return fmt.Errorf("adding the CA with SHA-256 %.16s: %w", name, err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (r *run) removeRoot(ctx context.Context, name string) error {
 			continue
 		}
 		if err := r.host.Trust.Remove(ctx, der); err != nil {
-			return fmt.Errorf("removing the authority with SHA-256 %.16s: %w", name, err)
+			return fmt.Errorf("removing the CA with SHA-256 %.16s: %w", name, err)
 		}
 		r.state.RemoveCertificate(der)
 	}

@@ -1,5 +1,5 @@
 // Package mirror answers how containerd on this host gets the images that the cluster's rules,
-// credentials and authorities are about: through the mirror resolver, which it runs on the host's
+// credentials and CAs are about: through the mirror resolver, which it runs on the host's
 // loopback, and by the files that send containerd there; and how administrators hear of what the
 // resolver went through: by events of the Node, and by counters that windows_exporter serves.
 //

@@ -123,7 +123,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	})
 	s.followed, s.written = now, files
 	logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
-		"registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
+		"registriesWithCredentials", len(secret.Hosts()), "registriesWithCAs", len(c.RegistryTrust))
 	return slices.Clone(files), nil
 }
 
@@ -201,21 +201,21 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// files are what containerd reads, the authorities before the files that name them; taken says that
+// files are what containerd reads, the CAs before the files that name them; taken says that
 // another program has the resolver's port. Package apply writes them.
 func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string,
 	taken bool) ([]contract.File, error) {
 	files := []contract.File{}
 	endpoint := mirror.Endpoint{
 		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
-		Hosts: secret.Hosts(), Authorities: make(map[string]string, len(trust)), Taken: taken,
+		Hosts: secret.Hosts(), CAs: make(map[string]string, len(trust)), Taken: taken,
 	}
 	written := map[string]bool{}
 	for _, host := range slices.Sorted(maps.Keys(trust)) {
 		// Named by content, so a file never changes while containerd may be reading it.
 		sum := sha256.Sum256([]byte(trust[host]))
-		path := contract.DirAuthorities + `\` + hex.EncodeToString(sum[:8]) + ".crt"
-		endpoint.Authorities[host] = path
+		path := contract.DirRegistryCAs + `\` + hex.EncodeToString(sum[:8]) + ".crt"
+		endpoint.CAs[host] = path
 		if !written[path] {
 			written[path] = true
 			files = append(files, contract.File{Path: path, Content: trust[host]})
@@ -235,12 +235,12 @@ func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[
 	return files, nil
 }
 
-// roots are the machine's own authorities and the cluster's. The cluster's are in the machine's
+// roots are the machine's own CAs and the cluster's. The cluster's are in the machine's
 // store as well, sooner or later.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the machine's authorities can't be read; only the cluster's count for "+
+		logr.FromContextOrDiscard(ctx).Info("the machine's CAs can't be read; only the cluster's count for "+
 			"pulls", "detail", err.Error())
 		pool = x509.NewCertPool()
 	}

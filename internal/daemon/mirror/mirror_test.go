@@ -242,7 +242,7 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	never := rule("quay.example", "nowhere.example")
 	never.NeverContactSource, never.Mirrors = true, nil
 	c := contract.Confidential{Mirrors: []contract.MirrorRule{never, rule("other.example", "m.example/x")},
-		RegistryTrust: map[string]string{"other.example": authority(t)}}
+		RegistryTrust: map[string]string{"other.example": newCA(t)}}
 	before := h.follow(t, c)
 	h.service.Close() // as at each exchange of the daemon
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
@@ -316,15 +316,15 @@ func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	}
 }
 
-func TestAuthoritiesOfARegistryAreFilesNamedByContent(t *testing.T) {
+func TestCAsOfARegistryAreFilesNamedByContent(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	one, two := authority(t), authority(t)
+	one, two := newCA(t), newCA(t)
 	files := h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one, "b.example:5000": one,
 		"c.example": two}})
 	got := paths(files)
-	if strings.Count(got, contract.DirAuthorities) != 2 ||
-		strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirAuthorities) {
+	if strings.Count(got, contract.DirRegistryCAs) != 2 ||
+		strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirRegistryCAs) {
 		t.Errorf("the files are %s", got)
 	}
 	for _, dir := range []string{"a.example", "b.example_5000_", "c.example"} {
@@ -387,7 +387,7 @@ func TestTheClustersProxyCountsForPulls(t *testing.T) {
 	}
 }
 
-func authority(t *testing.T) string {
+func newCA(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -193,7 +193,7 @@ func (t *Desired) roots(trust []string) {
 	for i, text := range trust {
 		block, _ := pem.Decode([]byte(text))
 		if block == nil || block.Type != "CERTIFICATE" {
-			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "authority %d of the "+
+			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "CA %d of the "+
 				"manifest's is no certificate", i+1))
 			continue
 		}

@@ -19,7 +19,7 @@ type Kind string
 // Kinds of steps.
 const (
 	Restrict      Kind = "Restrict" // let only Administrators open a file or directory
-	AddRoot       Kind = "AddRoot"  // trust a certificate authority
+	AddRoot       Kind = "AddRoot"  // trust a CA
 	SetVariable   Kind = "SetVariable"
 	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
 	PutBack       Kind = "PutBack"       // give a variable of ours the value that it had before
@@ -31,7 +31,7 @@ const (
 	SetService    Kind = "SetService"    // create it, or change its configuration
 	StartService  Kind = "StartService"
 	RemoveFile    Kind = "RemoveFile"
-	RemoveRoot    Kind = "RemoveRoot" // take the trust in an authority of ours away
+	RemoveRoot    Kind = "RemoveRoot" // take the trust in a CA of ours away
 )
 
 // Step is one thing to do.
@@ -260,7 +260,7 @@ func (p *planner) obsoleteFiles() {
 		wanted[strings.ToLower(f.Path)] = true
 	}
 	for _, path := range p.was.Files {
-		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirAuthorities, path)
+		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirRegistryCAs, path)
 		unknown := p.want.RegistryUnknown && forContainerd
 		if !wanted[strings.ToLower(path)] && !unknown {
 			p.step(Step{Kind: RemoveFile, Name: path, Why: "not in the manifest"})

@@ -26,8 +26,8 @@ import (
 
 const secretProxy = "http://me:hunter2@proxy:3128"
 
-// authority makes a root certificate, in both forms.
-func authority(t *testing.T, name string) (der []byte, text string) {
+// newCA makes a root certificate, in both forms.
+func newCA(t *testing.T, name string) (der []byte, text string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -134,8 +134,8 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 func TestA25_ARootIsThereOnceAndGoesAndOthersStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		trust := r.Host().Trust
-		ours, oursText := authority(t, "ours")
-		theirs, theirsText := authority(t, "theirs, and wanted")
+		ours, oursText := newCA(t, "ours")
+		theirs, theirsText := newCA(t, "theirs, and wanted")
 		strange := []byte{0x30, 0x03, 0x02, 0x01, 0x80} // no certificate that anybody could parse
 		for _, der := range [][]byte{theirs, strange} {
 			if err := trust.Add(t.Context(), der); err != nil {
@@ -374,7 +374,7 @@ func reads(r *rig) (n int) {
 func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		der, text := authority(t, "ours")
+		der, text := newCA(t, "ours")
 		c := rules("a.example")
 		c.Trust, c.Environment = []string{text}, map[string]string{"HTTPS_PROXY": secretProxy}
 		c.Files = []contract.File{{Path: `C:\k\tls\certs\tls.key`, Content: "key"}}

@@ -13,7 +13,7 @@ import (
 )
 
 // rich is a desired state that differs from the first one in everything that can differ.
-func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.Confidential) {
+func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confidential) {
 	t.Helper()
 	m := another("two")
 	r.write(t, contract.DirStore+`\`+digestOf("MZ proxy 2"), "MZ proxy 2")
@@ -30,7 +30,7 @@ func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.C
 	m.EnvironmentVars = map[string]string{"NO_PROXY": "localhost"}
 	m.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
 	c := rules("a.example", "b.example")
-	c.Trust = []string{authority}
+	c.Trust = []string{ca}
 	c.Environment = map[string]string{"HTTPS_PROXY": secretProxy}
 	c.Files = []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
 		{Path: `C:\k\tls\certs\tls.key`, Content: "key"}}
@@ -43,13 +43,13 @@ func own() []string { return []string{contract.PathState, contract.DirSealed, co
 
 // undisrupted says what comes of a change when nobody dies, and of how many changes of the machine
 // it consists.
-func undisrupted(t *testing.T, picky bool, authority string) (want sim.Snapshot, changes int64) {
+func undisrupted(t *testing.T, picky bool, ca string) (want sim.Snapshot, changes int64) {
 	t.Helper()
 	t.Run("nobody dies", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			holds(t, r)
 			r.stopDaemon()
-			m, c := rich(t, r, authority)
+			m, c := rich(t, r, ca)
 			r.picky.Store(picky)
 			r.want(t, m, c)
 			r.mortal = &mortal{}
@@ -67,10 +67,10 @@ func undisrupted(t *testing.T, picky bool, authority string) (want sim.Snapshot,
 
 func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 	t.Parallel()
-	_, authority := authority(t, "ours")
+	_, ca := newCA(t, "ours")
 	for name, picky := range map[string]bool{"that succeeds": false, "that has to go back": true} {
 		t.Run(name, func(t *testing.T) {
-			want, changes := undisrupted(t, picky, authority)
+			want, changes := undisrupted(t, picky, ca)
 			if changes < 40 {
 				t.Fatalf("only %d changes were counted", changes)
 			}
@@ -80,7 +80,7 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 					inBubble(t, func(t *testing.T, r *rig) {
 						holds(t, r)
 						r.stopDaemon()
-						m, c := rich(t, r, authority)
+						m, c := rich(t, r, ca)
 						r.picky.Store(picky)
 						version := r.want(t, m, c)
 						r.mortal = &mortal{at: at}
@@ -113,14 +113,14 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 
 func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 	t.Parallel()
-	_, authority := authority(t, "ours")
-	want, changes := undisrupted(t, false, authority)
+	_, ca := newCA(t, "ours")
+	want, changes := undisrupted(t, false, ca)
 	for at := int64(1); at <= changes; at++ {
 		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
 				r.stopDaemon()
-				m, c := rich(t, r, authority)
+				m, c := rich(t, r, ca)
 				version := r.want(t, m, c)
 				r.mortal = &mortal{at: at, strike: func() { r.SetDiskFree(0) }}
 				r.pace = reconcile.Intervals{RetryLimit: 2 * time.Minute}

@@ -71,7 +71,7 @@ func (r *rig) supplied(t *testing.T, contents ...string) {
 	for _, content := range contents {
 		r.payloadServer.blobs[digestOf(content)] = content
 	}
-	_, ca := authority(t, "payload server")
+	_, ca := newCA(t, "payload server")
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": namespace},

@@ -10,10 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// Group policy brings the same authority to all servers, as many companies do with their own.
+// Group policy brings the same CA to all servers, as many companies do with their own.
 func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		_, text := authority(t, "ours, and of group policy")
+		_, text := newCA(t, "ours, and of group policy")
 		holds(t, r)
 		r.want(t, manifest(), contract.Confidential{Trust: []string{text}})
 		pass(5 * time.Second)
@@ -26,14 +26,14 @@ func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 				func(p string) bool { return strings.HasPrefix(p, string(contract.ReasonTrustFailed)) })
 		}
 		if !said() {
-			t.Errorf("the report does not say that an authority stays: %q", r.reported.Load().Problems)
+			t.Errorf("the report does not say that a CA stays: %q", r.reported.Load().Problems)
 		}
 		pass(10 * time.Minute)
 		if n := r.policy.tries.Load(); n != 1 {
 			t.Errorf("the removal was tried %d times within ten minutes", n)
 		}
 		if !said() {
-			t.Error("the report says no more that an authority stays")
+			t.Error("the report says no more that a CA stays")
 		}
 		pass(24 * time.Hour)
 		if n := r.policy.tries.Load(); n < 2 || n > 5 {
@@ -50,7 +50,7 @@ func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 // A policy may end before that is known.
 func TestACAGoesWhenNobodyElseBringsItAnyMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		der, text := authority(t, "ours")
+		der, text := newCA(t, "ours")
 		holds(t, r)
 		r.want(t, manifest(), contract.Confidential{Trust: []string{text}})
 		pass(5 * time.Second)
@@ -61,7 +61,7 @@ func TestACAGoesWhenNobodyElseBringsItAnyMore(t *testing.T) {
 		pass(2 * time.Hour)
 		r.expectStatus(t, three, "")
 		if n := r.times(t, der); n != 0 || len(r.reported.Load().Problems) > 0 {
-			t.Errorf("the authority is there %d times, and the report says %q", n, r.reported.Load().Problems)
+			t.Errorf("the CA is there %d times, and the report says %q", n, r.reported.Load().Problems)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // A proxy and its CA are withdrawn together.
 func TestA25_ACAThatIsWithdrawnWithItsProxyGoesWithinSeconds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		ours, text := authority(t, "the proxy's")
+		ours, text := newCA(t, "the proxy's")
 		holds(t, r)
 		watched := manifest()
 		watched.WatchedEnvironmentVars = []string{"HTTPS_PROXY"}

@@ -53,9 +53,9 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 			wants: "deadline|i/o timeout"},
 		"the name has no server": {request: at("https://api.invalid:6443", ca), limit: 3 * time.Second,
 			wants: "lookup api.invalid"},
-		"another authority":    {request: at(server.URL, another(t)), wants: "unknown authority"},
+		"another CA":           {request: at(server.URL, another(t)), wants: "unknown authority"},
 		"a clock of years ago": {request: at(server.URL, ca), clock: time.Unix(-1, 0), wants: "not yet valid"},
-		"no authority":         {request: at(server.URL, nil), wants: "sent no certificate"},
+		"no CA":                {request: at(server.URL, nil), wants: "sent no certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	}
 }
 
-// another is the certificate of an authority that is not the API server's.
+// another is the certificate of a CA that is not the API server's.
 func another(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

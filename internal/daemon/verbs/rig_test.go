@@ -37,7 +37,7 @@ import (
 // have.
 type rig struct {
 	*sim.Machine
-	ca *authority
+	ca *signingCA
 	// uploaded is the path of the daemon as the operator sent it, digest its SHA-256.
 	exe, uploaded, digest string
 	// fresh is the machine before anything happened.
@@ -60,7 +60,7 @@ func newRig(t *testing.T, options sim.Options) *rig {
 	if options.Hostname == "" {
 		options.Hostname = "WIN-A"
 	}
-	r := &rig{ca: newAuthority(t), exe: firstDaemon}
+	r := &rig{ca: newCA(t), exe: firstDaemon}
 	programs := map[string]sim.Program{
 		"kubelet.exe":                        r.kubelet,
 		"hybrid-overlay-node.exe":            overlay,
@@ -363,14 +363,14 @@ func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest
 	}
 }
 
-// authority signs as kube-controller-manager does.
-type authority struct {
+// signingCA signs as kube-controller-manager does.
+type signingCA struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
 	pem         []byte
 }
 
-func newAuthority(t *testing.T) *authority {
+func newCA(t *testing.T) *signingCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -389,10 +389,10 @@ func newAuthority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{key, certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	return &signingCA{key, certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-func (a *authority) sign(t *testing.T, request []byte, now time.Time) []byte {
+func (a *signingCA) sign(t *testing.T, request []byte, now time.Time) []byte {
 	t.Helper()
 	block, _ := pem.Decode(request)
 	if block == nil {

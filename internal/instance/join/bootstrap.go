@@ -172,7 +172,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 }
 
 // confidentialOf is what must not be public of a desired state, for a host that can't read it yet:
-// containerd and kubelet start with the proxy and the authorities that they will have.
+// containerd and kubelet start with the proxy and the CAs that they will have.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil

@@ -159,7 +159,7 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 }
 
 // nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
-// certificate holds the node's name, and on many clusters it is signed by the authority that clients
+// certificate holds the node's name, and on many clusters it is signed by the CA that clients
 // trust for the API server. Windows' own host names have no dots, and names in a domain come from the
 // user or the cloud.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,

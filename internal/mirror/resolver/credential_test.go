@@ -477,7 +477,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 	}
 	c.RegistryTrust = map[string]string{"127.0.0.1": pem(u), "other.test:5000": pem(u)}
 	if a := pull(c); a.status != http.StatusBadGateway {
-		t.Fatal("another registry's authority was believed", a)
+		t.Fatal("another registry's CA was believed", a)
 	}
 	c.RegistryTrust = map[string]string{u.host: "garbage\n" + pem(u) + "\ngarbage"}
 	if a := pull(c); !a.isRight(m.layer) {

@@ -27,7 +27,7 @@ type Reason string
 const (
 	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
 	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
-	// the certificate is not signed by an authority we trust, is expired, or is for another name
+	// the certificate is not signed by a CA we trust, is expired, or is for another name
 	ReasonUntrusted       Reason = "Untrusted"
 	ReasonSlow            Reason = "Slow"            // no first byte in time
 	ReasonDenied          Reason = "Denied"          // 401 or 403, of the registry or of its token server

@@ -15,10 +15,10 @@ type Config struct {
 	Rules mirror.Rules
 	// PullSecret holds the credentials for it.
 	PullSecret mirror.PullSecret
-	// Roots are the authorities that every registry may have its certificate from: the node's root
+	// Roots are the CAs that every registry may have its certificate from: the node's root
 	// store. Nil is the system's own.
 	Roots *x509.CertPool
-	// RegistryTrust are further authorities, for one registry each: host or host:port → PEM bundle.
+	// RegistryTrust are further CAs, for one registry each: host or host:port → PEM bundle.
 	// What is no certificate in it is left out.
 	RegistryTrust map[string]string
 	// Proxy says through which proxy a request goes, nil for none. Nil: no request goes through

@@ -21,7 +21,7 @@ import (
 type transports struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
-	special map[string]*http.Transport // by authority: registries with authorities of their own
+	special map[string]*http.Transport // by host and port: registries with CAs of their own
 	lax     *http.Transport            // checks no certificate
 	bare    *memory[string, bool]      // by host[:port]: insecure registries that were found to speak no TLS
 }

@@ -28,23 +28,23 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// authority signs certificates with the lifetimes that a test wants.
-type authority struct {
+// signingCA signs certificates with the lifetimes that a test wants.
+type signingCA struct {
 	key  crypto.Signer
 	root *x509.Certificate
 }
 
-func newAuthority(t *testing.T) authority {
+func newCA(t *testing.T) signingCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return authority{key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1),
+	return signingCA{key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1),
 		Subject: pkix.Name{CommonName: "ca"}}}
 }
 
-func (a authority) sign(t *testing.T, template *x509.Certificate, public crypto.PublicKey) []byte {
+func (a signingCA) sign(t *testing.T, template *x509.Certificate, public crypto.PublicKey) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.root, public, a.key)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a authority) sign(t *testing.T, template *x509.Certificate, public crypto.
 }
 
 // serve approves and signs every request, and counts them.
-func (a authority) serve(ctx context.Context, t *testing.T, client *fake.Clientset,
+func (a signingCA) serve(ctx context.Context, t *testing.T, client *fake.Clientset,
 	lifetime time.Duration) *atomic.Int64 {
 	t.Helper()
 	requests := client.CertificatesV1().CertificateSigningRequests()
@@ -107,7 +107,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		client := fake.NewClientset()
 		nameRequests(client)
-		ca := newAuthority(t)
+		ca := newCA(t)
 		const lifetime = time.Hour
 		signed := ca.serve(ctx, t, client, lifetime)
 		var replaced atomic.Int64
@@ -147,7 +147,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 
 func TestACertificateThatLacksANameIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
+	ca := newCA(t)
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		t.Fatal(err)

@@ -64,13 +64,13 @@ func BenchmarkLayerIntoContainerd(b *testing.B) {
 	b.Cleanup(server.Close)
 	name := strings.TrimPrefix(server.URL, "https://")
 	wanted := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.digest(), Size: giant}
-	authority := filepath.Join(b.TempDir(), "authority.pem")
+	caFile := filepath.Join(b.TempDir(), "ca.pem")
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := os.WriteFile(authority, bundle, 0o600); err != nil {
+	if err := os.WriteFile(caFile, bundle, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	ways := []struct{ name, file string }{
-		{"direct", fmt.Sprintf("server = %q\nca = %q\n", server.URL, authority)},
+		{"direct", fmt.Sprintf("server = %q\nca = %q\n", server.URL, caFile)},
 		{"resolver", benchResolver(b, name, string(bundle))},
 	}
 	for _, way := range ways {

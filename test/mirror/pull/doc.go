@@ -1,6 +1,6 @@
 // Package pull holds the node's resolver against what it must get along with: containerd's own
 // resolver and fetcher, which read our hosts.toml, and real registries (distribution v3, with users
-// and with a token server, each with a certificate of the cluster's own authority). Real images go
+// and with a token server, each with a certificate of the cluster's own CA). Real images go
 // from the ones to the other, with mirrors that are down, slow, lying, locked, or taken away in the
 // middle.
 //

@@ -29,8 +29,8 @@ import (
 type network struct {
 	proxy *httptest.Server
 
-	key       *ecdsa.PrivateKey
-	authority *x509.Certificate
+	key *ecdsa.PrivateKey
+	ca  *x509.Certificate
 
 	mu      sync.Mutex
 	servers map[string]string // host:port → address on loopback
@@ -47,9 +47,9 @@ func newNetwork(t *testing.T) *network {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1),
-		Subject: pkix.Name{CommonName: "the cluster's authority"}, NotBefore: time.Now().Add(-time.Hour),
+		Subject: pkix.Name{CommonName: "the cluster's CA"}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	if n.authority, err = x509.ParseCertificate(n.sign(t, template, template, &n.key.PublicKey)); err != nil {
+	if n.ca, err = x509.ParseCertificate(n.sign(t, template, template, &n.key.PublicKey)); err != nil {
 		t.Fatal(err)
 	}
 	n.proxy = httptest.NewServer(http.HandlerFunc(n.connect))
@@ -66,14 +66,14 @@ func (n *network) sign(t *testing.T, template, parent *x509.Certificate, key *ec
 	return certificate
 }
 
-// bundle is the authority as PEM.
+// bundle is the CA as PEM.
 func (n *network) bundle() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.authority.Raw}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.ca.Raw}))
 }
 
 func (n *network) roots() *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(n.authority)
+	pool.AddCert(n.ca)
 	return pool
 }
 
@@ -89,7 +89,7 @@ func (n *network) serve(t *testing.T, name string, handler http.Handler) *httpte
 	} else {
 		template.DNSNames = []string{host}
 	}
-	certificate := n.sign(t, template, n.authority, &n.key.PublicKey)
+	certificate := n.sign(t, template, n.ca, &n.key.PublicKey)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: n.key}},
 		MinVersion: tls.VersionTLS12}

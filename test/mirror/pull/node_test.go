@@ -132,14 +132,14 @@ func (d *node) apply(t *testing.T, s settings) {
 	}
 	secret := parseSecret(t, s.users)
 	d.resolver.Update(resolver.Config{Rules: rules, PullSecret: secret, Roots: d.net.roots(), Proxy: d.net.proxyFor})
-	authority := filepath.Join(d.root, "authority.pem")
-	if err := os.WriteFile(authority, []byte(d.net.bundle()), 0o600); err != nil {
+	caFile := filepath.Join(d.root, "ca.pem")
+	if err := os.WriteFile(caFile, []byte(d.net.bundle()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.endpoint.Hosts = secret.Hosts()
-	d.endpoint.Authorities = map[string]string{}
+	d.endpoint.CAs = map[string]string{}
 	for name := range d.net.names() {
-		d.endpoint.Authorities[strings.TrimSuffix(name, ":443")] = authority
+		d.endpoint.CAs[strings.TrimSuffix(name, ":443")] = caFile
 	}
 	files, err := mirror.HostsFiles(rules, d.endpoint)
 	if err != nil {

@@ -25,8 +25,8 @@ func trustCases() []testCase {
 	}
 }
 
-// authority makes a root certificate.
-func authority(t *testing.T, name string, serial int64) []byte {
+// newCA makes a root certificate.
+func newCA(t *testing.T, name string, serial int64) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	noError(t, err)
@@ -44,7 +44,7 @@ func authority(t *testing.T, name string, serial int64) []byte {
 func odd(t *testing.T, name string) []byte {
 	t.Helper()
 	serial := []byte{0x02, 0x08, 0x5a, 0x17, 0x2b, 0x3c, 0x4d, 0x5e, 0x6f, 0x71} // INTEGER of eight bytes
-	der := authority(t, name, 0x5a172b3c4d5e6f71)
+	der := newCA(t, name, 0x5a172b3c4d5e6f71)
 	at := bytes.Index(der, serial)
 	if at < 0 {
 		t.Fatal("the serial number is not where it should be")
@@ -107,7 +107,7 @@ func occurrences(all [][]byte, der []byte) int {
 
 func trustTwice(m machine) {
 	t := m.t
-	before, der := m.roots(t), authority(t, m.prefix, 1)
+	before, der := m.roots(t), newCA(t, m.prefix, 1)
 	m.addRoot(t, der)
 	m.addRoot(t, der)
 	m.expectRoots(t, before, [][]byte{der}, nil)
@@ -116,7 +116,7 @@ func trustTwice(m machine) {
 func trustOthers(m machine) {
 	t := m.t
 	before := m.roots(t)
-	a, b, c := authority(t, m.prefix+"a", 1), authority(t, m.prefix+"b", 2), authority(t, m.prefix+"c", 3)
+	a, b, c := newCA(t, m.prefix+"a", 1), newCA(t, m.prefix+"b", 2), newCA(t, m.prefix+"c", 3)
 	for _, der := range [][]byte{a, b, c} {
 		m.addRoot(t, der)
 	}
@@ -131,7 +131,7 @@ func trustOthers(m machine) {
 func trustTwins(m machine) {
 	t := m.t
 	before := m.roots(t)
-	a, b := authority(t, m.prefix, 7), authority(t, m.prefix, 7)
+	a, b := newCA(t, m.prefix, 7), newCA(t, m.prefix, 7)
 	m.addRoot(t, a)
 	m.addRoot(t, b)
 	m.expectRoots(t, before, [][]byte{a, b}, nil)
@@ -142,7 +142,7 @@ func trustTwins(m machine) {
 func trustOdd(m machine) {
 	t := m.t
 	before := m.roots(t)
-	strange, plain := odd(t, m.prefix+"odd"), authority(t, m.prefix+"plain", 1)
+	strange, plain := odd(t, m.prefix+"odd"), newCA(t, m.prefix+"plain", 1)
 	m.addRoot(t, strange)
 	m.addRoot(t, plain)
 	m.expectRoots(t, before, [][]byte{strange, plain}, nil)

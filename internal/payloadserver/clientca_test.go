@@ -27,14 +27,14 @@ func TestA55_AnAPIServerThatHangsKeepsNobodyWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authorities := payloadserver.NewAuthorities(client, time.Now)
+	clientCAs := payloadserver.NewClientCAs(client, time.Now)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if _, err := authorities.Pool(t.Context()); err == nil {
+				if _, err := clientCAs.Pool(t.Context()); err == nil {
 					t.Error("somebody is let in")
 				}
 			})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Where every cluster publishes which authorities sign its clients' certificates, for servers like
+// Where every cluster publishes which CAs sign its clients' certificates, for servers like
 // this one that verify them:
 // https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
 const (
@@ -23,7 +23,7 @@ const (
 	authenticationField     = "client-ca-file"
 )
 
-// freshness is how old our knowledge of the authorities may be. A fleet that stages at once must
+// freshness is how old our knowledge of the CAs may be. A fleet that stages at once must
 // not ask the API server with every connection, and a daemon that is refused for a rotation of a
 // moment ago comes back later than this.
 const freshness = 10 * time.Second
@@ -31,8 +31,8 @@ const freshness = 10 * time.Second
 // readLimit is how long the API server may take to say them.
 const readLimit = 5 * time.Second
 
-// Authorities are the cluster's: those that sign clients' certificates.
-type Authorities struct {
+// ClientCAs are the cluster's CAs that sign clients' certificates.
+type ClientCAs struct {
 	client kubernetes.Interface
 	now    func() time.Time
 
@@ -43,36 +43,36 @@ type Authorities struct {
 	read time.Time
 }
 
-// NewAuthorities reads with a client that may get the one ConfigMap, and takes the time from now.
-func NewAuthorities(client kubernetes.Interface, now func() time.Time) *Authorities {
-	return &Authorities{client: client, now: now}
+// NewClientCAs reads with a client that may get the one ConfigMap, and takes the time from now.
+func NewClientCAs(client kubernetes.Interface, now func() time.Time) *ClientCAs {
+	return &ClientCAs{client: client, now: now}
 }
 
 // Pool is for Options.Clients. A repeated call within ten seconds asks nobody, and those who ask at the same time share
-// one answer, which takes five seconds at most. Nobody is let in while the authorities can't be read.
-func (a *Authorities) Pool(ctx context.Context) (*x509.CertPool, error) {
-	if pool := a.known(); pool != nil {
+// one answer, which takes five seconds at most. Nobody is let in while the CAs can't be read.
+func (c *ClientCAs) Pool(ctx context.Context) (*x509.CertPool, error) {
+	if pool := c.known(); pool != nil {
 		return pool, nil
 	}
-	read, err, _ := a.reading.Do("", func() (any, error) { return a.ask(ctx) })
+	read, err, _ := c.reading.Do("", func() (any, error) { return c.ask(ctx) })
 	pool, _ := read.(*x509.CertPool)
 	return pool, err
 }
 
 // known is what was read a moment ago; else nil.
-func (a *Authorities) known() *x509.CertPool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if age := a.now().Sub(a.read); age >= 0 && age < freshness {
-		return a.pool
+func (c *ClientCAs) known() *x509.CertPool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.now().Sub(c.read); age >= 0 && age < freshness {
+		return c.pool
 	}
 	return nil
 }
 
-func (a *Authorities) ask(ctx context.Context) (*x509.CertPool, error) {
+func (c *ClientCAs) ask(ctx context.Context) (*x509.CertPool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	published, err := a.client.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap,
+	published, err := c.client.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap,
 		metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading who signs clients' certificates: %w", err)
@@ -81,9 +81,9 @@ func (a *Authorities) ask(ctx context.Context) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pool, a.read = pool, a.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pool, c.read = pool, c.now()
 	return pool, nil
 }
 
