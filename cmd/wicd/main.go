@@ -52,11 +52,11 @@ func run(ctx context.Context) error {
 	return root.ExecuteContext(ctx)
 }
 
-// home is the directory above the exchange directory that the own program lies in; for a program
+// home is the directory above the RPC directory that the own program lies in; for a program
 // elsewhere, the user's home.
 func home(self string) string {
 	dir := filepath.Dir(self)
-	if strings.EqualFold(filepath.Base(dir), contract.ExchangeDir) {
+	if strings.EqualFold(filepath.Base(dir), contract.RPCDir) {
 		return filepath.Dir(dir)
 	}
 	user, err := os.UserHomeDir()

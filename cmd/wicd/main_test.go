@@ -44,7 +44,7 @@ func TestWhatTheDaemonLinks(t *testing.T) {
 	}
 }
 
-func TestHomeIsAboveTheExchangeDirectory(t *testing.T) {
+func TestHomeIsAboveTheRPCDirectory(t *testing.T) {
 	t.Parallel()
 	if got := home("/home/x/.wmco/wicd-0123.exe"); got != "/home/x" {
 		t.Errorf("home is %q", got)

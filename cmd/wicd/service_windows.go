@@ -17,7 +17,7 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	if err := svc.Run(name, h); err != nil {
 		return fmt.Errorf("running as service %s: %w", name, err)
 	}
-	if errors.Is(h.err, reconcile.ErrExchanged) {
+	if errors.Is(h.err, reconcile.ErrReplaced) {
 		// By now the service manager knows that the service has stopped.
 		return errors.Join(h.err, leaveSuccessor())
 	}

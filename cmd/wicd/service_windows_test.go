@@ -76,7 +76,7 @@ func TestAServiceThatFailsSaysSoToItsManager(t *testing.T) {
 	}
 }
 
-func TestHomeIsAboveTheExchangeDirectory(t *testing.T) {
+func TestHomeIsAboveTheRPCDirectory(t *testing.T) {
 	t.Parallel()
 	for self, want := range map[string]string{
 		`C:\Users\me\.wmco\wicd-0123.exe`: `C:\Users\me`, `c:\users\me\.WMCO\wicd-0123.exe`: `c:\users\me`,

@@ -12,10 +12,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// succeedVerb is what a daemon whose program was exchanged starts that program with, last of all.
+// succeedVerb is what a daemon whose program was replaced starts that program with, last of all.
 const succeedVerb = "succeed"
 
-// successor sees to it that the service runs again after its program was exchanged. The service
+// successor sees to it that the service runs again after its program was replaced. The service
 // manager does that by itself, a second after the old process ended, as its recovery settings say:
 // then there is nothing to do. It does not where somebody took those settings away, or where it
 // ignores them, as Wine's does; then the host would have no daemon until the operator joins it

@@ -9,7 +9,7 @@ import (
 )
 
 // Drains says whether pods must leave a node before it goes from one manifest to another: where a
-// program that they depend on is exchanged, or is told something else. Programs that only get
+// program that they depend on is replaced, or is told something else. Programs that only get
 // another environment, as of a proxy, or other limits of their logs are started anew beside the
 // pods, whose containers run on.
 func Drains(from, to contract.Manifest) bool {

@@ -5,8 +5,8 @@ import "time"
 // Verb is one thing the daemon's binary does when the operator calls it.
 //
 // A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat
-// differently: the operator writes <ExchangeDir>/<id>.req.json over SFTP, runs
-// "<ExchangeDir>\<daemon> <verb> --exchange <id>", and reads <ExchangeDir>/<id>.ans.json. The
+// differently: the operator writes <RPCDir>/<id>.req.json over SFTP, runs
+// "<RPCDir>\<daemon> <verb> --exchange <id>", and reads <RPCDir>/<id>.ans.json. The
 // daemon deletes the request as soon as it has read it, because requests may hold short-lived
 // credentials.
 type Verb string
@@ -102,7 +102,7 @@ type PrepareAnswer struct {
 	BootID    string `json:"bootID"` // of the boot in which the answer was given
 }
 
-// ReceiveRequest names the stream that SFTP left in the exchange directory: a tar in zstd whose
+// ReceiveRequest names the stream that SFTP left in the RPC directory: a tar in zstd whose
 // entries are named by their digest.
 type ReceiveRequest struct {
 	Stream string `json:"stream"`

@@ -86,10 +86,10 @@ const (
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
-// The exchange directory lies in the SSH user's home, which only that user, Administrators and
+// The RPC directory lies in the SSH user's home, which only that user, Administrators and
 // SYSTEM may open. Names in it are relative to that home and contain no character that cmd.exe or
 // PowerShell would interpret.
 const (
-	// ExchangeDir holds the uploaded daemon, requests, answers and the payload stream.
-	ExchangeDir = ".wmco"
+	// RPCDir holds the uploaded daemon, requests, answers and the payload stream.
+	RPCDir = ".wmco"
 )

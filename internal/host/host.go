@@ -37,18 +37,18 @@ type Dialer interface {
 type Conn interface {
 	// HostKey is the key that the machine showed, as "<type> <base64>".
 	HostKey() string
-	// Upload makes sure that the daemon's binary lies in the exchange directory: it is sent only
+	// Upload makes sure that the daemon's binary lies in the RPC directory: it is sent only
 	// when missing or of another size, under a temporary name, and renamed. It goes on where an
 	// earlier connection broke. A repeated call sends nothing. It returns the bytes sent.
 	Upload(ctx context.Context, daemon Blob) (sent int64, err error)
-	// Send leaves content in the exchange directory under name, in one stream. It replaces what was
+	// Send leaves content in the RPC directory under name, in one stream. It replaces what was
 	// there. Content that is also an io.Closer is closed at the end, which ends whoever feeds it.
 	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
 	// Call runs a verb of the uploaded daemon. request is marshalled to JSON; the answer is decoded
 	// into answer, which is a pointer to a contract.Answer. A verb's own problem is in the answer;
 	// an error says that there is no answer.
 	Call(ctx context.Context, verb contract.Verb, request, answer any) error
-	// RemoveUpload removes the exchange directory with everything in it. A repeated call finds nothing
+	// RemoveUpload removes the RPC directory with everything in it. A repeated call finds nothing
 	// to do.
 	RemoveUpload(ctx context.Context) error
 	// Err is nil while the connection is usable.

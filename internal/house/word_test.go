@@ -14,22 +14,23 @@ import (
 func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 	t.Parallel()
 	terms := map[string]string{
-		`ledger`:                                 "state file",
-		`herald|lookout`:                         "events, watch",
-		`\b(the |a )guard\b`:                     "rollback watchdog",
-		`walk(s|ed)? (into|in again|the way)`:    "the operator joins the host again over SSH",
-		`on (its|their) way (in|out|to)\b`:       "joins, leaves, is upgraded",
-		`(by|without|of) [a-z']+'s (own )?word`:  "reports, status",
-		`given back as it was`:                   "what is removed and what stays",
-		`taken back`:                             "downgraded, reverted",
-		`asks for nothing`:                       "unresponsive",
-		`spec\.rollout\.windows`:                 "spec.rollout.maintenanceWindows",
-		`\bdisturb(s|ed|ing)?\b`:                 "disrupt",
-		`\b(becomes?|not) well\b`:                "Ready, healthy",
-		`\blets? (us|the operator|the key) in`:   "accepts the key",
-		`\btends?\b|\bthe (tender|keeper)\b`:     "reconcile, apply",
-		`\bdepot\b`:                              "payload server",
-		`\b(an?|the|no) authority|\bauthorities`: "CA, trust bundle",
+		`ledger`:                                   "state file",
+		`herald|lookout`:                           "events, watch",
+		`\b(the |a )guard\b`:                       "rollback watchdog",
+		`walk(s|ed)? (into|in again|the way)`:      "the operator joins the host again over SSH",
+		`on (its|their) way (in|out|to)\b`:         "joins, leaves, is upgraded",
+		`(by|without|of) [a-z']+'s (own )?word`:    "reports, status",
+		`given back as it was`:                     "what is removed and what stays",
+		`taken back`:                               "downgraded, reverted",
+		`asks for nothing`:                         "unresponsive",
+		`spec\.rollout\.windows`:                   "spec.rollout.maintenanceWindows",
+		`\bdisturb(s|ed|ing)?\b`:                   "disrupt",
+		`\b(becomes?|not) well\b`:                  "Ready, healthy",
+		`\blets? (us|the operator|the key) in`:     "accepts the key",
+		`\btends?\b|\bthe (tender|keeper)\b`:       "reconcile, apply",
+		`exchange director|\bdaemon\b.* exchanged`: "RPC directory; replaced",
+		`\bdepot\b`:                                "payload server",
+		`\b(an?|the|no) authority|\bauthorities`:   "CA, trust bundle",
 	}
 	for pattern, instead := range terms {
 		word := regexp.MustCompile(`(?i)` + pattern)
@@ -65,6 +66,8 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{"the lifecycle", regexp.MustCompile(`the lifecycle('s|;| uses| and)`), "the journeys of internal/instance", nil},
 		{"uthorit", regexp.MustCompile(`(?i)authorit(y|ies)`), "CA, trust bundle", regexp.MustCompile(
 			`(?i)(certificate|cert-|unknown|machine)[- ]?authority|containerd\\authorities|authority(\(| is host)`)},
+		{"xchang", regexp.MustCompile(`(?i)exchang`), "rpc; replace, self-update; token exchange", regexp.MustCompile(
+			`(?i)--exchange|"exchange[",]|key exchange|transport\.Exchange|exchanged for an access token`)},
 	}
 	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.go")
 	command.Dir = root(t)

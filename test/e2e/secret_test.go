@@ -208,7 +208,7 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 		if strings.Contains(content, "eyJhbGciOi") {
 			t.Errorf("%s: %s holds a token", h.Name, path)
 		}
-		if strings.Contains(path, contract.ExchangeDir+`\`) &&
+		if strings.Contains(path, contract.RPCDir+`\`) &&
 			strings.Contains(path, ".json") { // a request or an answer, whole or in part
 			t.Errorf("%s: %s was left", h.Name, path)
 		}

@@ -79,13 +79,13 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 				t.Errorf("%s: %s is %+v, %v", h.Name, dir, info, err)
 			}
 		}
-		exchange, err := host.Files.List(wine.Home + `\` + contract.ExchangeDir)
+		left, err := host.Files.List(wine.Home + `\` + contract.RPCDir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range exchange {
+		for _, f := range left {
 			if strings.Contains(f.Name, ".json") {
-				t.Errorf("%s: %s was left in the exchange directory", h.Name, f.Name)
+				t.Errorf("%s: %s was left in the RPC directory", h.Name, f.Name)
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func (s *stage) idle(t *testing.T) {
 // A new release of the operator brings the same programs, but for the daemon: each daemon fetches
 // the new one, puts it in place of itself while it runs, and ends; what comes back is the new one.
 // Nobody logs in. It is the last test, because it changes all hosts.
-func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
+func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
 	s := shared
 	dir := filepath.Join(s.dir, "payload-"+nextVersion)
 	if _, err := wine.WritePayload(t.Context(), dir, nextVersion, io.Discard); err != nil {

@@ -103,7 +103,7 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 	}
 }
 
-// A daemon that was exchanged for one that names boots otherwise was taken for a host that had
+// A daemon that was replaced by one that names boots otherwise was taken for a host that had
 // rebooted, and the reboot that somebody needed never came.
 func TestADaemonThatNamesItsBootOtherwiseHasNotRebooted(t *testing.T) {
 	t.Parallel()

@@ -244,7 +244,7 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	c := contract.Confidential{Mirrors: []contract.MirrorRule{never, rule("other.example", "m.example/x")},
 		RegistryTrust: map[string]string{"other.example": newCA(t)}}
 	before := h.follow(t, c)
-	h.service.Close() // as at each exchange of the daemon
+	h.service.Close() // as at each replacement of the daemon
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
 	for range 2 {
 		files, problem := h.service.Follow(t.Context(), c, nil)
@@ -274,7 +274,7 @@ func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	h := newHost(t)
 	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
 	before := h.follow(t, c)
-	h.service.Close() // as at each exchange of the daemon
+	h.service.Close() // as at each replacement of the daemon
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
 	for range 2 {
 		if _, problem := h.service.Follow(t.Context(), c, nil); problem == nil || problem.Reason != contract.ReasonPortInUse {
@@ -301,7 +301,7 @@ func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
 	before := h.follow(t, c)
 	for range 2 {
-		h.service.Close() // as at each exchange of the daemon
+		h.service.Close() // as at each replacement of the daemon
 		after := h.follow(t, c)
 		if paths(after) != paths(before) || token(after) == token(before) || token(after) == "" {
 			t.Error("containerd goes on with the token of before")

@@ -44,7 +44,7 @@ func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *test
 	})
 }
 
-// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was exchanged for that revision,
+// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was replaced by that revision's,
 // and by now the Node names another one, whose payload is not on the host.
 func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -57,13 +57,13 @@ func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 		})
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		for range 600 {
-			if r.exchanged.Load() > 0 {
+			if r.replaced.Load() > 0 {
 				break
 			}
 			pass(100 * time.Millisecond)
 		}
-		if r.exchanged.Load() == 0 {
-			t.Fatal("the daemon was not exchanged: this shows nothing")
+		if r.replaced.Load() == 0 {
+			t.Fatal("the daemon was not replaced: this shows nothing")
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, withDaemon(next(), newDaemon)))
 		pass(10 * time.Second)

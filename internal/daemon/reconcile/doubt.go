@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 )
 
-// A daemon that was exchanged may find a revision in the state file that the one before it could
+// A daemon that was replaced may find a revision in the state file that the one before it could
 // note only in part, since it did not understand all of it, and one whose state file was lost finds
 // none. It is read again before it is tried.
 

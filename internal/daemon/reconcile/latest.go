@@ -47,7 +47,7 @@ func (l *latest) of(version string) contract.Latest {
 }
 
 // awaits says that a revision may be about to come, so that it need not be read. There is a moment
-// without any while one is exchanged for the next.
+// without any while one is replaced by the next.
 func (l *latest) awaits(version string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false

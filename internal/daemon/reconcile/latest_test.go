@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// hand publishes what was published last as the operator does: the Secret is exchanged for another.
+// hand publishes what was published last as the operator does: the Secret is replaced by another.
 func (r *rig) hand(t *testing.T, latest contract.Latest) {
 	t.Helper()
 	data, err := latest.Data()

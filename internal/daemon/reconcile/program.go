@@ -25,7 +25,7 @@ import (
 // it:
 //
 //	old: smoke test ── does not run here: failed, nothing has changed
-//	     write down what is on trial ── start the rollback watchdog ── exchange the exe ──
+//	     write down what is on trial ── start the rollback watchdog ── replace the exe ──
 //	     end, with an error: the service manager starts the new one
 //	new: apply ── holds: proven; the watchdog is stopped, and only now the version is on the Node
 //	           ├─ fails: back to what held, the old exe included ── end
@@ -147,7 +147,7 @@ func (p *program) replace(ctx context.Context) *contract.Problem {
 	if err != nil {
 		return apply.FileProblem(err)
 	}
-	logr.FromContextOrDiscard(ctx).Info("the daemon's program is exchanged; the new one goes on", "version",
+	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "version",
 		p.state.Version)
 	return nil
 }

@@ -37,8 +37,8 @@ func settled(t *testing.T, r *rig) {
 	r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, first()))
 	pass(10 * time.Second)
 	r.expectStatus(t, versionOf(first()), "")
-	if r.exchanged.Load() > 0 {
-		t.Fatal("the daemon was exchanged for itself")
+	if r.replaced.Load() > 0 {
+		t.Fatal("the daemon was replaced by itself")
 	}
 }
 
@@ -71,8 +71,8 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
 		r.expectStatus(t, version, "")
-		if got := r.read(t, contract.PathDaemon); got != newDaemon || r.exchanged.Load() != 1 {
-			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+		if got := r.read(t, contract.PathDaemon); got != newDaemon || r.replaced.Load() != 1 {
+			t.Errorf("the program is %q after %d replacements", got, r.replaced.Load())
 		}
 		if who()[version] != digestOf(newDaemon) {
 			t.Error("the old daemon said that the version holds")
@@ -82,8 +82,8 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(30 * time.Second)
 		r.expectStatus(t, versionOf(first()), "")
-		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 {
-			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.replaced.Load() != 2 {
+			t.Errorf("the program is %q after %d replacements", got, r.replaced.Load())
 		}
 	})
 }
@@ -103,8 +103,8 @@ func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
 				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 					t.Error(line)
 				}
-				if r.exchanged.Load() > 0 {
-					t.Error("the daemon was exchanged")
+				if r.replaced.Load() > 0 {
+					t.Error("the daemon was replaced")
 				}
 				r.expectServing(t, "{}")
 			})
@@ -153,9 +153,9 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 			!strings.Contains(status, "held at "+versionOf(first())) {
 			t.Errorf("the Node says %q", status)
 		}
-		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 ||
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.replaced.Load() != 2 ||
 			*r.running.Load() != digestOf(oldDaemon) {
-			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+			t.Errorf("the program is %q after %d replacements", got, r.replaced.Load())
 		}
 		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 			t.Error(line)
@@ -163,8 +163,8 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		// The two do not take turns: each attempt comes after a longer pause. If all pauses are as short as they may be,
 		// there are eight attempts, each there and back; a ninth comes after 73 minutes at the earliest.
 		pass(time.Hour)
-		if n := r.exchanged.Load(); n > 16 {
-			t.Errorf("%d exchanges within an hour", n)
+		if n := r.replaced.Load(); n > 16 {
+			t.Errorf("%d replacements within an hour", n)
 		}
 		r.picky.Store(false)
 		pass(25 * time.Minute)
@@ -175,14 +175,14 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 	})
 }
 
-func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T) {
+func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testing.T) {
 	t.Parallel()
 	for name, picky := range map[string]bool{"for good": false, "and back": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var want sim.Snapshot
 			var changes int64
-			exchange := func(t *testing.T, r *rig, at int64) string {
+			replaceProgram := func(t *testing.T, r *rig, at int64) string {
 				t.Helper()
 				settled(t, r)
 				r.stopDaemon()
@@ -196,7 +196,7 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 			}
 			t.Run("nobody dies", func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
-					exchange(t, r, 0)
+					replaceProgram(t, r, 0)
 					want, changes = r.Snapshot(), r.mortal.calls
 				})
 			})
@@ -205,7 +205,7 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 				t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, r *rig) {
 						who := r.witnesses()
-						version := exchange(t, r, at)
+						version := replaceProgram(t, r, at)
 						r.stopDaemon()
 						r.mortal = nil
 						r.start(t, r.api)
@@ -299,9 +299,9 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		r.expectStatus(t, versionOf(first()), contract.ReasonManifestInvalid)
 		r.expectServing(t, "{}")
 		pass(time.Hour)
-		t.Logf("N=%d", r.exchanged.Load())
-		if n := r.exchanged.Load(); n > 14 {
-			t.Errorf("%d exchanges within an hour", n)
+		t.Logf("N=%d", r.replaced.Load())
+		if n := r.replaced.Load(); n > 14 {
+			t.Errorf("%d replacements within an hour", n)
 		}
 	})
 }

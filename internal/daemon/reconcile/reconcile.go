@@ -40,7 +40,7 @@ type Options struct {
 	// Registry serves containerd. Without one, its files are left as they are.
 	Registry apply.Registry
 	// Program is the digest of the exe that this process runs, if it is the one at
-	// contract.PathDaemon; otherwise empty, and the daemon is not exchanged.
+	// contract.PathDaemon; otherwise empty, and the daemon is not replaced.
 	Program string
 	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is
 	// nothing to tell.
@@ -94,8 +94,8 @@ type Reconciler struct {
 	beside sync.WaitGroup
 }
 
-// ErrExchanged says that the daemon's own program has been exchanged.
-var ErrExchanged = errors.New("the daemon's program was exchanged for another")
+// ErrReplaced says that the daemon's own program has been replaced.
+var ErrReplaced = errors.New("the daemon's program was replaced by another")
 
 // ErrReleased says that the operator has let this host go, and that the host is to be cleaned.
 var ErrReleased = errors.New("the host was released and is to be cleaned")
@@ -141,7 +141,7 @@ func phaseOf(s state.State) Phase {
 }
 
 // Run reconciles until ctx ends, and returns when what runs beside it has ended too. It returns
-// ErrExchanged when this process must end, so that another program takes over, ErrReleased when
+// ErrReplaced when this process must end, so that another program takes over, ErrReleased when
 // the host is to be cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "version", r.State.Version, "phase",
@@ -168,7 +168,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		r.watchLatest(ctx)
 		r.reconcile(ctx, due)
 		if r.machine.phase == AwaitingRestart {
-			return ErrExchanged
+			return ErrReplaced
 		}
 		timer := r.Clock.NewTimer(r.next.Sub(r.Clock.Now()))
 		select {

@@ -90,10 +90,10 @@ type rig struct {
 	done    chan struct{}
 	// pace of the daemon.
 	pace reconcile.Intervals
-	// payload server, if set, has payload. exchanged counts how often the daemon gave way to
+	// payload server, if set, has payload. replaced counts how often the daemon gave way to
 	// another exe, and running is the digest of the present one.
 	payloadServer *payloadServer
-	exchanged     atomic.Int64
+	replaced      atomic.Int64
 	running       atomic.Pointer[string]
 }
 
@@ -376,10 +376,10 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 		r.running.Store(&options.Program)
 		err := reconcile.New(options).Run(ctx)
 		r.letGo.Store(errors.Is(err, reconcile.ErrReleased))
-		if !errors.Is(err, reconcile.ErrExchanged) {
+		if !errors.Is(err, reconcile.ErrReplaced) {
 			return
 		}
-		r.exchanged.Add(1)
+		r.replaced.Add(1)
 		time.Sleep(time.Second)
 		stateFile, err := state.Read(options.Host.Files)
 		if err != nil {

@@ -164,7 +164,7 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 			},
 			begin: func(r *rig) {
 				for range 600 {
-					if r.exchanged.Load() == 0 {
+					if r.replaced.Load() == 0 {
 						pass(10 * time.Millisecond)
 					}
 				}

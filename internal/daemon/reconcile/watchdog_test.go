@@ -61,7 +61,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 		Host: host, State: stateFile, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
 		Intervals: r.pace, Program: digestOf(exe),
 	}).Run(ctx)
-	if errors.Is(err, reconcile.ErrExchanged) {
+	if errors.Is(err, reconcile.ErrReplaced) {
 		return 1
 	}
 	return 0
@@ -202,7 +202,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsWatchdog(t *testing.T) {
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 				if got := r.read(t, contract.PathDaemon); got != c.exe {
-					t.Fatalf("the program is %.40q: nothing was exchanged", got)
+					t.Fatalf("the program is %.40q: nothing was replaced", got)
 				}
 				said := ""
 				for range int(c.after / time.Second) {
@@ -240,7 +240,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *t
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 				if got := r.read(t, contract.PathDaemon); got != exe {
-					t.Fatalf("the program is %q: nothing was exchanged", got)
+					t.Fatalf("the program is %q: nothing was replaced", got)
 				}
 				said := ""
 				for n := 0; n < 600 && !strings.Contains(said, "version "+version+": the new daemon "); n++ {

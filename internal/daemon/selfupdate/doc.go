@@ -1,6 +1,6 @@
 // Package selfupdate answers who goes back when a new daemon does not come up.
 //
-// A daemon whose program is about to be exchanged installs the program of the revision that held
+// A daemon whose program is about to be replaced installs the program of the revision that held
 // last, mostly its own, as a service of another name: the rollback watchdog. It watches the new
 // daemon from outside: when that is down for long, or shows no sign of life in time, the watchdog
 // puts its own program in place, notes in the state file which revision failed, and starts the

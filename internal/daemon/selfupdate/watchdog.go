@@ -36,14 +36,14 @@ const (
 )
 
 // grace is how many looks in a row a service that is stopped is left to the service manager. That
-// waits for minutes when the daemon has failed often of late, such as in an exchange before, or for
+// waits for minutes when the daemon has failed often of late, such as in a replacement before, or for
 // ever when somebody took its settings away.
 const grace = 5
 
 // aside is where the new program is moved. What is left of it, the daemon removes.
 func aside() string { return winos.AsidePath(contract.PathDaemon, 0) }
 
-// Watchdog watches over one exchange.
+// Watchdog watches over one replacement of the daemon's program.
 type Watchdog struct {
 	// Host that it acts on.
 	Host winos.Host

@@ -51,8 +51,8 @@ type State struct {
 	// the cloud can't always be asked.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
-	// Exchange is the exchange directory of the user over whose connection the host was joined.
-	Exchange string `json:"exchange,omitempty"`
+	// RPCDir is the RPC directory of the user over whose connection the host was joined.
+	RPCDir string `json:"exchange,omitempty"`
 
 	Changes
 }

@@ -20,7 +20,7 @@ import (
 
 // Where is what cleanup must know about its own call.
 type Where struct {
-	// Home holds the exchange directory; empty when there is none.
+	// Home holds the RPC directory; empty when there is none.
 	Home string
 	// Self is the path of the own program, which can't delete itself: the operator does.
 	Self string
@@ -44,7 +44,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	}
 	// From what acts by itself to what just lies there, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
-		c.certificates, c.hostname, c.undecided, c.data, c.files, c.exchange} {
+		c.certificates, c.hostname, c.undecided, c.data, c.files, c.rpcDir} {
 		step(ctx)
 	}
 	return c.answer, nil
@@ -227,13 +227,13 @@ func (c *cleaning) save() {
 	}
 }
 
-// exchange removes what earlier calls left in the exchange directory. The answer of this call and
+// rpcDir removes what earlier calls left in the RPC directory. The answer of this call and
 // the own program come later, or stay.
-func (c *cleaning) exchange(context.Context) {
+func (c *cleaning) rpcDir(context.Context) {
 	if c.where.Home == "" {
 		return
 	}
-	dir := ExchangePath(c.where.Home)
+	dir := RPCPath(c.where.Home)
 	entries, err := c.host.Files.List(dir)
 	if err != nil {
 		return // there is none
@@ -245,7 +245,7 @@ func (c *cleaning) exchange(context.Context) {
 		}
 		// The operator removes the whole directory, so what is still open does not matter here.
 		if err = c.host.Files.RemoveAll(path); err != nil {
-			c.log.Info("a file stays in the exchange directory", "name", e.Name, "detail", err.Error())
+			c.log.Info("a file stays in the RPC directory", "name", e.Name, "detail", err.Error())
 		}
 	}
 }

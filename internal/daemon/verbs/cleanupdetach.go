@@ -19,7 +19,7 @@ import (
 const cleanupVerb = "cleanup-service"
 
 // answer is where the one-shot service leaves what it did.
-func (w Where) answer() string { return ExchangePath(w.Home) + `\cleanup.json` }
+func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
 // command of the one-shot service.
 func (w Where) command() string {
@@ -36,7 +36,7 @@ func (w Where) command() string {
 // at work, or gives the answer of one that has finished.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	// A program elsewhere, such as the installed one, would delete what its service runs.
-	if where.Home == "" || !contract.Within(ExchangePath(where.Home), where.Self) {
+	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}
 	if err := beginCleanup(ctx, host, where); err != nil {

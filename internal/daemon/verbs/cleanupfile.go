@@ -65,7 +65,7 @@ func (c *cleaning) data(ctx context.Context) {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
 			continue
 		}
-		if c.exchangeable(dir) {
+		if c.replaceable(dir) {
 			continue
 		}
 		if dir == contract.DirContainerdData {
@@ -209,7 +209,7 @@ func (c *cleaning) ours(path string) bool {
 
 // remove removes a file or an empty directory, if it is there.
 func (c *cleaning) remove(what, path string) {
-	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.exchangeable(path) {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.replaceable(path) {
 		return
 	}
 	if err := c.unlink(path); err != nil {
@@ -221,7 +221,7 @@ func (c *cleaning) remove(what, path string) {
 
 // removeAll removes a file, or a directory with everything in it.
 func (c *cleaning) removeAll(path string) {
-	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.exchangeable(path) {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.replaceable(path) {
 		return
 	}
 	if err := c.clear(path); err != nil {
@@ -231,8 +231,8 @@ func (c *cleaning) removeAll(path string) {
 	c.removed("path", path)
 }
 
-// exchangeable says whether a user could put something else in the place of path, and then keeps it.
-func (c *cleaning) exchangeable(path string) bool {
+// replaceable says whether a user could put something else in the place of path, and then keeps it.
+func (c *cleaning) replaceable(path string) bool {
 	problem, err := state.UsurpedAbove(c.host.Files, path)
 	if problem == nil && err == nil {
 		return false
@@ -243,7 +243,7 @@ func (c *cleaning) exchangeable(path string) bool {
 }
 
 // clear removes a file, or a directory with everything in it, and goes on after an error. In C:\k, where
-// nobody but administrators can exchange what is looked at, it has programs that still run make room.
+// nobody but administrators can replace what is looked at, it has programs that still run make room.
 func (c *cleaning) clear(path string) error {
 	err := c.host.Files.RemoveAll(path)
 	if errors.Is(err, winos.ErrInUse) && contract.Within(contract.DirK, path) {

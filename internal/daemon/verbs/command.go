@@ -22,7 +22,7 @@ type Options struct {
 	Host winos.Host
 	// Version of the program.
 	Version string
-	// HomeDir is the user's home directory on the machine; the exchange directory lies below it.
+	// HomeDir is the user's home directory on the machine; the RPC directory lies below it.
 	HomeDir string
 	// Self is the absolute path of the own exe on the machine.
 	Self string
@@ -67,7 +67,7 @@ The Windows Machine Config Operator calls its verbs over SSH, in this order:
 "report" prints what state this node is in; the service writes the same to ` + contract.PathReport + `.
 
 Each reads a request and leaves an answer, both in JSON. With --exchange <id> they are the
-files <id>.req.json and <id>.ans.json in the directory ` + contract.ExchangeDir + ` of the home directory;
+files <id>.req.json and <id>.ans.json in the directory ` + contract.RPCDir + ` of the home directory;
 without it they are standard input and output, for use by hand:
 
   windows-instance-config-daemon preflight < NUL

@@ -81,7 +81,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
-		if errors.Is(err, reconcile.ErrExchanged) {
+		if errors.Is(err, reconcile.ErrReplaced) {
 			log.Info("ended, so that the service manager starts the other program")
 		} else if err != nil {
 			log.Error(err, "ended") // nobody sees a service's standard error

@@ -18,12 +18,12 @@ func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(verb)
+	line := contract.RPCDir + `\` + contract.UploadedName(r.digest) + " " + string(verb)
 	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
 }
 
 // lasting are the places whose content differs from one join to the next: keys, process numbers,
-// logs, and the exchange directory.
+// logs, and the RPC directory.
 func lasting(r *rig) []string {
 	return []string{
 		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI,

@@ -46,9 +46,9 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = state.Ensure(host.Files, stateFile, state.Directories()...); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	exchange := directory(self)
-	if homeOf(exchange) == "" {
-		exchange = stateFile.Exchange
+	rpcDir := directory(self)
+	if homeOf(rpcDir) == "" {
+		rpcDir = stateFile.RPCDir
 	}
 	changed, err := credentials(host.Files, request)
 	if errors.Is(err, winos.ErrInUse) {
@@ -62,8 +62,8 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, asProblem(err)
 	}
-	changed = changed || exchange != stateFile.Exchange
-	if err = installed(ctx, host, self, exchange, serviceConfig(request), changed); err != nil {
+	changed = changed || rpcDir != stateFile.RPCDir
+	if err = installed(ctx, host, self, rpcDir, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
 	// From its start on, the service keeps the state file alone.
@@ -80,7 +80,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 
 // installed brings program and service up to date. A running one is left alone unless it has to be
 // another, or changed says that it has to read something anew.
-func installed(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig,
+func installed(ctx context.Context, host winos.Host, self, rpcDir string, config winos.ServiceConfig,
 	changed bool) error {
 	exe, err := replacement(ctx, host.Files, self)
 	if err != nil {
@@ -94,7 +94,7 @@ func installed(ctx context.Context, host winos.Host, self, exchange string, conf
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
 	}
 	if changed || exe != "" || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
-		return install(ctx, host, self, exchange, config, exe)
+		return install(ctx, host, self, rpcDir, config, exe)
 	}
 	if before.NoAutoStart {
 		if err = host.Services.Apply(ctx, config); err != nil {
@@ -194,7 +194,7 @@ func stuck(state winos.ServiceState) bool {
 
 // install stops a service that runs with something older, and brings program and configuration up
 // to date; exe is what replacement gave. The state file is opened when nobody else keeps it any more.
-func install(ctx context.Context, host winos.Host, self, exchange string, config winos.ServiceConfig,
+func install(ctx context.Context, host winos.Host, self, rpcDir string, config winos.ServiceConfig,
 	exe string) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
@@ -203,7 +203,7 @@ func install(ctx context.Context, host winos.Host, self, exchange string, config
 	if err != nil {
 		return err
 	}
-	stateFile.Exchange = exchange
+	stateFile.RPCDir = rpcDir
 	if err = stateFile.Save(); err != nil {
 		return apply.FileProblem(err)
 	}

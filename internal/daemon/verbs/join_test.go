@@ -236,7 +236,7 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	files := r.Host().Files
 	request := send(t, files, r.Home(), wanted())
-	path := r.Home() + `\` + contract.ExchangeDir + `\` + request.Stream
+	path := r.Home() + `\` + contract.RPCDir + `\` + request.Stream
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
 		t.Fatal(err)
@@ -402,7 +402,7 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	run := func(arguments string) (string, int) {
 		var out bytes.Buffer
-		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` +
+		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.RPCDir + `\` +
 			contract.UploadedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
 		return out.String(), code
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kept are the logs that cleanup promises to keep, and the exchange directory, which the operator
+// kept are the logs that cleanup promises to keep, and the RPC directory, which the operator
 // removes.
 func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 
@@ -406,7 +406,7 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 	})
 }
 
-// Whoever owns a directory may exchange what lies in it, also what lies deeper and is not his.
+// Whoever owns a directory may replace what lies in it, also what lies deeper and is not his.
 func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{`C:\var`, `C:\var\lib`, `C:\var\lib\kubelet`, contract.DirLog,

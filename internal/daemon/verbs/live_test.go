@@ -281,7 +281,7 @@ func (w *world) join(t *testing.T) {
 	if err = payload.Pack(t.Context(), &stream, sources); err != nil {
 		t.Fatal(err)
 	}
-	if err = winos.WriteFile(r.Host().Files, r.Home()+`\`+contract.ExchangeDir+`\stream`, &stream,
+	if err = winos.WriteFile(r.Host().Files, r.Home()+`\`+contract.RPCDir+`\stream`, &stream,
 		winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	if !legalName(request.Stream) {
 		return answer, contract.NewProblem(contract.ReasonInternal, "%.40q can't name a stream", request.Stream)
 	}
-	path := ExchangePath(home) + `\` + request.Stream
+	path := RPCPath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
 	stateFile, err := state.Open(host.Files)
 	if err != nil {
@@ -80,7 +80,7 @@ func unpack(ctx context.Context, files winos.Files, path string, want []contract
 	return nil
 }
 
-// legalName keeps the stream within the exchange directory.
+// legalName keeps the stream within the RPC directory.
 func legalName(name string) bool {
 	return name != "" && !strings.Contains(name, "..") &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'

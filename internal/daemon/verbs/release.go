@@ -48,7 +48,7 @@ func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 // startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes. One that was begun
 // is started if it has ended, and not made anew: without it the error is winos.ErrNotFound.
 func startRelease(ctx context.Context, o Options, stateFile *state.File, begun bool) error {
-	home := homeOf(stateFile.Exchange)
+	home := homeOf(stateFile.RPCDir)
 	if home == "" {
 		home = o.HomeDir
 	}
@@ -56,7 +56,7 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 	if err != nil {
 		return fmt.Errorf("reading the own program: %w", err)
 	}
-	where := Where{Home: home, Self: ExchangePath(home) + `\` + contract.UploadedName(digest), Released: true}
+	where := Where{Home: home, Self: RPCPath(home) + `\` + contract.UploadedName(digest), Released: true}
 	if err = copyUnlessThere(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 	return beginCleanup(ctx, o.Host, where)
 }
 
-// homeOf is the directory that an exchange directory lies in.
-func homeOf(exchange string) string {
-	home, ours := strings.CutSuffix(exchange, `\`+contract.ExchangeDir)
+// homeOf is the directory that an RPC directory lies in.
+func homeOf(rpcDir string) string {
+	home, ours := strings.CutSuffix(rpcDir, `\`+contract.RPCDir)
 	if !ours {
 		return ""
 	}
@@ -84,7 +84,7 @@ func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest st
 		return nil
 	}
 	if err := files.MkdirAll(directory(to), winos.AccessAdministrators); err != nil {
-		return fmt.Errorf("making the exchange directory: %w", err)
+		return fmt.Errorf("making the RPC directory: %w", err)
 	}
 	r, err := files.Open(from)
 	if err != nil {
@@ -113,5 +113,5 @@ func serveRelease(ctx context.Context, host winos.Host, where Where) (err error)
 		return fmt.Errorf("cleaning a released host: %w", errors.Join(left...))
 	}
 	return errors.Join(host.Programs.RemoveAtBoot(where.Self),
-		host.Programs.RemoveAtBoot(ExchangePath(where.Home)), host.Services.DeleteAtStop(ctx, contract.ServiceCleanup))
+		host.Programs.RemoveAtBoot(RPCPath(where.Home)), host.Services.DeleteAtStop(ctx, contract.ServiceCleanup))
 }

@@ -66,7 +66,7 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 	})
 	w.PowerCut()
 	w.PowerOn()
-	for _, line := range sim.Diff(w.fresh, w.Snapshot(), contract.DirLog, w.uploaded, contract.ExchangeDir) {
+	for _, line := range sim.Diff(w.fresh, w.Snapshot(), contract.DirLog, w.uploaded, contract.RPCDir) {
 		t.Error(line)
 	}
 	if there, err := winos.Exists(w.Host().Files, w.uploaded); err != nil || there {

@@ -234,7 +234,7 @@ func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(contract.VerbBootstrap)
+		line := contract.RPCDir + `\` + contract.UploadedName(r.digest) + " " + string(contract.VerbBootstrap)
 		r.Exec(ctx, sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)})
 	}()
 	return begun, func() {

@@ -84,10 +84,10 @@ func newRig(t *testing.T, options sim.Options) *rig {
 	return r
 }
 
-// upload leaves the daemon in the exchange directory, as the operator does.
+// upload leaves the daemon in the RPC directory, as the operator does.
 func (r *rig) upload(t *testing.T) {
 	t.Helper()
-	dir := r.Home() + `\` + contract.ExchangeDir
+	dir := r.Home() + `\` + contract.RPCDir
 	r.digest = digestOf(r.exe)
 	r.uploaded = dir + `\` + contract.UploadedName(r.digest)
 	files := r.Host().Files
@@ -99,12 +99,12 @@ func (r *rig) upload(t *testing.T) {
 	}
 }
 
-// call runs a verb as a process of the machine, through the exchange directory, and gives its
+// call runs a verb as a process of the machine, through the RPC directory, and gives its
 // answer.
 func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) contract.Answer[Result] {
 	t.Helper()
 	const id = "call-1"
-	dir := r.Home() + `\` + contract.ExchangeDir + `\`
+	dir := r.Home() + `\` + contract.RPCDir + `\`
 	content, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) con
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	line := contract.ExchangeDir + `\` + contract.UploadedName(r.digest) + " " + string(verb) + " --exchange " + id
+	line := contract.RPCDir + `\` + contract.UploadedName(r.digest) + " " + string(verb) + " --exchange " + id
 	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stderr: &stderr}); code != 0 {
 		t.Fatalf("%s ended with %d: %s", verb, code, stderr.String())
 	}
@@ -332,7 +332,7 @@ func preflightRequest(r *rig) contract.PreflightRequest {
 	return contract.PreflightRequest{Time: r.Host().System.Now(), Blobs: wanted(), Daemon: r.digest}
 }
 
-// send packs blobs into a stream in the exchange directory.
+// send packs blobs into a stream in the RPC directory.
 func send(t *testing.T, files winos.Files, home string, missing []contract.Blob) contract.ReceiveRequest {
 	t.Helper()
 	const name = "stream-1"
@@ -342,7 +342,7 @@ func send(t *testing.T, files winos.Files, home string, missing []contract.Blob)
 		content[digestOf(c)] = c
 	}
 	pack(t, &stream, missing, content)
-	if err := winos.WriteFile(files, home+`\`+contract.ExchangeDir+`\`+name, &stream, winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(files, home+`\`+contract.RPCDir+`\`+name, &stream, winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
 	return contract.ReceiveRequest{Stream: name, Blobs: missing}

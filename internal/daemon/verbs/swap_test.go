@@ -79,7 +79,7 @@ func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 	}
 }
 
-// Who owns a directory above could exchange all that cleanup looks at.
+// Who owns a directory above could replace all that cleanup looks at.
 func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -66,7 +66,7 @@ func afterOthers(ctx context.Context, programs winos.Programs) {
 	}
 }
 
-// isVerb recognises the daemon's program, installed or in an exchange directory.
+// isVerb recognises the daemon's program, installed or in an RPC directory.
 func isVerb(exe string) bool {
 	name := strings.ToLower(exe[strings.LastIndexByte(exe, '\\')+1:])
 	return strings.EqualFold(exe, contract.PathDaemon) || strings.HasPrefix(name, "wicd-") &&

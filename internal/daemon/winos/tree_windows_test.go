@@ -10,7 +10,7 @@ import (
 )
 
 // What its path leads to by then is another directory.
-func TestADirectoryThatIsExchangedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *testing.T) {
+func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *testing.T) {
 	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
 	t.Cleanup(func() {
 		if err := (files{}).RemoveAll(dir); err != nil {

@@ -153,7 +153,7 @@ type Files interface {
 	Remove(path string) error
 	// RemoveAll deletes a file, or a directory with everything in it, and goes on after an error. Of a
 	// link or junction in it the link is deleted, also of one that somebody puts in the place of a
-	// directory meanwhile; nobody but administrators may be able to exchange what is above path.
+	// directory meanwhile; nobody but administrators may be able to replace what is above path.
 	// Removing what does not exist is fine.
 	RemoveAll(path string) error
 	// Stat answers fs.ErrNotExist for what does not exist.

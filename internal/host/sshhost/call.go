@@ -60,7 +60,7 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer func() { c.doubt(ctx, verb, answer, err) }()
-	raw, err := c.exchange(bounded, doing, verb, body)
+	raw, err := c.rpc(bounded, doing, verb, body)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address,
 			limit)
@@ -75,9 +75,9 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	return nil
 }
 
-// exchange writes the request, runs the daemon, and gives the answer as it came. Request and answer
+// rpc writes the request, runs the daemon, and gives the answer as it came. Request and answer
 // are gone from the host afterwards, as far as the connection still allows.
-func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
+func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
 	files, err := c.session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
@@ -126,7 +126,7 @@ func newID() string {
 
 // commandLine is what cmd.exe and PowerShell both take for a program and three plain words.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
-	return strings.Join([]string{contract.ExchangeDir + `\` + c.uploaded, string(verb), "--exchange", id}, " ")
+	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--exchange", id}, " ")
 }
 
 // forget removes the request, if the daemon did not, and the answer. It has a little time of its

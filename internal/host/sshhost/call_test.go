@@ -56,8 +56,8 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 			if diff := cmp.Diff(want, answer); diff != "" {
 				t.Errorf("the answer differs:\n%s", diff)
 			}
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the exchange directory holds %v", got)
+			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
+				t.Errorf("the RPC directory holds %v", got)
 			}
 		})
 	}
@@ -171,8 +171,8 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			}
 			// The request is gone although the daemon may never have read it, and the connection
 			// can be used.
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the exchange directory holds %v", got)
+			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
+				t.Errorf("the RPC directory holds %v", got)
 			}
 			if conn.Err() != nil {
 				t.Errorf("the connection is lost: %v", conn.Err())
@@ -240,8 +240,8 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 			if !strings.Contains(err.Error(), "no answer within 1s") {
 				t.Errorf("%v does not say that time ran out", err)
 			}
-			if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the exchange directory holds %v", got)
+			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
+				t.Errorf("the RPC directory holds %v", got)
 			}
 			// Time that runs out for a command costs the command only.
 			r.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
@@ -268,8 +268,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
 		t.Errorf("answered %v, want the cancellation and no problem of the host", err)
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-		t.Errorf("the exchange directory holds %v", got)
+	if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
+		t.Errorf("the RPC directory holds %v", got)
 	}
 }
 

@@ -18,7 +18,7 @@ type conn struct {
 	// no other session beside it, so that it ends before each command.
 	files  *sftp.Client
 	single bool
-	// tidied says that the exchange directory is there and in order.
+	// tidied says that the RPC directory is there and in order.
 	tidied bool
 	// uploaded is the name of the uploaded daemon; empty before Upload.
 	uploaded string

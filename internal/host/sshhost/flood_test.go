@@ -56,7 +56,7 @@ func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
 		does     func(t *testing.T, c host.Conn) error
 		uploaded bool
 	}{
-		"in the listing of the exchange directory": {flood: sshd.FloodListing, does: func(t *testing.T,
+		"in the listing of the RPC directory": {flood: sshd.FloodListing, does: func(t *testing.T,
 			c host.Conn) error {
 			_, err := c.Send(t.Context(), "x", strings.NewReader("x"))
 			return err

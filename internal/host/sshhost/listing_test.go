@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzListing is a host whose SFTP server answers each request with any bytes: no panic, and no end
-// of the exchange directory is followed beyond the budget of a step.
+// of the RPC directory is followed beyond the budget of a step.
 func FuzzListing(f *testing.F) {
 	status := func(code byte) []byte { // SSH_FXP_STATUS
 		return []byte{101, 0, 0, 0, 0, 0, 0, 0, code, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -46,7 +46,7 @@ func FuzzListing(f *testing.F) {
 		w.beginStep()
 		if files, err := sftp.NewClientPipe(w, w); err == nil {
 			left := maxEntries
-			_ = removeAll(files, contract.ExchangeDir, maxDepth, &left)
+			_ = removeAll(files, contract.RPCDir, maxDepth, &left)
 			if left < -maxEntries*maxDepth {
 				t.Errorf("%d entries were looked at", maxEntries-left)
 			}

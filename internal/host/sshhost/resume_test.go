@@ -34,8 +34,8 @@ func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 	if !bytes.Equal(r.content(t, name), content) {
 		t.Error("what is uploaded is another program")
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{name}) {
-		t.Errorf("the exchange directory holds %v", got)
+	if got := r.rpcDir(t); !slices.Equal(got, []string{name}) {
+		t.Errorf("the RPC directory holds %v", got)
 	}
 }
 

@@ -192,8 +192,8 @@ func (r *rig) uploaded(tb testing.TB, change ...func(o *Options)) host.Conn {
 // freeze makes the host silent.
 func (r *rig) freeze() { r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true }) }
 
-// exchange lists the exchange directory.
-func (r *rig) exchange(tb testing.TB) []string {
+// rpcDir lists the RPC directory.
+func (r *rig) rpcDir(tb testing.TB) []string {
 	tb.Helper()
 	entries, err := r.machine.Host().Files.List(r.machine.Home() + `\.wmco`)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *rig) exchange(tb testing.TB) []string {
 	return names
 }
 
-// place puts a file into the exchange directory.
+// place puts a file into the RPC directory.
 func (r *rig) place(tb testing.TB, name, content string) {
 	tb.Helper()
 	files := r.machine.Host().Files
@@ -219,7 +219,7 @@ func (r *rig) place(tb testing.TB, name, content string) {
 	}
 }
 
-// content reads a file of the exchange directory.
+// content reads a file of the RPC directory.
 func (r *rig) content(tb testing.TB, name string) []byte {
 	tb.Helper()
 	content, err := winos.ReadFile(r.machine.Host().Files, r.machine.Home()+`\.wmco\`+name)

@@ -74,7 +74,7 @@ func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed
 // findUploaded looks for an uploaded daemon of this name and size, and removes others, also those that
 // have come in part only. One that can't be removed, because it runs, stays.
 func findUploaded(files *sftp.Client, name string, size int64) (present bool, err error) {
-	entries, err := list(files, contract.ExchangeDir)
+	entries, err := list(files, contract.RPCDir)
 	if err != nil {
 		return false, err
 	}
@@ -83,7 +83,7 @@ func findUploaded(files *sftp.Client, name string, size int64) (present bool, er
 		case e.Name() == name:
 			present = e.Mode().IsRegular() && e.Size() == size
 		case isUploaded(e.Name()), strings.HasPrefix(e.Name(), daemonPart) && e.Name() != partOf(name):
-			if err = files.Remove(inExchange(e.Name())); isBreak(err) {
+			if err = files.Remove(inRPCDir(e.Name())); isBreak(err) {
 				return false, err
 			}
 		}
@@ -95,11 +95,11 @@ func findUploaded(files *sftp.Client, name string, size int64) (present bool, er
 func (c *conn) RemoveUpload(ctx context.Context) error {
 	files, err := c.session(ctx)
 	if err != nil {
-		return fmt.Errorf("removing the exchange directory: %w", err)
+		return fmt.Errorf("removing the RPC directory: %w", err)
 	}
-	err = c.briefly(ctx, "removing the exchange directory", func() error {
+	err = c.briefly(ctx, "removing the RPC directory", func() error {
 		left := maxEntries
-		err := removeAll(files, contract.ExchangeDir, maxDepth, &left)
+		err := removeAll(files, contract.RPCDir, maxDepth, &left)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -117,12 +117,12 @@ func (c *conn) RemoveUpload(ctx context.Context) error {
 func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
 	doing := "sending " + name
 	if !isPlainName(name) {
-		return 0, fmt.Errorf("sending %q: not a name for the exchange directory", name)
+		return 0, fmt.Errorf("sending %q: not a name for the RPC directory", name)
 	}
 	return c.stream(ctx, doing, name, content, resumed)
 }
 
-// stream puts content into a file of the exchange directory.
+// stream puts content into a file of the RPC directory.
 //
 // A pipe stands between content and SFTP, so that the end of the connection is noticed also while
 // content has nothing to give. content is closed at the end if it can be, which ends whoever writes

@@ -33,9 +33,9 @@ func TestUploadSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
 			t.Fatalf("sent %d bytes, want %d: %v", sent, want, err)
 		}
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{"something-else.txt", name}) &&
+	if got := r.rpcDir(t); !slices.Equal(got, []string{"something-else.txt", name}) &&
 		!slices.Equal(got, []string{name, "something-else.txt"}) {
-		t.Errorf("the exchange directory holds %v", got)
+		t.Errorf("the RPC directory holds %v", got)
 	}
 	if got := string(r.content(t, name)); got != "MZ the daemon of version one" {
 		t.Errorf("uploaded is %q", got)
@@ -109,8 +109,8 @@ func TestSendReplacesWhatWasThere(t *testing.T) {
 			t.Errorf("%d bytes arrived as %d others", len(content), len(got))
 		}
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{"payload.tar.zst"}) {
-		t.Errorf("the exchange directory holds %v", got)
+	if got := r.rpcDir(t); !slices.Equal(got, []string{"payload.tar.zst"}) {
+		t.Errorf("the RPC directory holds %v", got)
 	}
 	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1}
 	if diff := cmp.Diff(want, counted(r)); diff != "" {
@@ -125,7 +125,7 @@ func counted(r *rig) sshd.Counters {
 	return c
 }
 
-func TestSendKeepsToTheExchangeDirectory(t *testing.T) {
+func TestSendKeepsToTheRPCDirectory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	conn := r.dial(t)
@@ -175,8 +175,8 @@ func TestSendClosesItsContent(t *testing.T) {
 			t.Fatalf("%s the connection is lost", name)
 		}
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{"x"}) {
-		t.Errorf("the exchange directory holds %v", got)
+	if got := r.rpcDir(t); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("the RPC directory holds %v", got)
 	}
 }
 
@@ -296,8 +296,8 @@ func TestSendSaysThatTheDiskIsFull(t *testing.T) {
 	if conn.Err() != nil {
 		t.Errorf("the connection is lost: %v", conn.Err())
 	}
-	if got := r.exchange(t); len(got) != 0 {
-		t.Errorf("the exchange directory holds %v, which takes room", got)
+	if got := r.rpcDir(t); len(got) != 0 {
+		t.Errorf("the RPC directory holds %v, which takes room", got)
 	}
 }
 
@@ -311,10 +311,10 @@ func TestWhatBrokenConnectionsLeftIsTidiedUp(t *testing.T) {
 	if _, err := r.dial(t).Send(t.Context(), "x", strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
-	got := r.exchange(t)
+	got := r.rpcDir(t)
 	slices.Sort(got)
 	if want := []string{"notes.json", "payload.tar.zst.part", "x"}; !slices.Equal(got, want) {
-		t.Errorf("the exchange directory holds %v, want %v", got, want)
+		t.Errorf("the RPC directory holds %v, want %v", got, want)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestRemoveUploadRemovesEverything(t *testing.T) {
 		}
 	}
 	if _, err := r.machine.Host().Files.Stat(r.machine.Home() + `\.wmco`); err == nil {
-		t.Error("the exchange directory is there still")
+		t.Error("the RPC directory is there still")
 	}
 	if err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
 		t.Error("a daemon is called that is not there any more")

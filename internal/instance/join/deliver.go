@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// streamName is the payload stream's name in the exchange directory.
+// streamName is the payload stream's name in the RPC directory.
 const streamName = "payload.tar.zst"
 
 // deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,

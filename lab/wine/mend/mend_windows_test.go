@@ -82,7 +82,7 @@ func echo(t *testing.T, path, text string) string {
 }
 
 // What kubelet does with the certificate that it uses.
-func TestALinkToAFileIsExchanged(t *testing.T) {
+func TestALinkToAFileIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	current, updated := filepath.Join(dir, "current.pem"), filepath.Join(dir, "updated.pem")
 	for _, name := range []string{"first.pem", "second.pem"} {

@@ -1,6 +1,6 @@
 /*
  * Symbolic links, of which Wine 8 says that it made them, and makes none. Here a link to a file is a copy of that file, which says of itself that it is a
- * link: enough for who exchanges links to files that nobody writes any more, such as kubelet, whose certificate in use is one. It can't be read where it
+ * link: enough for who replaces links to files that nobody writes any more, such as kubelet, whose certificate in use is one. It can't be read where it
  * leads to. Links to anything else are refused.
  *
  * A copy is told from a file by being hidden and the system's, and a socket's file by being the system's and not hidden, which nothing else is here. Both

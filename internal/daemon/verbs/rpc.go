@@ -57,32 +57,32 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 	return nil
 }
 
-// ExchangeDir is a Channel of two files in the exchange directory.
-type ExchangeDir struct {
+// RPCDir is a Channel of two files in the RPC directory.
+type RPCDir struct {
 	files winos.Files
 	path  string
 	id    string
 }
 
 var (
-	_ Channel = (*ExchangeDir)(nil)
+	_ Channel = (*RPCDir)(nil)
 	_ Channel = Streams{}
 )
 
-// NewExchangeDir gives the channel of call id, below the user's home.
-func NewExchangeDir(files winos.Files, home, id string) (*ExchangeDir, error) {
+// NewRPCDir gives the channel of call id, below the user's home.
+func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 	if !legalID(id) {
 		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
 	}
 	if home == "" {
-		return nil, errors.New("the home directory is not known, so neither is the exchange directory")
+		return nil, errors.New("the home directory is not known, so neither is the RPC directory")
 	}
-	return &ExchangeDir{files: files, path: ExchangePath(home), id: id}, nil
+	return &RPCDir{files: files, path: RPCPath(home), id: id}, nil
 }
 
-// ExchangePath is the exchange directory below a home.
-func ExchangePath(home string) string {
-	return strings.TrimRight(home, `\`) + `\` + contract.ExchangeDir
+// RPCPath is the RPC directory below a home.
+func RPCPath(home string) string {
+	return strings.TrimRight(home, `\`) + `\` + contract.RPCDir
 }
 
 func legalID(id string) bool {
@@ -91,7 +91,7 @@ func legalID(id string) bool {
 }
 
 // Request reads the request's file and deletes it.
-func (d *ExchangeDir) Request() ([]byte, error) {
+func (d *RPCDir) Request() ([]byte, error) {
 	path := d.path + `\` + contract.RequestName(d.id)
 	var content []byte
 	err := winos.UntilClosed(nil, func() (err error) { content, err = winos.ReadFile(d.files, path); return err })
@@ -99,7 +99,7 @@ func (d *ExchangeDir) Request() ([]byte, error) {
 }
 
 // Answer writes the answer's file, at once and only for Administrators.
-func (d *ExchangeDir) Answer(content []byte) error {
+func (d *RPCDir) Answer(content []byte) error {
 	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content),
 		winos.AccessAdministrators)
 }

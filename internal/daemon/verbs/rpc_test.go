@@ -148,11 +148,11 @@ func TestIDsCanNotLeaveTheDirectory(t *testing.T) {
 	t.Parallel()
 	for id, legal := range map[string]bool{"a-1": true, "": false, `..\x`: false, "a/b": false, "a b": false,
 		"a.b": false, strings.Repeat("a", 65): false} {
-		if _, err := verbs.NewExchangeDir(nil, `C:\Users\x`, id); (err == nil) != legal {
+		if _, err := verbs.NewRPCDir(nil, `C:\Users\x`, id); (err == nil) != legal {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if _, err := verbs.NewExchangeDir(nil, "", "a"); err == nil {
-		t.Error("an exchange directory without a home")
+	if _, err := verbs.NewRPCDir(nil, "", "a"); err == nil {
+		t.Error("an RPC directory without a home")
 	}
 }

@@ -35,7 +35,7 @@ const daemonPart = "daemon-"
 // posixRename is the extension by which SFTP replaces a file in one step.
 const posixRename = "posix-rename@openssh.com"
 
-// session gives the SFTP session, opening it the first time, with the exchange directory in order.
+// session gives the SFTP session, opening it the first time, with the RPC directory in order.
 //
 // Opening also takes away what earlier connections left when they broke: requests, which may hold
 // credentials, answers, and parts of daemons. A host has one owner at a time, so nothing of that
@@ -57,7 +57,7 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 	if c.tidied {
 		return c.files, nil // what lies there is this connection's
 	}
-	if err := c.during(ctx, "preparing the exchange directory", func() error { return tidy(c.files) }); err != nil {
+	if err := c.during(ctx, "preparing the RPC directory", func() error { return tidy(c.files) }); err != nil {
 		return nil, err
 	}
 	c.tidied = true
@@ -154,11 +154,11 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// tidy makes the exchange directory, or empties it of what broken connections left.
+// tidy makes the RPC directory, or empties it of what broken connections left.
 func tidy(files *sftp.Client) error {
-	entries, err := list(files, contract.ExchangeDir)
+	entries, err := list(files, contract.RPCDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return files.Mkdir(contract.ExchangeDir)
+		return files.Mkdir(contract.RPCDir)
 	}
 	if err != nil {
 		return err
@@ -174,9 +174,9 @@ func tidy(files *sftp.Client) error {
 }
 
 const (
-	// maxEntries is how many files a step looks at. The exchange directory holds less than ten.
+	// maxEntries is how many files a step looks at. The RPC directory holds less than ten.
 	maxEntries = 1000
-	// maxDepth is how deep folders in the exchange directory are followed. It holds none of ours.
+	// maxDepth is how deep folders in the RPC directory are followed. It holds none of ours.
 	maxDepth = 4
 )
 
@@ -185,7 +185,7 @@ const (
 func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	entries, err := files.ReadDir(directory)
 	if err == nil && len(entries) > maxEntries {
-		err = contract.NewProblem(contract.ReasonOutputTooLarge, "listing the exchange directory: more than %d entries",
+		err = contract.NewProblem(contract.ReasonOutputTooLarge, "listing the RPC directory: more than %d entries",
 			maxEntries)
 	}
 	return entries, err
@@ -200,7 +200,7 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 	}
 	if *left -= len(entries); depth == 0 || *left < 0 {
 		return contract.NewProblem(contract.ReasonOutputTooLarge,
-			"emptying the exchange directory: more than %d entries, or folders %d deep", maxEntries, maxDepth)
+			"emptying the RPC directory: more than %d entries, or folders %d deep", maxEntries, maxDepth)
 	}
 	for _, e := range entries {
 		path := directory + "/" + e.Name()
@@ -229,11 +229,11 @@ func isUploaded(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
 
-// inExchange is the path of a file in the exchange directory, relative to the user's home, where
+// inRPCDir is the path of a file in the RPC directory, relative to the user's home, where
 // SFTP starts.
-func inExchange(name string) string { return contract.ExchangeDir + "/" + name }
+func inRPCDir(name string) string { return contract.RPCDir + "/" + name }
 
-// isPlainName says whether a name stays in the exchange directory and means the same to SFTP,
+// isPlainName says whether a name stays in the RPC directory and means the same to SFTP,
 // Windows and any shell.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
@@ -247,9 +247,9 @@ func isPlainName(name string) bool {
 	return true
 }
 
-// remove deletes a file of the exchange directory. One that is not there is fine.
+// remove deletes a file of the RPC directory. One that is not there is fine.
 func remove(files *sftp.Client, name string) error {
-	err := files.Remove(inExchange(name))
+	err := files.Remove(inRPCDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -259,7 +259,7 @@ func remove(files *sftp.Client, name string) error {
 // put leaves content under a name: written to a temporary name with many writes on their way at
 // once, and renamed when all of it is there. content's own errors come back as they are.
 func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
-	part := inExchange(partOf(name))
+	part := inRPCDir(partOf(name))
 	f, at, err := from(files, part, content)
 	if err != nil {
 		return 0, err
@@ -270,7 +270,7 @@ func put(files *sftp.Client, name string, content io.Reader, from start) (sent i
 		sent, err = f.ReadFromWithConcurrency(content, 0)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = replace(files, part, inExchange(name))
+		err = replace(files, part, inRPCDir(name))
 	}
 	if err != nil {
 		// Over a connection that broke this does nothing, and the part stays to be resumed.
@@ -337,7 +337,7 @@ func replace(files *sftp.Client, from, to string) error {
 
 // fetch reads a file of at most limit bytes.
 func fetch(files *sftp.Client, name string, limit int64) (content []byte, err error) {
-	f, err := files.Open(inExchange(name))
+	f, err := files.Open(inRPCDir(name))
 	if err != nil {
 		return nil, err
 	}
