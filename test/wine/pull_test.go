@@ -24,9 +24,9 @@ import (
 
 // registries are those that a host of these tests pulls from.
 type registries struct {
-	// source is what image names say, copies a mirror, private one that wants credentials, liar a
+	// source is what image names say, copies a mirror, private one that wants credentials, corrupt a
 	// mirror that may give wrong bytes.
-	source, copies, private, liar *registry.Registry
+	source, copies, private, corrupt *registry.Registry
 	// dead is the name of a mirror that is not there.
 	dead string
 }
@@ -39,7 +39,7 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	h := s.host(puller)
 	ca := registry.NewCA(t, "registries")
 	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"),
-		liar: nearby(t, h, ca), dead: deadHost(t)}
+		corrupt: nearby(t, h, ca), dead: deadHost(t)}
 	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"),
 		r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
 	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"),
@@ -141,23 +141,23 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 				return strings.Contains(said, "failed to extract layer")
 			}},
 	} {
-		i := r.liar.Push(t, registry.NewImage(t), "copy/"+repository, "1")
+		i := r.corrupt.Push(t, registry.NewImage(t), "copy/"+repository, "1")
 		r.copies.Push(t, i, "copy/two", "1")
-		r.liar.Lie(registry.Digest(i.Layer))
+		r.corrupt.Lie(registry.Digest(i.Layer))
 		reference := r.source.Host + "/team/" + repository + "@" + i.Digest()
 		if said, code := how.pull(reference); code == 0 || !strings.Contains(said, "unexpected commit digest") {
 			t.Errorf("%s got wrong bytes, and it ended with %d: %s", how.by, code, said)
 		}
 		if !another {
-			r.liar.Lie("")
+			r.corrupt.Lie("")
 		}
 		s.dropped(t, h, i.Layer)
-		r.liar.Asked()
+		r.corrupt.Asked()
 		r.copies.Asked()
 		if said, code := how.pull(reference); !how.well(said, code) {
 			t.Errorf("%s tried again, and it ended with %d: %s", how.by, code, said)
 		}
-		brought := r.liar
+		brought := r.corrupt
 		if another {
 			brought = r.copies
 		}
@@ -166,7 +166,7 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 			t.Errorf("%s: the one with the right bytes was not asked for %s, but for %q", how.by, path, asked)
 		}
 	}
-	r.liar.Lie("")
+	r.corrupt.Lie("")
 }
 
 // dropped waits until containerd has no unfinished download of a blob any more. What was complete
@@ -227,7 +227,7 @@ func (s *stage) useRegistries(t *testing.T, r registries, ca string) {
 	t.Helper()
 	cas := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
 		Name: "registries"}, Data: map[string]string{}}
-	for _, d := range []*registry.Registry{r.source, r.copies, r.private, r.liar} {
+	for _, d := range []*registry.Registry{r.source, r.copies, r.private, r.corrupt} {
 		cas.Data[strings.Replace(d.Host, ":", "..", 1)] = ca
 	}
 	mirrors := func(all ...string) (to []configv1.ImageMirror) {
@@ -240,9 +240,9 @@ func (s *stage) useRegistries(t *testing.T, r registries, ca string) {
 		Spec: configv1.ImageDigestMirrorSetSpec{
 			ImageDigestMirrors: []configv1.ImageDigestMirrors{
 				{Source: r.source.Host + "/team/app", Mirrors: mirrors(r.dead+"/x", r.copies.Host+"/copy/app")},
-				{Source: r.source.Host + "/team/one", Mirrors: mirrors(r.liar.Host + "/copy/one")},
+				{Source: r.source.Host + "/team/one", Mirrors: mirrors(r.corrupt.Host + "/copy/one")},
 				{Source: r.source.Host + "/team/two",
-					Mirrors: mirrors(r.liar.Host+"/copy/two", r.copies.Host+"/copy/two")},
+					Mirrors: mirrors(r.corrupt.Host+"/copy/two", r.copies.Host+"/copy/two")},
 			},
 		}}
 	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"},

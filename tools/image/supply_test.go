@@ -144,11 +144,11 @@ func TestWhatIsNotTheProgramThatWasNamedIsNotTaken(t *testing.T) {
 	}
 }
 
-// liar changes a bit of every blob.
-type liar struct{ http.RoundTripper }
+// corrupting changes a bit of every blob.
+type corrupting struct{ http.RoundTripper }
 
-func (l liar) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := l.RoundTripper.RoundTrip(r)
+func (c corrupting) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := c.RoundTripper.RoundTrip(r)
 	if err != nil || !strings.Contains(r.URL.Path, "/blobs/") {
 		return answer, err
 	}
@@ -170,7 +170,7 @@ func TestARegistryThatLiesSuppliesNothing(t *testing.T) {
 	image := release(t, host, remote.WithTransport(honest))
 	o := supplyOptions{program: overlay, image: image, path: "root/windows/" + overlay, platform: "linux/amd64",
 		into: t.TempDir()}
-	if err := supply(t.Context(), io.Discard, o, remote.WithTransport(liar{honest})); err == nil {
+	if err := supply(t.Context(), io.Discard, o, remote.WithTransport(corrupting{honest})); err == nil {
 		t.Error("wrong bytes were taken")
 	}
 	if left, _ := os.ReadDir(o.into); len(left) != 0 {

@@ -53,7 +53,7 @@ func (p *pull) blob(ctx context.Context, cancel context.CancelFunc,
 		return func(w http.ResponseWriter) error {
 			f.head(w, http.StatusOK)
 			p.resolver.kinds.arrived(p.target)
-			p.resolver.book.served(at.Host, 1, int64(len(held)))
+			p.resolver.records.served(at.Host, 1, int64(len(held)))
 			return write(w, held)
 		}, nil
 	}
@@ -99,7 +99,7 @@ func (p *pull) blobHead(ctx context.Context) (give func(http.ResponseWriter) err
 	p.served = at
 	return func(w http.ResponseWriter) error {
 		(&flow{pull: p, part: everything(), size: size, sized: true}).head(w, http.StatusOK)
-		p.resolver.book.served(at.Host, 1, 0)
+		p.resolver.records.served(at.Host, 1, 0)
 		return nil
 	}, nil
 }

@@ -63,7 +63,7 @@ func (p *pull) giveManifest(ctx context.Context, w http.ResponseWriter, f found)
 	h.Set("ETag", strconv.Quote(string(f.digest)))
 	w.WriteHeader(http.StatusOK)
 	if p.method == http.MethodHead {
-		p.resolver.book.served(p.served.Host, 1, 0)
+		p.resolver.records.served(p.served.Host, 1, 0)
 		return nil
 	}
 	p.resolver.kinds.arrived(p.target)
@@ -71,7 +71,7 @@ func (p *pull) giveManifest(ctx context.Context, w http.ResponseWriter, f found)
 		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
 			p.target.name(), "hosts", hosts)
 	}
-	p.resolver.book.served(p.served.Host, 1, f.size)
+	p.resolver.records.served(p.served.Host, 1, f.size)
 	return write(w, f.content)
 }
 

@@ -111,7 +111,7 @@ func TestHealthIsBounded(t *testing.T) {
 func TestTheBookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	b := newBook(c.now)
+	b := newRecords(c.now)
 	for i := range 3 * maxCounters {
 		b.passed(fmt.Sprint(i), ReasonSlow)
 		b.served(fmt.Sprint(i), 1, 10)
@@ -138,7 +138,7 @@ func TestTheBookIsBounded(t *testing.T) {
 func TestTheSameTroubleIsNewsOnce(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	b := newBook(c.now)
+	b := newRecords(c.now)
 	first := Report{Image: "a", Served: "m2", Attempts: []Attempt{{Source: "m1", Reason: ReasonSlow, Took: 1}}}
 	if _, news := b.add(first); !news {
 		t.Error("the first is no news")

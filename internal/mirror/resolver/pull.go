@@ -318,7 +318,7 @@ func (p *pull) setbacks() int {
 }
 
 func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
-	p.resolver.book.passed(at.Host, f.reason)
+	p.resolver.records.passed(at.Host, f.reason)
 	source := at.Host + "/" + at.Repository
 	if f.passes && slices.ContainsFunc(p.attempts, func(a Attempt) bool {
 		return a.Source == source && a.Reason == f.reason

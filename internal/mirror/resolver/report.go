@@ -103,8 +103,8 @@ type Counter struct {
 	Passed map[Reason]int64
 }
 
-// book keeps reports and counters, both bounded.
-type book struct {
+// records keeps reports and counters, both bounded.
+type records struct {
 	mu       sync.Mutex
 	now      func() time.Time
 	reports  []Report // the oldest first
@@ -112,7 +112,7 @@ type book struct {
 	failures int64
 }
 
-// Bounds of the book. A report takes about a kilobyte.
+// Bounds of the records. A report takes about a kilobyte.
 const (
 	maxReports  = 64
 	maxCounters = 256
@@ -122,11 +122,13 @@ const (
 // name.
 const others = "(others)"
 
-func newBook(now func() time.Time) *book { return &book{now: now, counters: map[string]*Counter{}} }
+func newRecords(now func() time.Time) *records {
+	return &records{now: now, counters: map[string]*Counter{}}
+}
 
 // add files a report. News says that the last one about this image was another, or that there was
 // none.
-func (b *book) add(r Report) (filed Report, news bool) {
+func (b *records) add(r Report) (filed Report, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r.IsFailure() {
@@ -150,13 +152,13 @@ func (b *book) add(r Report) (filed Report, news bool) {
 	return r, news
 }
 
-func (b *book) passed(host string, reason Reason) {
+func (b *records) passed(host string, reason Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.counter(host).Passed[reason]++
 }
 
-func (b *book) served(host string, requests, bytes int64) {
+func (b *records) served(host string, requests, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.counter(host)
@@ -164,7 +166,7 @@ func (b *book) served(host string, requests, bytes int64) {
 	c.Bytes += bytes
 }
 
-func (b *book) counter(host string) *Counter {
+func (b *records) counter(host string) *Counter {
 	c, ok := b.counters[host]
 	if !ok && len(b.counters) >= maxCounters {
 		host = others
@@ -178,7 +180,7 @@ func (b *book) counter(host string) *Counter {
 }
 
 // latest are the reports, the newest first.
-func (b *book) latest() []Report {
+func (b *records) latest() []Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := slices.Clone(b.reports)
@@ -187,7 +189,7 @@ func (b *book) latest() []Report {
 }
 
 // counts are the counters, by host.
-func (b *book) counts() (all []Counter, failures int64) {
+func (b *records) counts() (all []Counter, failures int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, host := range slices.Sorted(maps.Keys(b.counters)) {

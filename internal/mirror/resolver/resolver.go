@@ -94,7 +94,7 @@ type Resolver struct {
 	pods       *memory[string, podAccess]
 	kinds      *pullKinds
 	mismatches *mismatches
-	book       *book
+	records    *records
 	rooms      map[endpoint]*room
 	chunks     *sync.Pool
 	parked     sync.Map // ticket → *search
@@ -117,7 +117,7 @@ func New(o Options) (*Resolver, error) {
 	return &Resolver{
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:  newMemory[string, podAccess](podRoom, o.Now),
-		kinds: newPullKinds(o.Now), mismatches: newMismatches(o.Now), book: newBook(o.Now),
+		kinds: newPullKinds(o.Now), mismatches: newMismatches(o.Now), records: newRecords(o.Now),
 		rooms:  map[endpoint]*room{manifests: newRoom(o.Streams), blobs: newRoom(o.Streams)},
 		chunks: &sync.Pool{New: func() any { return new(chunk) }},
 	}, nil
@@ -149,11 +149,11 @@ func (r *Resolver) acquire() (*state, bool) {
 }
 
 // Reports are the latest pulls for which registries were skipped, the newest first, at most 64.
-func (r *Resolver) Reports() []Report { return r.book.latest() }
+func (r *Resolver) Reports() []Report { return r.records.latest() }
 
 // Counters are what happened at each registry since the start, by host, and how many requests of
 // containerd ended without their bytes.
-func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.book.counts() }
+func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.records.counts() }
 
 // Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives
 // requests that are under way a moment. The listener is closed in any case. It logs to the logger
@@ -344,7 +344,7 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 	} else {
 		report.Image = p.target.name()
 	}
-	filed, news := p.resolver.book.add(report)
+	filed, news := p.resolver.records.add(report)
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name(), "attempts",
 		attemptTexts(p.attempts), "count", filed.Count)
 	if news {

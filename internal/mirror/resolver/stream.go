@@ -103,11 +103,11 @@ func (s *stream) next(ctx context.Context) (*chunk, error) {
 func (s *stream) settle(sent int64, held []byte, err error) {
 	p := s.flow.pull
 	if err != nil {
-		p.resolver.book.served(s.at.Host, 0, sent)
+		p.resolver.records.served(s.at.Host, 0, sent)
 		return
 	}
 	p.served = s.at
-	p.resolver.book.served(s.at.Host, 1, sent+int64(len(held)))
+	p.resolver.records.served(s.at.Host, 1, sent+int64(len(held)))
 }
 
 // finish lets go of the last bytes, if everything that was hashed agrees with the digest.
