@@ -22,7 +22,7 @@ const (
 // about 150 certificates, and nobody reads as many lines.
 //
 // An expired one is kept: it harms nobody, on Linux nodes it is kept too, and content that changes
-// with the clock would be a new version without a cause. One that signs nothing and did not sign
+// with the clock would be a new revision without a cause. One that signs nothing and did not sign
 // itself is no anchor of trust, and left out.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string

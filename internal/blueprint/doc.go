@@ -3,7 +3,7 @@
 // of the administrator.
 //
 // The publisher calls Render; packages that read a cluster fill in Facts. The same input gives the
-// same bytes, whatever the order of maps, so that a version can be named by the digest of its
+// same bytes, whatever the order of maps, so that a revision can be named by the digest of its
 // content. It touches no client, no network and no clock. What is secret is in Confidential, and
 // none of it in the manifest.
 package blueprint

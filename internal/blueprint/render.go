@@ -19,10 +19,10 @@ type Input struct {
 	Payload payload.Manifest
 	Spec    v1alpha1.WindowsMachineConfigSpec
 	Logging Logging
-	// OperatorVersion is the first part of the desired version.
+	// OperatorVersion is the first part of the desired revision.
 	OperatorVersion string
-	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from version to
-	// version.
+	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from revision to
+	// revision.
 	Salt []byte
 	// Previous is what was published last, or the zero value. Where a fact is there and can't be
 	// used, nodes go on with what Previous has.

@@ -128,7 +128,7 @@ func (g gates) of(file payload.File) map[string]bool {
 	return named
 }
 
-// versionName makes the desired version from the operator's version and a manifest's digest. It
+// versionName makes the desired revision from the operator's version and a manifest's digest. It
 // must be fit for the name of a ConfigMap.
 func versionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {
@@ -147,7 +147,7 @@ func versionName(operator, digest string) string {
 	return legal[:min(len(legal), maxOperatorVersion)] + "-" + digest[:versionDigits]
 }
 
-// Lengths in the name of a version. Ten hex digits tell 2^40 manifests apart.
+// Lengths in the name of a revision. Ten hex digits tell 2^40 manifests apart.
 const (
 	maxOperatorVersion = 100
 	versionDigits      = 10

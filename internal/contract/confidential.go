@@ -3,11 +3,11 @@ package contract
 import "strings"
 
 // Confidential is the part of the desired state that only nodes may read. It is published in the
-// immutable Secret that has the name of the manifest's ConfigMap, windows-services-<version>, as
-// JSON under ConfidentialField. The manifest names its digest, so the version covers both.
+// immutable Secret that has the name of the manifest's ConfigMap, windows-services-<revision>, as
+// JSON under ConfidentialField. The manifest names its digest, so the revision covers both.
 type Confidential struct {
 	// Salt makes the digest, which everybody may read, tell nothing about the content. It stays the
-	// same from version to version.
+	// same from revision to revision.
 	Salt []byte `json:"salt"`
 	// Trust are CAs for the root store of the node, each once, as PEM, sorted.
 	Trust []string `json:"trust,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Manifest is the desired state of a node, published in the ConfigMap windows-services-<version>.
+// Manifest is the desired state of a node, published in the ConfigMap windows-services-<revision>.
 // It holds nothing secret.
 type Manifest struct {
 	Services        []Service         `json:"services"`

@@ -42,9 +42,9 @@ const (
 const (
 	// InstancesConfigMap lists bring-your-own hosts: address → "username=<name>".
 	InstancesConfigMap = "windows-instances"
-	// ServicesConfigMapPrefix and a version name a published services manifest.
+	// ServicesConfigMapPrefix and a revision name a published services manifest.
 	ServicesConfigMapPrefix = "windows-services-"
-	// ServicesSecretPrefix and a version name the Secret with the Confidential of a manifest.
+	// ServicesSecretPrefix and a revision name the Secret with the Confidential of a manifest.
 	ServicesSecretPrefix = ServicesConfigMapPrefix
 	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
 	// the daemons' group is bound to it.

@@ -24,7 +24,7 @@ const (
 
 // Node annotations.
 const (
-	// RevisionAnnotation is written by the daemon when the desired version holds completely.
+	// RevisionAnnotation is written by the daemon when the desired revision holds completely.
 	RevisionAnnotation = Prefix + "version"
 	// DesiredRevisionAnnotation is written by the operator and selects the services manifest.
 	DesiredRevisionAnnotation = Prefix + "desired-version"
@@ -43,11 +43,11 @@ const (
 	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
 	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
-	// ApplyStatusAnnotation is where the daemon says why the desired version does not hold yet:
+	// ApplyStatusAnnotation is where the daemon says why the desired revision does not hold yet:
 	// "<Reason>: <detail>".
 	ApplyStatusAnnotation = Prefix + "apply-status"
-	// StageAnnotation is a version whose payload the daemon is to fetch while its node serves; the
-	// operator writes it. The daemon answers with StagedAnnotation = that version once all of it is
+	// StageAnnotation is a revision whose payload the daemon is to fetch while its node serves; the
+	// operator writes it. The daemon answers with StagedAnnotation = that revision once all of it is
 	// on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
 	// StageStatusAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
@@ -90,7 +90,7 @@ const (
 	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available
 	// when we replace Machines, as a number or a percentage. Without it the rollout budget says it.
 	MinAvailableAnnotation = Prefix + "min-available"
-	// ResumeRolloutAnnotation on the WindowsMachineConfig is a version whose rollout goes on
+	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout goes on
 	// although it was halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
 	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time: the host is asked whether it accepts

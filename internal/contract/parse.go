@@ -130,7 +130,7 @@ func (m Manifest) Digest() string {
 }
 
 // DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest, by
-// which its version is named.
+// which its revision is named.
 func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

@@ -363,7 +363,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	}
 }
 
-// Who loses the place meanwhile goes back to what it held, and is as little a witness against the revision.
+// Who loses the place meanwhile goes back to what it held, and says as little about the revision.
 func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)

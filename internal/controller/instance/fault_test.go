@@ -236,7 +236,7 @@ func (r *rig) talks(t *testing.T, hosts ...int) {
 func (r *rig) goesBack(t *testing.T, n int, held string) {
 	t.Helper()
 	r.switched(t, n)
-	r.annotate(t, n, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host "+
+	r.annotate(t, n, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+r.version+": kubelet ended; the host "+
 		"is held at "+held)
 	r.reconcile(t, n)
 	r.changes(t, n, func(node *corev1.Node) {
@@ -302,7 +302,7 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	r, held := genuine(t, 1)
 	r.talks(t, 1)
 	r.switched(t, 1)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host is "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+r.version+": kubelet ended; the host is "+
 		"held at "+held)
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
@@ -391,7 +391,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	}
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "PayloadMissing: version "+second+": its daemon is at work")
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "PayloadMissing: revision "+second+": its daemon is at work")
 	r.advance(t, 1, 11*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack,
 		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
@@ -432,7 +432,7 @@ func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 	r := staged(t, 1)
 	r.switched(t, 1)
 	r.annotate(t, 1, contract.RevisionAnnotation, second)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: version "+second+": the state can't be written")
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: revision "+second+": the state can't be written")
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)

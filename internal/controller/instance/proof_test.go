@@ -16,7 +16,7 @@ import (
 // halts the rollout for all, is read from the API server.
 func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	t.Parallel()
-	const failed = "ServiceFailed: version " + second + ": kubelet ended; the host is held at " + first
+	const failed = "ServiceFailed: revision " + second + ": kubelet ended; the host is held at " + first
 	for name, was := range map[string]func(t *testing.T, r *rig){
 		"not applied":         func(*testing.T, *rig) {},
 		"applied, not Ready":  func(t *testing.T, r *rig) { r.annotate(t, 1, contract.RevisionAnnotation, second) },
@@ -92,7 +92,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 	for name, decides := range map[string]func(t *testing.T, r *rig) (told string){
 		"to go back": func(t *testing.T, r *rig) string {
 			r.switched(t, 1)
-			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+
 				": kubelet ended; the host is held at "+first)
 			r.broken["node"] = killed
 			r.reconcile(t, 1)

@@ -488,7 +488,7 @@ func (f *fleet) act(name string) {
 		h.toward = desired
 		say(corev1.ConditionUnknown, map[string]string{contract.ApplyStatusAnnotation: ""})
 	case a[contract.RevisionAnnotation] != desired && !holds:
-		say(corev1.ConditionTrue, map[string]string{contract.ApplyStatusAnnotation: "ServiceFailed: version " +
+		say(corev1.ConditionTrue, map[string]string{contract.ApplyStatusAnnotation: "ServiceFailed: revision " +
 			desired + ": kubelet ended; the host is held at another"})
 	case a[contract.RevisionAnnotation] != desired:
 		say(corev1.ConditionTrue, map[string]string{contract.RevisionAnnotation: desired,

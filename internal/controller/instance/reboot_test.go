@@ -131,7 +131,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.switched(t, 1)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) {
@@ -597,7 +597,7 @@ func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 			t.Helper()
 			r := staged(t, 1, 2)
 			r.switched(t, 1)
-			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended")
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended")
 			r.reconcile(t, 1)
 			r.advance(t, 1, 11*time.Minute)
 			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)

@@ -303,7 +303,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	for name, fails := range map[string]func(t *testing.T, r *rig){
 		"the daemon went back by itself": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended right "+
 				"after its start; the host is held at "+first)
 			r.reconcile(t, 1)
 		},
@@ -374,7 +374,7 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.switched(t, 1)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended right after its "+
 		"start; the host is held at "+first)
 	r.reconcile(t, 1)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
@@ -393,12 +393,12 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 5 })
 	r.switched(t, 1)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.advance(t, 1, 9*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: revision "+first+": an antivirus holds kubelet.exe")
 	before := len(r.events)
 	r.advance(t, 1, 2*time.Minute)
 	r.restart(t)

@@ -1,10 +1,10 @@
 // Package publish answers where nodes find what they must look like: it renders the desired state
-// from the facts of the cluster, publishes it as the ConfigMap windows-services-<version>, with
-// what must not be public in the Secret of that name, and takes away the versions that nobody uses
+// from the facts of the cluster, publishes it as the ConfigMap windows-services-<revision>, with
+// what must not be public in the Secret of that name, and takes away the revisions that nobody uses
 // any more.
 //
 // The operator runs it; the journeys of internal/instance and the controller of the settings read
-// the result from Source. It never touches a Node, and moves none to another version. Two
+// the result from Source. It never touches a Node, and moves none to another revision. Two
 // controllers share the work, so that every object has one writer:
 //
 //	publish  facts, settings → Secret and ConfigMap of the current revision, Secret
@@ -13,7 +13,7 @@
 //	retire   Nodes, instances → ConfigMaps of other revisions: marked when nothing uses them,
 //	                           deleted after a while, and then their Secrets
 //
-// A version is named by the digest of its content, so its objects never change: new content is new
+// A revision is named by the digest of its content, so its objects never change: new content is new
 // objects, published before any node is told of them.
 //
 // The rights to Secrets can't be bound to names, because versions are not known beforehand, and

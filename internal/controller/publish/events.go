@@ -6,17 +6,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reasons of events, all about the ConfigMap or Secret of a version.
+// Reasons of events, all about the ConfigMap or Secret of a revision.
 const (
-	// reasonPublished: a version is there that wasn't.
+	// reasonPublished: a revision is there that wasn't.
 	reasonPublished = "ServicesPublished"
-	// reasonReplaced: somebody else's content had the name of the current version.
+	// reasonReplaced: somebody else's content had the name of the current revision.
 	reasonReplaced = "ServicesReplaced"
-	// reasonRetired: a version was removed.
+	// reasonRetired: a revision was removed.
 	reasonRetired = "ServicesRetired"
 )
 
-// recorder tells what happened to the published versions.
+// recorder tells what happened to the published revisions.
 type recorder struct{ events events.EventRecorder }
 
 func (r recorder) published(c client.Object, how verdict) {

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// publishLatest keeps the Secret from which the daemons get the current version by their watch. Whatever it
+// publishLatest keeps the Secret from which the daemons get the current revision by their watch. Whatever it
 // lacks they read, and may read by then; so nothing waits for it. The answer is when to try again, 0 for never,
 // and what keeps it from being published for so long that somebody must know.
 func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired) (again time.Duration,

@@ -20,14 +20,14 @@ import (
 // Marks on what we publish.
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
-	// unusedAnnotation says since when nothing uses a version.
+	// unusedAnnotation says since when nothing uses a revision.
 	unusedAnnotation = contract.Prefix + "unused-since"
 )
 
 // terminating is how long to wait for somebody else's finalizer.
 const terminating = 2 * time.Second
 
-// verdict is what must be done about the ConfigMap or Secret of a version.
+// verdict is what must be done about the ConfigMap or Secret of a revision.
 type verdict string
 
 const (

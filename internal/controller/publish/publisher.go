@@ -26,7 +26,7 @@ const (
 	recheck = 20 * time.Second
 )
 
-// publisher keeps ConfigMap and Secret of the current version, and the Role that lets the daemons
+// publisher keeps ConfigMap and Secret of the current revision, and the Role that lets the daemons
 // read them.
 type publisher struct {
 	Options

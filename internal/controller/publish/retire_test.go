@@ -37,7 +37,7 @@ func node(name, version, desired string) *corev1.Node {
 	}}}
 }
 
-func TestAnUnusedVersionGoesAfterItsGrace(t *testing.T) {
+func TestAnUnusedRevisionGoesAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	name := w.old(t).ConfigMapName()
@@ -128,7 +128,7 @@ func instance(status v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstance {
 		Name: "win-1"}, Status: status}
 }
 
-func TestAForgedVersionGoesAtOnceEvenWhenInUse(t *testing.T) {
+func TestAForgedRevisionGoesAtOnceEvenWhenInUse(t *testing.T) {
 	t.Parallel()
 	forged := configMap("windows-services-0.0.9-0123456789",
 		func(c *corev1.ConfigMap) { c.Data = map[string]string{"services": "[]", "files": "[]"} })
@@ -185,7 +185,7 @@ func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
 
 func TestOnlyVersionsOfNodesWakeTheRetirer(t *testing.T) {
 	t.Parallel()
-	p := versionsChanged()
+	p := revisionsChanged()
 	before := node("win-1", "a", "a")
 	heartbeat := before.DeepCopy()
 	heartbeat.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}

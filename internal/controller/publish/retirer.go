@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// retirer takes away the versions that nobody uses.
+// retirer takes away the revisions that nobody uses.
 type retirer struct {
 	client    client.Client
 	source    *Source
@@ -31,7 +31,7 @@ type retirer struct {
 
 var _ reconcile.Reconciler = (*retirer)(nil)
 
-// Reconcile looks at all versions but the current one. The time since when a version is unused
+// Reconcile looks at all revisions but the current one. The time since when a revision is unused
 // stands in its annotations, so that a restart of the operator does not begin anew. A repeated call
 // writes nothing unless something changed.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
@@ -69,7 +69,7 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: policy.Soonest(next, left)}, err
 }
 
-// used are the versions that a Node runs or is to run, whose payload it fetches, that it may go
+// used are the revisions that a Node runs or is to run, whose payload it fetches, that it may go
 // back to, or that a joining host was given.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
@@ -78,7 +78,7 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
-		for _, key := range versionAnnotations() {
+		for _, key := range revisionAnnotations() {
 			all[nodes.Items[i].Annotations[key]] = true
 		}
 	}
@@ -88,14 +88,14 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("listing instances: %w", err)
 	}
 	for i := range instances.Items {
-		for _, version := range versionsOf(instances.Items[i].Status) {
+		for _, version := range revisionsOf(instances.Items[i].Status) {
 			all[version] = true
 		}
 	}
 	return all, nil
 }
 
-// fate is what becomes of a version.
+// fate is what becomes of a revision.
 type fate struct {
 	// remove it now, with the reason for it; or mark it as unused from now on, or unmark it; or
 	// leave it as it is.
@@ -105,7 +105,7 @@ type fate struct {
 	left time.Duration
 }
 
-// sentence decides about one version.
+// sentence decides about one revision.
 func sentence(c *corev1.ConfigMap, current, used bool, now time.Time, grace time.Duration) fate {
 	marked, err := time.Parse(time.RFC3339, c.Annotations[unusedAnnotation])
 	isMarked := err == nil && !marked.After(now)

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// publishSecret makes the Secret of a version as it must be.
+// publishSecret makes the Secret of a revision as it must be.
 func (p *publisher) publishSecret(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
 	data, _, err := desired.Confidential.Encode()
 	if err != nil {
@@ -81,7 +81,7 @@ func belongs(s *corev1.Secret, digest string) bool {
 
 // retireSecrets removes the Secrets whose manifests are gone, and those that are not what their
 // manifests mean. A Secret is published before its manifest, so one without is given the same time
-// as an unused version.
+// as an unused revision.
 func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
 	digests map[string]string) (next time.Duration, err error) {
 	list := &corev1.SecretList{}

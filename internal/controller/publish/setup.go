@@ -30,7 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// DefaultGrace is how long a version stays after the last node left it. It covers a host that is on
+// DefaultGrace is how long a revision stays after the last node left it. It covers a host that is on
 // joining with that version and has no Node yet.
 const DefaultGrace = time.Hour
 
@@ -53,7 +53,7 @@ type Options struct {
 	Logging blueprint.Logging
 	// OperatorVersion is the first part of every version.
 	OperatorVersion string
-	// Grace is how long a version stays after the last node left it; DefaultGrace when 0.
+	// Grace is how long a revision stays after the last node left it; DefaultGrace when 0.
 	Grace time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
@@ -150,7 +150,7 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(r.namespace))).
-		Watches(&corev1.Node{}, news, builder.WithPredicates(versionsChanged())).
+		Watches(&corev1.Node{}, news, builder.WithPredicates(revisionsChanged())).
 		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(instanceMoved())).
 		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
 		Complete(r)
@@ -186,23 +186,23 @@ func publishedOrSource(namespace string) predicate.Predicate {
 	return predicate.Or(published(namespace), object(namespace, contract.PayloadSourceConfigMap))
 }
 
-// instanceMoved lets an instance through when it goes, or needs other versions than before.
+// instanceMoved lets an instance through when it goes, or needs other revisions than before.
 func instanceMoved() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
 			instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-			return okOld && okNew && !slices.Equal(versionsOf(old.Status), versionsOf(instance.Status))
+			return okOld && okNew && !slices.Equal(revisionsOf(old.Status), revisionsOf(instance.Status))
 		},
 	}
 }
 
-// versionsChanged lets a Node through when the versions that it names change, and when it appears
+// revisionsChanged lets a Node through when the revisions that it names change, and when it appears
 // or goes.
-func versionsChanged() predicate.Predicate {
+func revisionsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		for _, key := range versionAnnotations() {
+		for _, key := range revisionAnnotations() {
 			if e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key] {
 				return true
 			}
@@ -211,14 +211,14 @@ func versionsChanged() predicate.Predicate {
 	}}
 }
 
-// versionAnnotations name the versions that a Node needs.
-func versionAnnotations() []string {
+// revisionAnnotations name the revisions that a Node needs.
+func revisionAnnotations() []string {
 	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
 }
 
-// versionsOf are the versions that an instance needs: those that it has and gets, and the one that
+// revisionsOf are the revisions that an instance needs: those that it has and gets, and the one that
 // it goes back to if it does not become well.
-func versionsOf(status v1alpha1.WindowsInstanceStatus) []string {
+func revisionsOf(status v1alpha1.WindowsInstanceStatus) []string {
 	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
 	if update := status.Update; update != nil {
 		versions[3], versions[4] = update.Revision, update.From

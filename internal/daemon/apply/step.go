@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. What it takes away is crossed off the state file when the pass ends: until then
+// do takes a step. What it takes away is removed from the state file when the pass ends: until then
 // taking it away again does no harm.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {

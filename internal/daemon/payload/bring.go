@@ -24,7 +24,7 @@ const headroom = 1 << 30
 // readTimeout bounds one read of a ConfigMap.
 const readTimeout = 15 * time.Second
 
-// stage fetches the payload of a version and says so on the Node, or why not. Without a version
+// stage fetches the payload of a revision and says so on the Node, or why not. Without a revision
 // nothing is left to be said.
 func (s *Stager) stage(ctx context.Context, version string) error {
 	if version == "" {
@@ -87,7 +87,7 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 	}
 }
 
-// said says whether the Node knows already that a version is staged: a daemon before this one
+// said says whether the Node knows already that a revision is staged: a daemon before this one
 // counted what came for it.
 func (s *Stager) said(version string) bool {
 	node, _ := s.Node.Get()
@@ -112,7 +112,7 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	return err
 }
 
-// payload lists the blobs of a version. It understands those of releases that say more than this
+// payload lists the blobs of a revision. It understands those of releases that say more than this
 // one knows.
 func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, error) {
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch brings the blobs that are missing, and says how many bytes came for this version since it
+// fetch brings the blobs that are missing, and says how many bytes came for this revision since it
 // was first asked for.
 func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
@@ -176,7 +176,7 @@ func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blo
 	if err != nil {
 		return s.count(version, 0), err
 	}
-	// Each blob is copied to its place when its version is.
+	// Each blob is copied to its place when its revision is.
 	reserve := int64(headroom)
 	for _, b := range missing {
 		reserve += b.Size

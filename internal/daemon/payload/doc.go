@@ -1,5 +1,5 @@
 // Package payload answers which blobs of the payload lie on this host, and how those that it lacks
-// come while the node serves: what the Node's next version needs, and what the present one turns
+// come while the node serves: what the Node's next revision needs, and what the present one turns
 // out to lack.
 //
 // The service runs the Stager beside the reconcile loop, which it never keeps waiting. Blobs lie

@@ -54,10 +54,10 @@ type Stager struct {
 	need *need
 	// met is the last need that was met.
 	met *need
-	// blobs are the payload of the version in manifest: the last that was to be staged.
+	// blobs are the payload of the revision in manifest: the last that was to be staged.
 	manifest string
 	blobs    []contract.Blob
-	// received bytes for the version of that name.
+	// received bytes for the revision of that name.
 	counted  string
 	received int64
 }
@@ -81,7 +81,7 @@ func NewStager(options StagerOptions) *Stager {
 	return s
 }
 
-// Need has the blobs of a version fetched, before anything else. over says that this was tried
+// Need has the blobs of a revision fetched, before anything else. over says that this was tried
 // since it was first asked for, and problem why in vain; it goes on trying until Content is called.
 // It must be called only while something is missing, and may be called again and again.
 func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
@@ -94,7 +94,7 @@ func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem
 		n = &need{version: version, blobs: slices.Clone(blobs)}
 		s.signal()
 	case n.met():
-		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of version %s was fetched and did "+
+		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was fetched and did "+
 			"not stay in %s; does a virus scanner remove it?", version, contract.DirStore)
 		n.pause = next(n.pause, n.problem)
 		n.due = s.Clock.Now().Add(apiclient.Jitter(n.pause))
@@ -271,7 +271,7 @@ func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
 	return want, open || want.stage != tried.stage || unsaid(node, want.stage), due
 }
 
-// unsaid says whether the Node does not say (yet) what it is to say about a version once that is
+// unsaid says whether the Node does not say (yet) what it is to say about a revision once that is
 // staged.
 func unsaid(node *unstructured.Unstructured, version string) bool {
 	a := node.GetAnnotations()

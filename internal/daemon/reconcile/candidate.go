@@ -51,7 +51,7 @@ type revisions struct {
 	last *candidate
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
-	// manifest is the watch of the ConfigMap of a version that the Node names, until that was read.
+	// manifest is the watch of the ConfigMap of a revision that the Node names, until that was read.
 	manifest        *apiclient.Watch
 	manifestVersion string
 	stop            context.CancelFunc
@@ -81,7 +81,7 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	return c, nil
 }
 
-// read gives the revision of a version, or nil as long as it was not read.
+// read gives the revision of a name, or nil as long as it was not read.
 func (r *revisions) read(ctx context.Context, version string) (*candidate, *contract.Problem) {
 	if r.last != nil && r.last.Version == version {
 		return r.last, nil
@@ -102,7 +102,7 @@ func (r *revisions) read(ctx context.Context, version string) (*candidate, *cont
 	return c, nil
 }
 
-// revisionOf gives the manifest of a version: from the state file, as it was handed out, or as soon as
+// revisionOf gives the manifest of a revision: from the state file, as it was handed out, or as soon as
 // the watch has seen it; nil until then.
 func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
 	if before := r.state.Before; before != nil && before.Version == version &&
@@ -154,7 +154,7 @@ func (r *revisions) revisionIn(data map[string]string, version string) (*state.R
 		nil
 }
 
-// published gives the ConfigMap of a version. It is read once, because it is published before
+// published gives the ConfigMap of a revision. It is read once, because it is published before
 // anybody is told of it; one that is not there is watched for. Nothing and no problem means that
 // the watch has yet to see.
 func (r *revisions) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
@@ -199,7 +199,7 @@ func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Probl
 }
 
 // confidentialOf gives the confidential part of a manifest: as it is sealed on this host, or from
-// the Secret of that version.
+// the Secret of that revision.
 func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]byte, *contract.Confidential,
 	*contract.Problem) {
 	if of.Manifest.Confidential == "" {
@@ -225,7 +225,7 @@ func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]by
 	return data, c, problem
 }
 
-// secret reads the Secret of a version.
+// secret reads the Secret of a revision.
 func (r *revisions) secret(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -311,7 +311,7 @@ func (r *Reconciler) unsealAgain(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// follow watches the ConfigMap of this version, and no other any more.
+// follow watches the ConfigMap of this revision, and no other any more.
 func (r *revisions) follow(ctx context.Context, version string) {
 	if version == r.manifestVersion {
 		return

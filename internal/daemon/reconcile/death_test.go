@@ -101,7 +101,7 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 						}
 						if picky && (a[contract.RevisionAnnotation] != one() ||
 							!strings.HasPrefix(a[contract.ApplyStatusAnnotation],
-								"ServiceFailed: version "+version)) {
+								"ServiceFailed: revision "+version)) {
 							t.Errorf("the Node says %v", a)
 						}
 					})

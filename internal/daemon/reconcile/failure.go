@@ -70,7 +70,7 @@ func (f *failures) note(ctx context.Context, version string, why *contract.Probl
 	})
 	f.last = &failure{version: version, problem: f.state.Failed.Problem, until: f.state.Failed.Until}
 	if err := f.state.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "it can't be written down that a revision failed")
+		logr.FromContextOrDiscard(ctx).Error(err, "saving the state file", "failed", version)
 	}
 }
 
@@ -83,14 +83,18 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	case !ofPayload(f.last.problem):
 		return nil
 	}
-	return contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", f.last.version, why.Detail,
+	return contract.NewProblem(why.Reason, "revision %s: %s; the host is held at %s", f.last.version, why.Detail,
 		f.state.Version)
 }
 
 // clear forgets the failure.
 func (f *failures) clear(ctx context.Context) {
+	version := ""
+	if f.last != nil {
+		version = f.last.version
+	}
 	f.last, f.state.Failed = nil, nil
 	if err := f.state.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("a failure can't be crossed off", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("saving the state file", "failedNoLonger", version, "detail", err.Error())
 	}
 }

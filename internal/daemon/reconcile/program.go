@@ -27,7 +27,7 @@ import (
 //	old: smoke test ── does not run here: failed, nothing has changed
 //	     write down what is on trial ── start the rollback watchdog ── replace the exe ──
 //	     end, with an error: the service manager starts the new one
-//	new: apply ── holds: proven; the watchdog is stopped, and only now the version is on the Node
+//	new: apply ── holds: proven; the watchdog is stopped, and only now the revision is on the Node
 //	           ├─ fails: back to what held, the old exe included ── end
 //	           └─ does not come up, or hangs: the watchdog puts the exe of what held back and writes down why
 //	old: keeps what held, and stops the watchdog; the state file says what failed, and until when
@@ -158,7 +158,7 @@ const ownLife = time.Minute
 
 // relieve stops the rollback watchdog once this daemon can be told to go back, which takes that it
 // hears the API server, and either what was on trial holds, or it has lived for a while. It comes
-// before the version is on the Node: nobody takes that back.
+// before the revision is on the Node: nobody takes that back.
 func (p *program) relieve(ctx context.Context, node *unstructured.Unstructured, clock clock.Clock) {
 	if !selfupdate.WatchdogRuns(p.state) || node == nil || !p.state.Proven && clock.Since(p.since) < ownLife {
 		return

@@ -291,7 +291,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	default:
 		return
 	}
-	// Somebody else wrote or removed the version: that asks for everything to be verified.
+	// Somebody else wrote or removed the revision: that asks for everything to be verified.
 	thorough := now.exists && r.seen.exists && now.version != r.seen.version
 	r.seen = now
 	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough})
@@ -393,7 +393,7 @@ func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 	return again
 }
 
-// desired is the version that a Node names.
+// desired is the revision that a Node names.
 func desired(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""

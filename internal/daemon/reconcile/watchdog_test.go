@@ -212,7 +212,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsWatchdog(t *testing.T) {
 					}
 				}
 				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
-				if !strings.Contains(said, "version "+version+": the new daemon ") ||
+				if !strings.Contains(said, "revision "+version+": the new daemon ") ||
 					!strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
 					t.Errorf("the Node says %q", said)
 				}
@@ -243,7 +243,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *t
 					t.Fatalf("the program is %q: nothing was replaced", got)
 				}
 				said := ""
-				for n := 0; n < 600 && !strings.Contains(said, "version "+version+": the new daemon "); n++ {
+				for n := 0; n < 600 && !strings.Contains(said, "revision "+version+": the new daemon "); n++ {
 					pass(time.Second)
 					said = r.annotations(t)[contract.ApplyStatusAnnotation]
 				}

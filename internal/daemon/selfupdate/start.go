@@ -41,7 +41,7 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 	case path != contract.PathDaemon && errors.Is(err, apply.ErrDigest):
 		return apply.FileProblem(errors.Join(err, host.Files.Remove(path))) // it is fetched again
 	case path != contract.PathDaemon && errors.Is(err, fs.ErrNotExist):
-		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of version %s, to which the host "+
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of revision %s, to which the host "+
 			"would go back, is not in %s", stateFile.Before.Version, contract.DirStore)
 	case err != nil:
 		return apply.FileProblem(err)

@@ -28,7 +28,7 @@ type Intervals struct {
 	Limit time.Duration
 }
 
-// The first pause before a version is tried again that had to be left, and the longest: see
+// The first pause before a revision is tried again that had to be left, and the longest: see
 // reconcile.Intervals.
 const (
 	refused      = time.Minute
@@ -141,7 +141,7 @@ const (
 	// present: it belongs to the desired state.
 	present
 	// before: it belongs to the one that held before, and the new daemon has not stopped the
-	// watchdog. It may have found that its version holds, and yet be unable to tell the operator,
+	// watchdog. It may have found that its revision holds, and yet be unable to tell the operator,
 	// or to hear it.
 	before
 )

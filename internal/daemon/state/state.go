@@ -175,35 +175,35 @@ func Read(files winos.Files) (*File, error) {
 }
 
 // Exists says whether there is a state file on this host.
-func (b *File) Exists() bool { return b.written != nil }
+func (f *File) Exists() bool { return f.written != nil }
 
 // Save writes the state file if it differs from its file, or somebody has deleted that. An empty state that has no
 // file gets none.
-func (b *File) Save() error {
-	if !b.Exists() && reflect.DeepEqual(b.State, State{}) {
+func (f *File) Save() error {
+	if !f.Exists() && reflect.DeepEqual(f.State, State{}) {
 		return nil
 	}
-	content, err := json.MarshalIndent(b.State, "", " ")
+	content, err := json.MarshalIndent(f.State, "", " ")
 	if err != nil {
 		return fmt.Errorf("encoding the state file: %w", err)
 	}
-	if bytes.Equal(content, b.written) {
-		if there, err := winos.Exists(b.files, contract.PathState); there || err != nil {
+	if bytes.Equal(content, f.written) {
+		if there, err := winos.Exists(f.files, contract.PathState); there || err != nil {
 			return nil //nolint:nilerr // what can't be looked at was not deleted
 		}
 	}
-	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content),
+	if err = winos.WriteFile(f.files, contract.PathState, bytes.NewReader(content),
 		winos.AccessAdministrators); err != nil {
 		return fmt.Errorf("writing the state file: %w", err)
 	}
-	b.written = content
+	f.written = content
 	return nil
 }
 
 // Tidy removes what a write that was cut short left. Only who keeps the state file alone may call
 // it.
-func (b *File) Tidy() error {
-	if err := b.files.Remove(contract.PathState + ".tmp"); err != nil {
+func (f *File) Tidy() error {
+	if err := f.files.Remove(contract.PathState + ".tmp"); err != nil {
 		return fmt.Errorf("tidying up beside the state file: %w", err)
 	}
 	return nil
@@ -211,125 +211,125 @@ func (b *File) Tidy() error {
 
 // Change makes a change and writes it. If either fails, this change is undone; what was changed
 // before it and could not be written stays, and goes with the next write.
-func (b *File) Change(change func() error) error {
-	before := b.State
-	before.Services, before.Environment = maps.Clone(b.Services), maps.Clone(b.Environment)
+func (f *File) Change(change func() error) error {
+	before := f.State
+	before.Services, before.Environment = maps.Clone(f.Services), maps.Clone(f.Environment)
 	err := change()
 	if err == nil {
-		err = b.Save()
+		err = f.Save()
 	}
 	if err != nil {
-		b.State = before
+		f.State = before
 	}
 	return err
 }
 
 // Erase removes the file and forgets everything.
-func (b *File) Erase() error {
-	b.State, b.written = State{}, nil
-	if err := b.files.Remove(contract.PathState); err != nil {
+func (f *File) Erase() error {
+	f.State, f.written = State{}, nil
+	if err := f.files.Remove(contract.PathState); err != nil {
 		return fmt.Errorf("removing the state file: %w", err)
 	}
 	return nil
 }
 
 // Back makes the desired state that held before the present one again. There must be one.
-func (l *State) Back() {
-	l.Revision, l.Before, l.Proven = *l.Before, nil, true
+func (s *State) Back() {
+	s.Revision, s.Before, s.Proven = *s.Before, nil, true
 }
 
-// Fail notes why a version could not be had, in words that the operator knows; the present one is
+// Fail notes why a revision could not be had, in words that the operator knows; the present one is
 // where the host is held. It is not tried again before until, after a pause: the first, or, when it failed before, one
 // twice as long as that was, up to a limit.
-func (l *State) Fail(version string, why *contract.Problem, first, limit time.Duration,
+func (s *State) Fail(version string, why *contract.Problem, first, limit time.Duration,
 	until func(pause time.Duration) time.Time) {
 	pause := first
-	if last := l.Failed; last != nil && last.Version == version {
+	if last := s.Failed; last != nil && last.Version == version {
 		pause = max(min(2*last.Pause, limit), first)
 	}
-	l.Failed = &FailedRevision{
+	s.Failed = &FailedRevision{
 		Version: version, Pause: pause, Until: until(pause),
-		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail,
-			l.Version),
+		Problem: contract.NewProblem(why.Reason, "revision %s: %s; the host is held at %s", version, why.Detail,
+			s.Version),
 	}
 }
 
 // Made says whether we made this directory.
-func (l *State) Made(dir string) bool { return contains(l.Directories, dir) }
+func (s *State) Made(dir string) bool { return contains(s.Directories, dir) }
 
 // AddDirectory notes a directory that we are about to make.
-func (l *State) AddDirectory(dir string) { l.Directories = add(l.Directories, dir) }
+func (s *State) AddDirectory(dir string) { s.Directories = add(s.Directories, dir) }
 
 // AddFile notes a file that we are about to write.
-func (l *State) AddFile(path string) { l.Files = add(l.Files, path) }
+func (s *State) AddFile(path string) { s.Files = add(s.Files, path) }
 
 // AddStaged notes a file whose next content is about to lie beside it.
-func (l *State) AddStaged(path string) { l.Staged = add(l.Staged, path) }
+func (s *State) AddStaged(path string) { s.Staged = add(s.Staged, path) }
 
 // AddAside notes where a running program may be moved; that nothing gets there does no harm.
-func (l *State) AddAside(path string) { l.Aside = add(l.Aside, path) }
+func (s *State) AddAside(path string) { s.Aside = add(s.Aside, path) }
 
 // RemoveFile forgets a file.
-func (l *State) RemoveFile(path string) {
-	l.Files = slices.DeleteFunc(l.Files, func(f string) bool { return strings.EqualFold(f, path) })
+func (s *State) RemoveFile(path string) {
+	s.Files = slices.DeleteFunc(s.Files, func(f string) bool { return strings.EqualFold(f, path) })
 }
 
 // AddCertificate notes a root that we are about to add.
-func (l *State) AddCertificate(der []byte) {
-	if !l.Added(der) {
-		l.Certificates = append(l.Certificates, der)
+func (s *State) AddCertificate(der []byte) {
+	if !s.Added(der) {
+		s.Certificates = append(s.Certificates, der)
 	}
 }
 
 // RemoveCertificate forgets a root.
-func (l *State) RemoveCertificate(der []byte) {
-	l.Certificates = slices.DeleteFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+func (s *State) RemoveCertificate(der []byte) {
+	s.Certificates = slices.DeleteFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
 
 // Added says whether a root is one of ours.
-func (l *State) Added(der []byte) bool {
-	return slices.ContainsFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+func (s *State) Added(der []byte) bool {
+	return slices.ContainsFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
 
 // AddInterrupted notes a service of others that is about to be stopped.
-func (l *State) AddInterrupted(name string) { l.Interrupted = add(l.Interrupted, name) }
+func (s *State) AddInterrupted(name string) { s.Interrupted = add(s.Interrupted, name) }
 
 // AddRoute notes an address to which we are about to add a route.
-func (l *State) AddRoute(to string) { l.Routes = add(l.Routes, to) }
+func (s *State) AddRoute(to string) { s.Routes = add(s.Routes, to) }
 
 // AddNetwork notes the HNS network that pods are about to be on.
-func (l *State) AddNetwork(name string) { l.Networks = add(l.Networks, name) }
+func (s *State) AddNetwork(name string) { s.Networks = add(s.Networks, name) }
 
 // RemoveDirectory forgets a directory.
-func (l *State) RemoveDirectory(dir string) {
-	l.Directories = slices.DeleteFunc(l.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
+func (s *State) RemoveDirectory(dir string) {
+	s.Directories = slices.DeleteFunc(s.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
 }
 
 // TouchVariable notes the value of a system variable before our first change of it; later changes
 // of ours don't count.
-func (l *State) TouchVariable(name string, before *string) {
-	if l.Environment == nil {
-		l.Environment = map[string]Variable{}
+func (s *State) TouchVariable(name string, before *string) {
+	if s.Environment == nil {
+		s.Environment = map[string]Variable{}
 	}
-	if _, known := l.Environment[strings.ToLower(name)]; !known {
-		l.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
+	if _, known := s.Environment[strings.ToLower(name)]; !known {
+		s.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
 	}
 }
 
 // AdoptVariable has a system variable that is there count as ours, unless it does already. The service
 // manager may have it from its boot.
-func (l *State) AdoptVariable(name string) {
+func (s *State) AdoptVariable(name string) {
 	key := strings.ToLower(name)
-	if _, known := l.Environment[key]; known {
+	if _, known := s.Environment[key]; known {
 		return
 	}
-	l.TouchVariable(name, nil)
-	l.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
+	s.TouchVariable(name, nil)
+	s.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
 }
 
 // NoteVariable notes in which boot a touched variable is set or removed.
-func (l *State) NoteVariable(name, boot string, set bool) {
-	v := l.Environment[strings.ToLower(name)]
+func (s *State) NoteVariable(name, boot string, set bool) {
+	v := s.Environment[strings.ToLower(name)]
 	gone := v.RemovedIn != "" && !contract.SameBoot(v.RemovedIn, boot)
 	switch {
 	case !set:
@@ -339,20 +339,20 @@ func (l *State) NoteVariable(name, boot string, set bool) {
 	default:
 		v.RemovedIn = ""
 	}
-	l.Environment[strings.ToLower(name)] = v
+	s.Environment[strings.ToLower(name)] = v
 }
 
 // SetService notes with what a service is about to run.
-func (l *State) SetService(name string, start Start) {
-	if l.Services == nil {
-		l.Services = map[string]Start{}
+func (s *State) SetService(name string, start Start) {
+	if s.Services == nil {
+		s.Services = map[string]Start{}
 	}
-	l.Services[name] = start
+	s.Services[name] = start
 }
 
 // Installed says whether a service is one of ours.
-func (l *State) Installed(name string) bool {
-	for service := range l.Services {
+func (s *State) Installed(name string) bool {
+	for service := range s.Services {
 		if strings.EqualFold(service, name) {
 			return true
 		}

@@ -75,7 +75,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestADamagedLedgerIsKeptAsEvidence(t *testing.T) {
+func TestADamagedStateFileIsKeptAsEvidence(t *testing.T) {
 	t.Parallel()
 	f := stateFiles(t)
 	if err := winos.WriteFile(f, contract.PathState, strings.NewReader(`{"nodeName": 7`),

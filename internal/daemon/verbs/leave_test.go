@@ -218,7 +218,7 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestCleanupWithoutALedger(t *testing.T) {
+func TestCleanupWithoutAStateFile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]func(t *testing.T, r *rig){
 		"lost": func(t *testing.T, r *rig) {
@@ -283,7 +283,7 @@ func TestAHostWhoseStateFileWasMadeAnewIsCleanedAndWhatStaysIsNamed(t *testing.T
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			tended(t, r)
+			awaitReconciled(t, r)
 			write(t, r, secret, "secret of a pod", winos.AccessInherit)
 			write(t, r, image, "a layer", winos.AccessAdministrators)
 			write(t, r, contract.PathKubelet+".old-1", "MZ", winos.AccessAdministrators)
@@ -444,7 +444,7 @@ func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	r.Loosen()
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	for _, path := range []string{`C:\var`, contract.DirLog + `\kubelet`, contract.DirKubelet} {
 		info, err := r.Host().Files.Stat(path)
 		if err != nil || info.Foreign || info.Access != winos.AccessInherit { // programs in pods read their logs

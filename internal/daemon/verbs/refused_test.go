@@ -30,7 +30,7 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 	defer server.Close()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 	kubelets := r.kubelets.Load()
 	join(t, r)
 	eventually(t, "another certificate", func() bool { return read(t, r, current) != refused })
-	tended(t, r)
+	awaitReconciled(t, r)
 	join(t, r)
 	if n := r.kubelets.Load() - kubelets; n != 1 {
 		t.Errorf("kubelet was started %d times, and once was needed", n)

@@ -58,7 +58,7 @@ func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T)
 			ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			tended(t, r)
+			awaitReconciled(t, r)
 			write(t, r, contract.PathKubeProxy, "MZ proxy", winos.AccessInherit)
 			proxied(t, r)
 			write(t, r, contract.PathFlannelKubeconfig, kubeconfigOf(firstServer, firstCA), winos.AccessAdministrators)
@@ -123,7 +123,7 @@ func TestServicesOfOthersThatNeedKubeletRunAgainWhenItsHostHasJoinedAgain(t *tes
 			r.unapproved.Store(c.unapproved)
 			join(t, r)
 			if !c.unapproved {
-				tended(t, r)
+				awaitReconciled(t, r)
 			}
 			eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 			const exe = `C:\agent\agent.exe`
@@ -151,11 +151,11 @@ func TestAKubeletWithAZeroedKubeconfigGetsAnotherWhenItsHostJoinsAgain(t *testin
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	zeros := string(make([]byte, 2000))
 	write(t, r, contract.PathKubeconfig, zeros, winos.AccessAdministrators)
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	if read(t, r, contract.PathKubeconfig) == zeros {
 		t.Error("kubelet's kubeconfig still is zeros")
 	}

@@ -20,7 +20,7 @@ func TestADaemonWhoseStateFileIsLostTakesTheNodesNameFromItsCertificate(t *testi
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			tended(t, r)
+			awaitReconciled(t, r)
 			stop(t, r, contract.ServiceDaemon)
 			write(t, r, contract.PathState, content, winos.AccessAdministrators)
 			kubelet := service(t, r, "kubelet").PID

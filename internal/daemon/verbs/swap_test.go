@@ -127,7 +127,7 @@ func TestCleanupLeavesKeysAndFilesBelowAUsersDirectoryAndNamesThem(t *testing.T)
 				}
 			}
 			join(t, r)
-			tended(t, r)
+			awaitReconciled(t, r)
 			write(t, r, address, contract.SourceVIPEndpointName+"\r\n", winos.AccessInherit)
 			if c.disown != "" {
 				if err := r.Disown(c.disown); err != nil {

@@ -53,9 +53,9 @@ func journal(t *testing.T, r *rig) string {
 	return all.String()
 }
 
-// tended waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it
+// awaitReconciled waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it
 // is no longer needed.
-func tended(t *testing.T, r *rig) {
+func awaitReconciled(t *testing.T, r *rig) {
 	t.Helper()
 	eventually(t, "deleting kubelet's bootstrap credential", func() bool {
 		there, err := winos.Exists(r.Host().Files, contract.PathBootstrapKubeconfig)
@@ -114,7 +114,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			tended(t, r)
+			awaitReconciled(t, r)
 			stop(t, r, contract.ServiceDaemon)
 			c.spoil(t, r)
 			if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
@@ -141,7 +141,7 @@ func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T
 	const file = contract.DirTemp + `\readme.txt`
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	request := bootstrapRequest()
 	i := slices.IndexFunc(request.Manifest.Files, func(f contract.File) bool { return f.Path == file })
 	request.Manifest.Files[i].Content = "new"
@@ -190,7 +190,7 @@ func TestAHostThatWasOffForAWeekNeedsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, r, "containerd")
-	eventually(t, "tending", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
+	eventually(t, "kubelet to run", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 	if strings.Contains(journal(t, r), "expired") || read(t, r, contract.PathDaemonCertificate) != before {
 		t.Error("the certificate does not hold for a week")
 	}
@@ -200,7 +200,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	old, kubelets := read(t, r, contract.PathDaemonCertificate), r.kubelets.Load()
 	r.SetClockOffset(15 * day)
 	restart(t, r, contract.ServiceDaemon)
@@ -226,7 +226,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		t.Errorf("kubelet's certificate expires at %s, and kubelet was started %d times", expires(t, kubelet),
 			r.kubelets.Load()-kubelets)
 	}
-	tended(t, r)
+	awaitReconciled(t, r)
 	join(t, r)
 	if n := r.kubelets.Load() - kubelets; n != 1 {
 		t.Errorf("kubelet was started %d times, and once was needed", n)
@@ -266,7 +266,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	handover := r.handoverRequest(t, made.DaemonCSR)
 	handover.Version = request.Version
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, handover))
-	tended(t, r)
+	awaitReconciled(t, r)
 	if service(t, r, "kubelet").PID != kubelet {
 		t.Error("kubelet was restarted by the service, which should know what bootstrap knew")
 	}

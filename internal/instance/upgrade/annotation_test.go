@@ -14,8 +14,8 @@ import (
 // becomes of it for logs, events and a status is short, and its reason is one of ours.
 func FuzzAnnotations(f *testing.F) {
 	const version = "0.1.0-0123456789"
-	f.Add("DiskFull: version "+version+": no room", version)
-	f.Add("\x1b]0;x: version "+version+": "+strings.Repeat("y", 200_000), strings.Repeat("z", 200_000))
+	f.Add("DiskFull: revision "+version+": no room", version)
+	f.Add("\x1b]0;x: revision "+version+": "+strings.Repeat("y", 200_000), strings.Repeat("z", 200_000))
 	f.Add(": ", "")
 	f.Fuzz(func(t *testing.T, status, revision string) {
 		node := &corev1.Node{}
