@@ -68,6 +68,15 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 			`(?i)(certificate|cert-|unknown|machine)[- ]?authority|containerd\\authorities|authority(\(| is host)`)},
 		{"xchang", regexp.MustCompile(`(?i)exchang`), "rpc; replace, self-update; token exchange", regexp.MustCompile(
 			`(?i)--exchange|"exchange[",]|key exchange|transport\.Exchange|exchanged for an access token`)},
+		{"version", regexp.MustCompile(`"(the program of |payload of )?version %s: |\b(unused|forged) version\b|` +
+			`windows-services-<version>`), "revision: a version is a release", nil},
+		{"edger", regexp.MustCompile(`(?i)ledger`), "state file", nil},
+		{"crossed off", regexp.MustCompile(`crossed off`), "removed from the state file", nil},
+		{"tend", regexp.MustCompile(`\btend(ed|ing)\b`), "reconcile", nil},
+		{"iar", regexp.MustCompile(`\bliars?\b`), "corrupt, source health", nil},
+		{"nheard", regexp.MustCompile(`(?i)(is|func )unheard\b`), "unresponsive", nil},
+		{"book", regexp.MustCompile(`\*book\b|\bthe book\b|\bnewBook\b`), "records, log", nil},
+		{" care", regexp.MustCompile(`\bcare\(|\bcare decides`), "needs, health", nil},
 	}
 	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.go")
 	command.Dir = root(t)

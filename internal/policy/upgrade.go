@@ -27,7 +27,7 @@ type UpgradeFacts struct {
 	IsRequested, IsApplied, Refused bool
 	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
 	IsSwitched bool
-	SilenceFacts
+	ResponseFacts
 	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
@@ -46,11 +46,11 @@ func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time
 	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout, now))
 }
 
-// SilenceFacts say what a daemon that reports nothing may mean.
-type SilenceFacts struct {
-	// IsUnheard says that it has reported nothing of the revision since it was told, and that the node has not been
-	// Ready; IsSilent that it has never reported anything of it, although kubelet is well.
-	IsUnheard, IsSilent bool
+// ResponseFacts say what a daemon that reports nothing may mean.
+type ResponseFacts struct {
+	// IsDownUnreported says that it has reported nothing of the revision since it was told, and that the node has not been
+	// Ready; IsUnresponsive that it has never reported anything of it, although kubelet is well.
+	IsDownUnreported, IsUnresponsive bool
 }
 
 // StagingFacts say how far the daemon is with the payload.
@@ -203,7 +203,7 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "proofTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.IsSilent && late(f, now) && !f.isLate(f.SwitchSince, 2*f.ProofTimeout, now)
+				return f.IsUnresponsive && late(f, now) && !f.isLate(f.SwitchSince, 2*f.ProofTimeout, now)
 			}},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
@@ -230,7 +230,7 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
 		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
 			"daemon was told", rollingBack, ActionRollBackOnly, "",
-			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnheard }},
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsDownUnreported }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
 		{rollingBack, "the daemon was not told yet", rollingBack, ActionRestore, "",

@@ -84,7 +84,7 @@ func (v *trip) goesUpAMinor(t *testing.T, o scene.Options, server *claim, dir st
 	t.Helper()
 	v.from = v.instance(t, v.hosts[0]).Status.Revision
 	const minor = "v1.37.2"
-	server.says("v1.37.0")
+	server.claims("v1.37.0")
 	must(t, v.look(t.Context(), *o.Settings, 7*time.Minute))
 	v.arrived(t)
 	v.well(t)
@@ -128,11 +128,11 @@ type claim struct {
 func newClaim(t *testing.T, version string) *claim {
 	t.Helper()
 	c := &claim{t: t}
-	c.says(version)
+	c.claims(version)
 	return c
 }
 
-func (c *claim) says(version string) { c.version.Store(&version) }
+func (c *claim) claims(version string) { c.version.Store(&version) }
 
 // front is for scene.Options.
 func (c *claim) front(config *rest.Config) *rest.Config {

@@ -48,7 +48,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 	})
 }
 
-// What an antivirus does to a daemon shows when it owes an answer: its host is joined again, once,
+// What an antivirus does to a daemon shows when it does not answer: its host is joined again, once,
 // and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	t.Parallel()

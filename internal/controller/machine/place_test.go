@@ -63,8 +63,8 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 }
 
-// unheard has the deletion of m0 time out.
-func unheard(t *testing.T) *yard {
+// unresponsive has the deletion of m0 time out.
+func unresponsive(t *testing.T) *yard {
 	t.Helper()
 	y := newYard(t, 3)
 	y.rotate("b")
@@ -79,7 +79,7 @@ func unheard(t *testing.T) *yard {
 
 func TestAMachineKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
-	y := unheard(t)
+	y := unresponsive(t)
 	if y.mayGo("m1") {
 		t.Error("another goes ahead, and the Machine may be deleted")
 	}
@@ -111,7 +111,7 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			y := unheard(t)
+			y := unresponsive(t)
 			change(y)
 			y.reconcile()
 			y.want("m0", "m1", "m2")
@@ -131,7 +131,7 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 // Its host is asked once more, as its refusal is old by now.
 func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
-	y := unheard(t)
+	y := unresponsive(t)
 	y.clock = y.clock.Add(31 * time.Second)
 	y.reconcile()
 	if y.mayGo("m1") {
@@ -159,7 +159,7 @@ func (l behind) List(ctx context.Context, list client.ObjectList, options ...cli
 
 func TestAPlaceThatCouldNotBeGivenBackIsGivenBackLater(t *testing.T) {
 	t.Parallel()
-	y := unheard(t)
+	y := unresponsive(t)
 	i := y.instance("m0")
 	i.Status.KeyTrial, i.Status.PublicKeyHash = nil, "b"
 	if err := y.api.Status().Update(t.Context(), i); err != nil {
@@ -187,7 +187,7 @@ func TestAPlaceThatCouldNotBeGivenBackIsGivenBackLater(t *testing.T) {
 // Without a key nobody can say of any Machine whether it is to go.
 func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	t.Parallel()
-	y := unheard(t)
+	y := unresponsive(t)
 	y.cached.err = contract.NewProblem(contract.ReasonPrivateKeyMissing, "gone")
 	result, err := y.Reconcile(t.Context(), ctrl.Request{})
 	if err != nil || result.RequeueAfter == 0 || y.mayGo("m1") {

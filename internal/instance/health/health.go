@@ -91,7 +91,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	status.NodeUID = string(node.UID)
 	status.Revision, status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
 		node.Status.NodeInfo.KubeletVersion
-	return h.care(ctx, instance, node)
+	return h.needs(ctx, instance, node)
 }
 
 // noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote
@@ -107,8 +107,8 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 	}
 }
 
-// care decides what a node needs that is ours.
-func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
+// needs decides what a node needs that is ours.
+func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	fillHeldRevision(status, node)
 	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}

@@ -22,18 +22,18 @@ func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
-// isUnheard says that a node has not been Ready since its daemon was told the revision, and that
+// isDownUnreported says that a node has not been Ready since its daemon was told the revision, and that
 // the daemon has reported nothing of it: a host that is off fails at no revision.
-func (u *Upgrade) isUnheard(update *v1alpha1.Update, node *corev1.Node) bool {
+func (u *Upgrade) isDownUnreported(update *v1alpha1.Update, node *corev1.Node) bool {
 	down := u.NotReadySince(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
 		down.Before(update.SwitchTime.Time) && refused(node, update.Revision) == nil &&
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isSilent says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has its
+// isUnresponsive says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has its
 // payload: nobody knows whether it was alive before it was told.
-func isSilent(update *v1alpha1.Update, node *corev1.Node) bool {
+func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
 		journey.ApplyStatus(node) == "" && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
@@ -75,7 +75,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	if update.SwitchTime != nil {
 		f.SwitchSince = update.SwitchTime.Time
 	}
-	f.IsUnheard, f.IsSilent = u.isUnheard(update, node), isSilent(update, node)
+	f.IsDownUnreported, f.IsUnresponsive = u.isDownUnreported(update, node), isUnresponsive(update, node)
 	if why := refused(node, update.Revision); why != nil && !passes(why) {
 		f.Refused = true
 	}
@@ -243,7 +243,7 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 	if why := refused(node, update.Revision); why != nil && !passes(why) && update.Step == v1alpha1.StepSwitching {
 		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
 	}
-	if u.isUnheard(update, node) {
+	if u.isDownUnreported(update, node) {
 		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond "+
 			"within %s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
 	}
