@@ -154,9 +154,6 @@ type HandoverRequest struct {
 	APIServer   string `json:"apiServer"`   // URL
 	CA          []byte `json:"ca"`          // PEM bundle of the API server
 	Namespace   string `json:"namespace"`   // where the services manifests are
-	// LogMaxSizeMB bounds the daemon's own log; 0 means the default.
-	LogMaxSizeMB int  `json:"logMaxSizeMB,omitempty"`
-	Debug        bool `json:"debug,omitempty"`
 }
 
 // HandoverAnswer confirms that the service runs.

@@ -245,13 +245,8 @@ func rulesFor(kind CSRKind) csrRules {
 		return kubeletClientRules()
 	case CSRKubeletServing:
 		return kubeletServingRules()
-	case CSRDaemon:
-		return daemonRules()
 	}
-	return csrRules{request: []csrRule{func(csrFacts) *csrFault {
-		return fault(CSRNotOurs,
-			"unknown kind of request")
-	}}}
+	return daemonRules()
 }
 
 func (f csrFacts) approve() CSRDecision {

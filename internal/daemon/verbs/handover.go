@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 	"time"
 
@@ -236,12 +235,6 @@ func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
 		"--cert-dir=" + contract.DirDaemonCerts,
 		"--cert-duration=" + lifetime.String(),
 		"--ca-bundle=" + pathCABundle,
-	}
-	if request.LogMaxSizeMB > 0 {
-		arguments = append(arguments, "--log-file-max-size="+strconv.Itoa(request.LogMaxSizeMB))
-	}
-	if request.Debug {
-		arguments = append(arguments, "--debug")
 	}
 	delays, reset := plan.DaemonRecovery()
 	return winos.ServiceConfig{
