@@ -279,11 +279,11 @@ func reachExplanations() []row {
 				"WindowsInstance says why; if its host is gone for good, set spec.removalPolicy there to Force."},
 		{ReasonHostDuplicate, 104,
 			"Another instance already stands for the host behind this entry or Machine, or for a host of the " +
-				"same name or with a copy of its disk. Of a host that is to be removed: another machine answers at its " +
-				"address, with the same SSH host key.",
+				"same name or with a copy of its disk. Of a host that is to be removed: another machine answers at " +
+				"its address, with the same SSH host key.",
 			"Remove one of the two. Give a cloned host its own identity with sysprep, and SSH host keys of its own. " +
-				"For a removal, have the address lead to the host again: look at DNS, forwarded ports and spec.address. " +
-				"The machine that answered was not cleaned."},
+				"For a removal, have the address lead to the host again: look at DNS, DHCP and forwarded ports. The " +
+				"machine that answered was not cleaned."},
 		{ReasonMachineNameTaken, 105,
 			"A WindowsInstance of the Machine's name exists that was not made from this Machine.",
 			"Delete that WindowsInstance, or the entry that it was made from."},

@@ -203,8 +203,8 @@ func DecideCSR(in CSRInput) CSRDecision {
 	return facts.approve()
 }
 
-// ofNobody is the verdict about a claim on a node that no instance has. A kubelet's may be another machine's; a daemon's,
-// such as that of a host that was removed, is nobody's, and other signers than this one would not sign it.
+// ofNobody is the verdict about a claim on a node that no instance has. A kubelet's may be another machine's; a
+// daemon's, such as that of a host that was removed, is nobody's, and other signers than this one would not sign it.
 func ofNobody(csr *certificatesv1.CertificateSigningRequest, claim CSRClaim) CSRVerdict {
 	if claim.Kind == CSRDaemon && csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName {
 		return CSRDeny

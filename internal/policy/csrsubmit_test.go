@@ -42,7 +42,8 @@ func TestA52_ADaemonsRequestForANodeThatNoInstanceHasIsDenied(t *testing.T) {
 	}{
 		"a removed host's daemon renews":                  {daemonRenewal, func(*situation) {}, policy.CSRDeny},
 		"the operator asked before the instance was gone": {firstDaemon, func(*situation) {}, policy.CSRDeny},
-		"somebody else asks":                              {daemonRenewal, func(s *situation) { s.username = "mallory" }, policy.CSRDeny},
+		"somebody else asks": {daemonRenewal,
+			func(s *situation) { s.username = "mallory" }, policy.CSRDeny},
 		"a signer that signs kubelets only": {daemonRenewal,
 			func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }, policy.CSRIgnore},
 		"a kubelet's may be another's": {kubeletRenewal, func(*situation) {}, policy.CSRIgnore},

@@ -303,7 +303,8 @@ func TestADaemonsRequestIsDeniedWhereTheAPIServerHasNoInstanceForIt(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newStaleWorld(t, interceptor.Funcs{}, append(test.cached, daemonFirst(t, "csr", nodeName, "a")), test.newer)
+			request := daemonFirst(t, "csr", nodeName, "a")
+			w := newStaleWorld(t, interceptor.Funcs{}, append(test.cached, request), test.newer)
 			condition, result := w.decide(t, "csr")
 			if condition != test.condition || (result.RequeueAfter > 0) != test.waits {
 				t.Errorf("decided %q, comes back after %s", condition, result.RequeueAfter)

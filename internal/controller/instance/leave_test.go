@@ -278,7 +278,8 @@ func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	r.reconcile(t, 2)
 	if r.exists(t, 1) || b.Node() != "win-b" || a.Node() != "win-a" ||
 		condition(r.get(t, 2), v1alpha1.ConditionReady) != "True NodeReady" {
-		t.Errorf("it exists: %t, nodes %q and %q, the other %+v", r.exists(t, 1), a.Node(), b.Node(), r.get(t, 2).Status)
+		t.Errorf("it exists: %t, nodes %q and %q, the other %+v", r.exists(t, 1), a.Node(), b.Node(),
+			r.get(t, 2).Status)
 	}
 }
 

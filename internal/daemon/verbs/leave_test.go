@@ -196,7 +196,8 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 			}
 			if !c.refused && c.isNode {
 				cleanUpFor(t, r, c.request(r))
-				if _, err := r.Host().Services.Get(t.Context(), contract.ServiceKubelet); !errors.Is(err, winos.ErrNotFound) {
+				_, err := r.Host().Services.Get(t.Context(), contract.ServiceKubelet)
+				if !errors.Is(err, winos.ErrNotFound) {
 					t.Errorf("kubelet is left: %v", err)
 				}
 				return
