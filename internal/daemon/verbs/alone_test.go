@@ -34,7 +34,7 @@ func (c readCounter) Open(path string) (io.ReadCloser, error) {
 func zeroed(t *testing.T, r *rig, change func(*state.File)) (kubeconfig string) {
 	t.Helper()
 	join(t, r)
-	tended(t, r)
+	awaitReconciled(t, r)
 	stop(t, r, contract.ServiceDaemon)
 	kubeconfig = read(t, r, contract.PathDaemonKubeconfig)
 	write(t, r, contract.PathDaemonKubeconfig, "\x00\x00\x00", winos.AccessAdministrators)

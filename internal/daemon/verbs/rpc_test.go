@@ -110,7 +110,7 @@ func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	host := r.Host()
 	stream := send(t, host.Files, r.Home(), wanted())
-	dir := verbs.ExchangePath(r.Home())
+	dir := verbs.RPCPath(r.Home())
 	if err := winos.WriteFile(host.Files, dir+`\`+contract.RequestName("1"), strings.NewReader("{}"),
 		winos.AccessInherit); err != nil {
 		t.Fatal(err)

@@ -56,6 +56,20 @@ func taking(while time.Duration) func() faultFunc {
 	}
 }
 
+// slow keeps the first request until its client gives up, whenever that is, and answers later ones after a while.
+func slow(while time.Duration) func() faultFunc {
+	return func() faultFunc {
+		var asked atomic.Int64
+		late := taking(while)()
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if asked.Add(1) == 1 {
+				return hangs(w, r)
+			}
+			return late(w, r)
+		}
+	}
+}
+
 // busy says three times that it is.
 func busy() faultFunc {
 	var asked atomic.Int64
@@ -92,7 +106,7 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 		pause  time.Duration
 	}{
 		"two hang, the third is good":               {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
-		"one hangs, the other is slow":              {faults: []func() faultFunc{hanging, taking(9 * time.Second)}, asked: 2},
+		"one hangs, the other is slow":              {faults: []func() faultFunc{hanging, slow(9 * time.Second)}, asked: 2},
 		"the only one takes longer than it waits":   {faults: []func() faultFunc{taking(14 * time.Second)}, asked: 1},
 		"the only one is busy for longer than that": {faults: []func() faultFunc{busy}, asked: 4, pause: 2 * time.Second},
 	} {
