@@ -40,13 +40,13 @@ func (p *Plain) keepDomain(ctx context.Context, facts *blueprint.Facts) error {
 		}
 		domain = manifest.ClusterDomain()
 	}
-	if domain == facts.ClusterDomain() || blueprint.CheckDomain(domain) != nil {
+	if isDomain := blueprint.CheckDomain(domain) == nil; !isDomain || domain == facts.ClusterDomain() {
 		return nil
 	}
 	p.domain.set(domain) // what is published is gone for a moment when another revision is
 	facts.Domain = domain
-	facts.Troubles = append(facts.Troubles, incomplete("%s does not say the DNS domain of the cluster any more; until %s "+
-		"does, %s stays, which nodes have", nameKubeadm, settingDomain, domain))
+	facts.Troubles = append(facts.Troubles, incomplete("%s does not say the DNS domain of the cluster any more; "+
+		"until %s does, %s stays, which nodes have", nameKubeadm, settingDomain, domain))
 	return nil
 }
 

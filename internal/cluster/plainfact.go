@@ -170,7 +170,8 @@ func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConf
 	case spec.Network.ClusterDomain != "":
 		return incomplete("%s %s", settingDomain, blueprint.CheckDomain(said))
 	default:
-		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, blueprint.CheckDomain(said), settingDomain)
+		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, blueprint.CheckDomain(said),
+			settingDomain)
 	}
 }
 

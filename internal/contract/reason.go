@@ -258,15 +258,16 @@ const (
 
 // Explanations lists every reason, by number.
 func Explanations() []Explanation {
-	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
+	return slices.Concat(about(AboutReach, entryExplanations()),
+		about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
 		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
 		about("", publishedExplanations()), about("", kindExplanations()), about("", imageExplanations()),
 		about("", workloadExplanations()))
 }
 
-// reachExplanations are about the entry and about reaching the host.
-func reachExplanations() []row {
+// entryExplanations are about what a host is known by: an entry, or a Machine.
+func entryExplanations() []row {
 	return []row{
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.",
 			"Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
@@ -308,7 +309,12 @@ func reachExplanations() []row {
 			"The API server refuses to make the WindowsInstance of a Machine.",
 			"Change the quota or policy that the message names, or give the operator its rights back. It is tried " +
 				"again every 30 seconds."},
+	}
+}
 
+// reachExplanations are about reaching the host.
+func reachExplanations() []row {
+	return []row{
 		{ReasonUnreachable, 201,
 			"Nothing answers at the host's SSH port.",
 			"Check that the host is up, that sshd runs, and that TCP port 22 is open from the control plane."},
@@ -758,8 +764,8 @@ func publishedExplanations() []row {
 			"For a minute or longer something that nodes need could not be read or published: the API server refuses " +
 				"it or does not answer, or somebody's finalizer holds an object.",
 			"Nothing to do if it passes. Otherwise give back the right, change the policy or quota, or remove the " +
-				"object or finalizer that the message names. Until then nodes keep what was published of it last, and " +
-				"don't follow what was changed in it since."},
+				"object or finalizer that the message names. Until then nodes keep what was published of it last, " +
+				"and don't follow what was changed in it since."},
 	}
 }
 

@@ -171,8 +171,8 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 		}
 	}
 	if list.Continue != "" {
-		s.Unread = append(s.Unread, fmt.Sprintf("events of %s %s: only the first %d were read, in the order of their names",
-			kind, name, len(all)))
+		s.Unread = append(s.Unread, fmt.Sprintf(
+			"events of %s %s: only the first %d were read, in the order of their names", kind, name, len(all)))
 	}
 	// they come by namespace and name, so the oldest first
 	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })

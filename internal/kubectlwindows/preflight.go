@@ -202,7 +202,8 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 	case failed != nil:
 		return fmt.Errorf("it was not over after %s: reading WindowsInstance %s: %w", timeout, name, failed)
 	case status.Reason == "":
-		return fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it", timeout)
+		return fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it",
+			timeout)
 	}
 	return fmt.Errorf("it was not over after %s: %s %s %s", timeout, status.Code, status.Reason, status.Message)
 }

@@ -48,8 +48,8 @@ func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time
 
 // ResponseFacts say what a daemon that reports nothing may mean.
 type ResponseFacts struct {
-	// IsDownUnreported says that it has reported nothing of the revision since it was told, and that the node has not been
-	// Ready; IsUnresponsive that it has never reported anything of it, although kubelet is well.
+	// IsDownUnreported says that it has reported nothing of the revision since it was told, and that the node has not
+	// been Ready; IsUnresponsive that it has never reported anything of it, although kubelet is well.
 	IsDownUnreported, IsUnresponsive bool
 }
 

@@ -130,10 +130,10 @@ func TestTheBoundsAreTheUsers(t *testing.T) {
 	if got := boundsOf(config); got != journey.DefaultBounds() {
 		t.Errorf("where the user says nothing they are %+v", got)
 	}
-	duration := func(minutes time.Duration) *metav1.Duration { return &metav1.Duration{Duration: minutes * time.Minute} }
+	minutes := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Minute} }
 	rollout := &config.Spec.Rollout
-	rollout.DrainTimeout, rollout.SettleTime = duration(31), duration(32)
-	rollout.ProofTimeout, rollout.UnavailableAfter = duration(33), duration(34)
+	rollout.DrainTimeout, rollout.SettleTime = minutes(31), minutes(32)
+	rollout.ProofTimeout, rollout.UnavailableAfter = minutes(33), minutes(34)
 	want := journey.Bounds{Drain: 31 * time.Minute, Settle: 32 * time.Minute, Proof: 33 * time.Minute,
 		Unavailable: 34 * time.Minute}
 	if got := boundsOf(config); got != want {

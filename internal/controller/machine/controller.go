@@ -72,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if v.platform != "" { // without it no Machine was read, and what was wrong with them may be so still
 		again = policy.Soonest(again, r.say(v.machines, p))
 	}
-	if err != nil && again > 0 { // other Machines wait for a time: to try less and less often would be too late for them
+	if err != nil && again > 0 { // other Machines wait for a time: trying less and less often would be too late
 		logf.FromContext(ctx).Error(err, "not all instances are as their machines say")
 		again, err = policy.Soonest(again, nameRetry), nil
 	}

@@ -49,7 +49,8 @@ func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
 	differs := len(fresh) > 0 || len(problems) != len(s.problems)
 	s.problems = problems
 	if differs {
-		s.changed.Send(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
+		s.changed.Send(&v1alpha1.WindowsMachineConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
 	}
 	return fresh
 }

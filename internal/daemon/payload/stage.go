@@ -173,7 +173,7 @@ type errand struct {
 // end stops an errand, of which nobody wants to know any more.
 func (e *errand) end() {
 	e.stop()
-	<-e.done
+	<-e.done //nolint:errcheck // nobody is left who would be told
 }
 
 // Run fetches whatever is wanted, until ctx ends.

@@ -116,7 +116,7 @@ func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Files = scanned{host.Files, dir, map[string]time.Time{}}
-	channel, err := verbs.NewExchangeDir(host.Files, r.Home(), "1")
+	channel, err := verbs.NewRPCDir(host.Files, r.Home(), "1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -403,9 +403,9 @@ func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed makes an attempt to open, start, move or remove files, and makes it again while somebody else has one of them
-// open. For such a file Windows answers a sharing violation or that access is denied, and scanners open any file for a
-// moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
+// UntilClosed makes an attempt to open, start, move or remove files, and makes it again while somebody else has one of
+// them open. For such a file Windows answers a sharing violation or that access is denied, and scanners open any file
+// for a moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }

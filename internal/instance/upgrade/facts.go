@@ -31,8 +31,8 @@ func (u *Upgrade) isDownUnreported(update *v1alpha1.Update, node *corev1.Node) b
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isUnresponsive says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has its
-// payload: nobody knows whether it was alive before it was told.
+// isUnresponsive says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has
+// its payload: nobody knows whether it was alive before it was told.
 func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
