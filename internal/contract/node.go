@@ -44,7 +44,7 @@ const (
 	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
 	// ApplyStatusAnnotation is where the daemon says why the desired revision does not hold yet:
-	// "<Reason>: <detail>".
+	// "<Reason>: <detail>"; the detail of another revision than the one held begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
 	// StageAnnotation is a revision whose payload the daemon is to fetch while its node serves; the
 	// operator writes it. The daemon answers with StagedAnnotation = that revision once all of it is
@@ -113,3 +113,7 @@ const (
 
 // InstanceFinalizer keeps a WindowsInstance until its host is clean.
 const InstanceFinalizer = Prefix + "host"
+
+// AboutRevision begins the detail of what the daemon reports of a revision that it does not hold: the operator
+// learns by it which one is meant.
+func AboutRevision(revision string) string { return "revision " + revision + ": " }

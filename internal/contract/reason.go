@@ -37,6 +37,14 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
+// ProblemOf is the problem that an error holds; any other error gets the reason.
+func ProblemOf(reason Reason, err error) *Problem {
+	if p, ok := AsProblem(err); ok {
+		return p
+	}
+	return NewProblem(reason, "%v", err)
+}
+
 // Same reports whether two problems say the same.
 func Same(a, b *Problem) bool { return *a == *b }
 

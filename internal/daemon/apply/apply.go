@@ -152,7 +152,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	}
 	have, err := k.observe(ctx, want)
 	if err != nil {
-		report.failed(asProblem(contract.ReasonInternal, err))
+		report.failed(contract.ProblemOf(contract.ReasonInternal, err))
 		report.Left = true
 		return report
 	}
@@ -304,14 +304,6 @@ func (k *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 		}
 	}
 	return problems
-}
-
-// asProblem keeps a Problem as it is and gives any other error a reason.
-func asProblem(reason contract.Reason, err error) *contract.Problem {
-	if p, ok := contract.AsProblem(err); ok {
-		return p
-	}
-	return contract.NewProblem(reason, "%v", err)
 }
 
 // ProofTime is how long a service that was started anew must run until it counts as one that

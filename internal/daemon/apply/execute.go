@@ -252,7 +252,7 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	r.report.Changed = r.report.Changed || !beside || step.Kind == plan.RemoveFile
 	reason, err := r.do(ctx, step)
 	if err != nil {
-		problem := asProblem(reason, err)
+		problem := contract.ProblemOf(reason, err)
 		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail",
 			problem.Detail)
 		if r.kept.denied(step, err, problem) {

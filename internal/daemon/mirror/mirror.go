@@ -111,7 +111,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	}
 	files, err := s.files(rules, secret, c.RegistryTrust, inUse != nil)
 	if err != nil {
-		return nil, asProblem(contract.ReasonManifestInvalid, err)
+		return nil, contract.ProblemOf(contract.ReasonManifestInvalid, err)
 	}
 	if inUse != nil {
 		s.followed, s.written = now, files
@@ -134,11 +134,11 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 		rules, err = rules.Restrict(*c.Registries)
 	}
 	if err != nil {
-		return rules, secret, asProblem(contract.ReasonManifestInvalid, err)
+		return rules, secret, contract.ProblemOf(contract.ReasonManifestInvalid, err)
 	}
 	if len(c.PullSecret) > 0 {
 		if secret, err = mirror.ParsePullSecret(c.PullSecret); err != nil {
-			return rules, secret, asProblem(contract.ReasonPullSecretInvalid, err)
+			return rules, secret, contract.ProblemOf(contract.ReasonPullSecretInvalid, err)
 		}
 	}
 	return rules, secret, nil
@@ -157,11 +157,11 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 			"loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
 	}
 	if err != nil {
-		return asProblem(contract.ReasonInternal, err)
+		return contract.ProblemOf(contract.ReasonInternal, err)
 	}
 	if err = s.make(); err != nil {
 		_ = listener.Close()
-		return asProblem(contract.ReasonInternal, err)
+		return contract.ProblemOf(contract.ReasonInternal, err)
 	}
 	running := &serving{done: make(chan struct{})}
 	ctx, running.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -272,11 +272,4 @@ func digest(c contract.Confidential, environment map[string]string) string {
 	// none of it can't be written
 	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment})
 	return hex.EncodeToString(sum.Sum(nil))
-}
-
-func asProblem(reason contract.Reason, err error) *contract.Problem {
-	if p, ok := contract.AsProblem(err); ok {
-		return p
-	}
-	return contract.NewProblem(reason, "%v", err)
 }

@@ -83,8 +83,8 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	case !ofPayload(f.last.problem):
 		return nil
 	}
-	return contract.NewProblem(why.Reason, "revision %s: %s; the host is held at %s", f.last.version, why.Detail,
-		f.state.Version)
+	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(f.last.version),
+		why.Detail, f.state.Version)
 }
 
 // clear forgets the failure.

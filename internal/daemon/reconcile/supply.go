@@ -34,7 +34,7 @@ func (s *supply) lacks(c *candidate) *contract.Problem {
 	var coming *contract.Problem
 	if over, problem := s.stager.Need(c.Version, blobs); !over || problem == nil {
 		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
-			"revision %s: %d of %d blobs are not on the host yet", c.Version, missing, len(blobs))
+			"%s%d of %d blobs are not on the host yet", contract.AboutRevision(c.Version), missing, len(blobs))
 	}
 	return coming
 }

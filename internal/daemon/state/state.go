@@ -249,8 +249,8 @@ func (s *State) Fail(version string, why *contract.Problem, first, limit time.Du
 	}
 	s.Failed = &FailedRevision{
 		Version: version, Pause: pause, Until: until(pause),
-		Problem: contract.NewProblem(why.Reason, "revision %s: %s; the host is held at %s", version, why.Detail,
-			s.Version),
+		Problem: contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(version),
+			why.Detail, s.Version),
 	}
 }
 

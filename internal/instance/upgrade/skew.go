@@ -24,7 +24,7 @@ func sameVersion(reported, wanted string) bool {
 // another; nil while it says nothing of the kind.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
-	if !ok || !strings.HasPrefix(detail, "revision "+revision+": ") {
+	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {
 		return nil
 	}
 	if !contract.Reason(reason).Known() { // a daemon can say anything
