@@ -27,7 +27,7 @@ type Verdict struct {
 // Shown is why, for a status: hundreds may wait, and each change is a write.
 func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
-// MayDisrupt decides whether a node may be disrupted: updated, rebooted, removed. maxUnavailable is
+// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted, removed. maxUnavailable is
 // a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
 // member of the fleet counts as unavailable for whatever cause: see Member.Unavailable. So does what a set
 // lacks, because a host that was taken away is missing until another one serves in its place.
@@ -37,7 +37,7 @@ func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 // not Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait
 // for each other: nobody would ever be first. One that somebody cordoned besides is waited for like any
 // other that is cordoned.
-func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
+func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
 	case i >= 0 && fleet.Members[i].Granted:
@@ -48,10 +48,10 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayBegin is MayDisrupt within windows: closed says in words why nothing may begin now, and is
-// empty when it may. What has begun is brought to its end.
-func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
-	verdict := MayDisrupt(node, fleet, maxUnavailable)
+// MayDisrupt is MayDisruptAnytime within maintenance windows: closed says in words why nothing may begin now, and
+// is empty when it may. What has begun is brought to its end.
+func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
+	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
 	begun := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && (m.Granted || m.Begun) })
 	if verdict.Allowed && !begun && closed != "" {
 		return Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}

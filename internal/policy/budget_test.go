@@ -80,7 +80,7 @@ func leavingSet(s policy.Set) policy.Set { s.Leaving = true; return s }
 func number(n int) *intstr.IntOrString     { v := intstr.FromInt(n); return &v }
 func percent(s string) *intstr.IntOrString { v := intstr.FromString(s); return &v }
 
-func TestMayDisrupt(t *testing.T) {
+func TestMayDisruptAnytime(t *testing.T) {
 	t.Parallel()
 	type nodes = []corev1.Node
 	type instances = []v1alpha1.WindowsInstance
@@ -219,7 +219,7 @@ func TestMayDisrupt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			verdict := policy.MayDisrupt("a", policy.NewFleet(test.nodes, test.instances, test.sets, nil), test.budget)
+			verdict := policy.MayDisruptAnytime("a", policy.NewFleet(test.nodes, test.instances, test.sets, nil), test.budget)
 			if verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
@@ -245,10 +245,10 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 			}
 			fleet := policy.NewFleet([]corev1.Node{readyNode("a", since), readyNode("b", notReady)}, nil, nil, nil)
 			fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
-			if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed != test.allowed {
+			if verdict := policy.MayDisruptAnytime("a", fleet, nil); verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
-			if verdict := policy.MayBegin("a", fleet, nil, "closed"); verdict.Allowed ||
+			if verdict := policy.MayDisrupt("a", fleet, nil, "closed"); verdict.Allowed ||
 				test.allowed && verdict.Reason != contract.ReasonMaintenanceWindowClosed {
 				t.Errorf("in a closed window: %+v", verdict)
 			}
@@ -289,7 +289,7 @@ func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if verdict := policy.MayDisrupt("a", test.fleet, nil); verdict.Allowed != test.allowed {
+			if verdict := policy.MayDisruptAnytime("a", test.fleet, nil); verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
 		})
@@ -341,7 +341,7 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 	for n := range 20 {
 		nodes = append(nodes, readyNode(fmt.Sprintf("down-%02d", n), notReady))
 	}
-	verdict := policy.MayDisrupt("a", policy.NewFleet(nodes, nil, []policy.Set{set("s", 2)}, nil), nil)
+	verdict := policy.MayDisruptAnytime("a", policy.NewFleet(nodes, nil, []policy.Set{set("s", 2)}, nil), nil)
 	if !strings.Contains(verdict.Why, "22 of 23") ||
 		!strings.Contains(verdict.Why, "MachineSet s: 2 of 2 have no node") || len(verdict.Why) > 300 {
 		t.Error(verdict.Why)
@@ -360,10 +360,10 @@ func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	fleet.Disrupt("e", "a place was given out for it")
 	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, " +
 		"d: its Machine is being deleted)"
-	if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {
+	if verdict := policy.MayDisruptAnytime("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {
 		t.Errorf("%+v", verdict)
 	}
-	if verdict := policy.MayBegin("a", fleet, new(intstr.FromInt32(5)), "closed"); verdict.Shown() != "closed" {
+	if verdict := policy.MayDisrupt("a", fleet, new(intstr.FromInt32(5)), "closed"); verdict.Shown() != "closed" {
 		t.Errorf("%+v", verdict)
 	}
 }

@@ -111,7 +111,7 @@ func (s Snapshot) MayDisrupt(node string) policy.Verdict {
 	if s.pending != "" {
 		return policy.Verdict{Why: s.pending}
 	}
-	return policy.MayBegin(node, s.Fleet, s.MaxUnavailable, s.Closed)
+	return policy.MayDisrupt(node, s.Fleet, s.MaxUnavailable, s.Closed)
 }
 
 // MayDisruptAnytime is MayDisrupt for a node that no window holds: its owner has said when it is to be removed, or what
@@ -120,7 +120,7 @@ func (s Snapshot) MayDisruptAnytime(node string) policy.Verdict {
 	if s.pending != "" {
 		return policy.Verdict{Why: s.pending}
 	}
-	return policy.MayDisrupt(node, s.Fleet, s.MaxUnavailable)
+	return policy.MayDisruptAnytime(node, s.Fleet, s.MaxUnavailable)
 }
 
 // Halted says in words why no other node may be taken to a revision; empty when one may.

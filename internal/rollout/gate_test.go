@@ -82,7 +82,7 @@ func disrupt(name string) rollout.Request {
 	return rollout.Request{
 		Name: name, Node: name, Order: rollout.Order{Name: name},
 		Decide: func(look rollout.Snapshot) bool {
-			return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed
+			return policy.MayDisruptAnytime(name, look.Fleet, look.MaxUnavailable).Allowed
 		},
 	}
 }

@@ -313,7 +313,7 @@ func (c *cluster) update(name string) {
 	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{
 		Name: name, Node: name, Wake: func() {},
 		Decide: func(look rollout.Snapshot) bool {
-			return policy.MayDisrupt(name, look.Fleet,
+			return policy.MayDisruptAnytime(name, look.Fleet,
 				look.MaxUnavailable).Allowed
 		},
 	})

@@ -272,7 +272,7 @@ func isSpent(f Facts) bool {
 	if f.Config != nil {
 		budget = f.Config.Spec.Rollout.MaxUnavailable
 	}
-	return down && !policy.MayDisrupt("", fleet, budget).Allowed
+	return down && !policy.MayDisruptAnytime("", fleet, budget).Allowed
 }
 
 // waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or

@@ -180,7 +180,7 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 			}
 			if test.problems > 0 && policy.Closed(test.spec, time.Unix(0, 0)) == "" {
 				fleet := policy.Fleet{Members: []policy.Member{{Node: "a", Ready: true}, {Node: "b", Ready: true}}}
-				if policy.MayBegin("a", fleet, test.spec.MaxUnavailable, "").Allowed {
+				if policy.MayDisrupt("a", fleet, test.spec.MaxUnavailable, "").Allowed {
 					t.Error("a node that serves may be disrupted")
 				}
 			}
