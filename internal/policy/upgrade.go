@@ -95,8 +95,8 @@ const (
 	ActionTakePlace      UpgradeAction = "ask for a place in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
-	ActionLook           UpgradeAction = "read the Node past the cache"
-	ActionReadAgain      UpgradeAction = "read the Node past the cache, and decide by that"
+	ActionReadAnnotation UpgradeAction = "read the Node's annotation from the API server"
+	ActionReadNode       UpgradeAction = "read the Node from the API server, and decide by that"
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
@@ -186,8 +186,8 @@ func upgradeEnds() []UpgradeRow {
 		return f.isLate(began, f.ProofTimeout, now)
 	}
 	return []UpgradeRow{
-		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching, ActionLook,
-			"",
+		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching,
+			ActionReadAnnotation, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnseen }},
 		{switching, "the daemon was not told: the node may be back in service", draining, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotRequested }},
@@ -196,7 +196,7 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "the daemon reports the revision", proving, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
 		{switching, "the cache shows that the daemon went back, or that proofTimeout is over", switching,
-			ActionReadAgain, "",
+			ActionReadNode, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
 		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
 		// that can't be joined in as much time again counts as one that failed.
@@ -211,7 +211,7 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
 		{proving, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and proofTimeout " +
-			"is over", proving, ActionReadAgain, "",
+			"is over", proving, ActionReadNode, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && f.Lacks != "" && late(f, now) }},
 		{proving, "the node is not Ready, or kubelet or the daemon report otherwise, and proofTimeout is over",
 			StepFailed,

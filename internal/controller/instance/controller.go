@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // reconciliation is one reconcile of one instance: it gathers, picks the journey, and saves.
 type reconciliation struct {
 	*Reconciler
-	// parts and journeys are those of the Reconciler, until they prove what they do.
+	// parts and journeys are those of the Reconciler, until they check the instance before what they do.
 	parts    *journey.Parts
 	journeys journeys
 	instance *v1alpha1.WindowsInstance
@@ -148,7 +148,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return leaving{c}.run(ctx)
 	}
 	if c.record.mayDisrupt() {
-		c.proveFirst()
+		c.checkFirst()
 	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		with := c.record.saved.DeepCopy()
@@ -164,9 +164,10 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	return c.proceed(ctx)
 }
 
-// proveFirst has the instance proven before anything more is done to its node: see record.prove.
-func (c *reconciliation) proveFirst() {
-	c.parts = c.Reconciler.parts.Proving(c.record.prove)
+// checkFirst has the instance read from the API server before anything more is done to its node: see
+// record.ensureCurrent.
+func (c *reconciliation) checkFirst() {
+	c.parts = c.Reconciler.parts.Checked(c.record.ensureCurrent)
 	c.journeys = newJourneys(c.parts)
 }
 
@@ -333,7 +334,7 @@ func is(outcome journey.Outcome, reason contract.Reason) bool {
 func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
 	node, err := c.parts.Nodes.Get(ctx, c.instance.Status.NodeName)
 	if err == nil && node != nil && c.journeys.health.Corrects(ctx, c.instance, node) {
-		err = c.record.prove(ctx)
+		err = c.record.ensureCurrent(ctx)
 	}
 	return node, err
 }

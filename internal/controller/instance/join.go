@@ -120,7 +120,7 @@ func (c joining) follow(ctx context.Context) error {
 
 // run goes through the phases until one waits or fails.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	c.proveFirst() // a phase that goes on without a save may be one that is over
+	c.checkFirst() // a phase that goes on without a save may be one that is over
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
 			if err != nil {

@@ -26,17 +26,17 @@ type record struct {
 	life     *life
 	// saved is the instance as the API server has it.
 	saved *v1alpha1.WindowsInstance
-	// isProven says that the API server had it so when it was asked or written to in this reconcile.
-	isProven bool
+	// isCurrent says that the API server had it so when it was asked or written to in this reconcile.
+	isCurrent bool
 	// lags says that the cache did not show what was saved last.
 	lags bool
 }
 
 // load puts what is known over what the cache shows. A host that may be disrupted is read past the cache: a
 // place that only a cache shows was given back, and may be another's. While it is looked after, and the cache
-// has all that was written here, it is so only before anything is done to its node: see prove. Whoever has no
-// place writes one before anything else is done, and that fails where the cache lags behind. One that lags for
-// longer than it may has something else: after a restore of etcd it never shows what was written before.
+// has all that was written here, it is so only before anything is done to its node: see ensureCurrent. Whoever
+// has no place writes one before anything else is done, and that fails where the cache lags behind. One that lags
+// for longer than it may has something else: after a restore of etcd it never shows what was written before.
 func (r *record) load(ctx context.Context) error {
 	shown := r.instance.ResourceVersion
 	r.lags = newer(shown, r.life.version) != shown || shown == r.life.version && r.life.saved != nil &&
@@ -66,10 +66,10 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// prove is a conflict where the API server has another instance than is known here, which the next reconcile
-// reads. What was proven or written in this reconcile is not asked again.
-func (r *record) prove(ctx context.Context) error {
-	if r.isProven {
+// ensureCurrent is a conflict where the API server has another instance than is known here, which the next reconcile
+// reads. What was read or written in this reconcile is not asked again.
+func (r *record) ensureCurrent(ctx context.Context) error {
+	if r.isCurrent {
 		return nil
 	}
 	live, err := r.live(ctx)
@@ -77,7 +77,7 @@ func (r *record) prove(ctx context.Context) error {
 		!equality.Semantic.DeepEqual(live.Status, r.saved.Status)) { // the same version again, after a restore of etcd
 		r.life.conflicted, err = true, conflict(r.instance)
 	}
-	r.isProven = err == nil
+	r.isCurrent = err == nil
 	return err
 }
 
@@ -119,7 +119,7 @@ func (r *record) readLive(ctx context.Context) error {
 	}
 	boundTimes(&r.instance.Status, r.now())
 	r.life.conflicted, r.life.version, r.life.seen = false, live.ResourceVersion, r.now()
-	r.isProven = true
+	r.isCurrent = true
 	r.remember()
 	return nil
 }
@@ -172,7 +172,7 @@ func (r *record) save(ctx context.Context) error {
 	}
 	isReturned := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil
 	serves := !ready(r.saved.Status) && ready(r.instance.Status)
-	r.isProven = true
+	r.isCurrent = true
 	r.life.saved, r.life.version, r.life.seen = r.life.status.DeepCopy(), patched.ResourceVersion, r.now()
 	r.saved.Status = *r.life.status.DeepCopy()
 	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion

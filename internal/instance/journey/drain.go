@@ -106,7 +106,7 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, pod *corev1.Pod) {
 		return
 	}
 	if l.away == nil {
-		l.away = p.Nodes.proven(ctx)
+		l.away = p.Nodes.mayAct(ctx)
 	}
 	if l.untried = l.away != nil; l.untried {
 		return

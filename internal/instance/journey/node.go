@@ -22,16 +22,16 @@ import (
 type Nodes struct {
 	options *Options
 	written *written
-	// prove is that of Parts.Proving; nil where nothing is to be proven.
-	prove func(ctx context.Context) error
+	// ensureCurrent is that of Parts.Checked; nil where nothing is to be checked.
+	ensureCurrent func(ctx context.Context) error
 }
 
-// proven returns when what was decided may be done.
-func (n *Nodes) proven(ctx context.Context) error {
-	if n.prove == nil {
+// mayAct is an error where what was decided may not be done.
+func (n *Nodes) mayAct(ctx context.Context) error {
+	if n.ensureCurrent == nil {
 		return nil
 	}
-	if err := n.prove(ctx); err != nil {
+	if err := n.ensureCurrent(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errLags, err)
 	}
 	return nil
@@ -106,7 +106,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	if err := n.written.check(node, n.options.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errLags, err)
 	}
-	if err := n.proven(ctx); err != nil {
+	if err := n.mayAct(ctx); err != nil {
 		return err
 	}
 	if err := n.options.Client.Patch(ctx, wanted,

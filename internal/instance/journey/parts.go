@@ -134,14 +134,14 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// Proving are these parts for one reconcile of an instance. Before whatever they do to a Node or its
-// pods, prove is called, which answers a conflict where the API server has another instance than the
+// Checked are these parts for one reconcile of an instance. Before whatever they do to a Node or its
+// pods, ensureCurrent is called, which answers a conflict where the API server has another instance than the
 // one by which it was decided: a place in the rollout budget that only a cache shows was given back,
 // and may be another's.
-func (p *Parts) Proving(prove func(ctx context.Context) error) *Parts {
-	proving, nodes := *p, *p.Nodes
-	nodes.prove, proving.Nodes = prove, &nodes
-	return &proving
+func (p *Parts) Checked(ensureCurrent func(ctx context.Context) error) *Parts {
+	checked, nodes := *p, *p.Nodes
+	nodes.ensureCurrent, checked.Nodes = ensureCurrent, &nodes
+	return &checked
 }
 
 // RevokeCredentials ends kubelet's first credentials: it has its own, or the host leaves.

@@ -98,9 +98,9 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		return u.finish(ctx, view), true, nil
 	case policy.ActionReturn:
 		return u.returnFromBack(ctx, view), true, nil
-	case policy.ActionReadAgain:
-		return u.readAgain(ctx, view)
-	case policy.ActionLook:
+	case policy.ActionReadNode:
+		return u.readNode(ctx, view)
+	case policy.ActionReadAnnotation:
 		live := &corev1.Node{}
 		if err := u.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); err != nil {
 			return outcome, true, fmt.Errorf("reading node %s: %w", node.Name, err)
@@ -123,9 +123,9 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 	return outcome, false, nil
 }
 
-// readAgain has the table decide by what the API server has of the Node. One that is gone is left to the
+// readNode has the table decide by what the API server has of the Node. One that is gone is left to the
 // next look at the instance.
-func (u *Upgrade) readAgain(ctx context.Context, view *journey.View) (outcome journey.Outcome, ends bool, err error) {
+func (u *Upgrade) readNode(ctx context.Context, view *journey.View) (outcome journey.Outcome, ends bool, err error) {
 	live, err := u.Nodes.OursLive(ctx, view.Instance)
 	switch {
 	case err != nil:
