@@ -33,7 +33,7 @@ const (
 	CSRApprove CSRVerdict = "Approve"
 	// CSRRefuse: it claims a node of ours and breaks a rule; it is left pending and reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: it claims the daemon of a node and breaks a rule, or no instance has that node.
+	// CSRDeny: it claims the daemon of a node of ours and breaks a rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -43,7 +43,7 @@ type CSRDecision struct {
 	Reason  CSRReason
 	// Message says in a sentence what was found. Text that came with the request is quoted and cut.
 	Message string
-	// Instance is the instance whose node is asked for; nil when there is none.
+	// Instance is the instance whose node is asked for; nil when the request is ignored.
 	Instance *CSRInstance
 	// Settled says that the request itself is wrong, so nothing that the cluster holds can change
 	// the decision.
@@ -179,7 +179,7 @@ func DecideCSR(in CSRInput) CSRDecision {
 		}
 	}
 	if len(owners) == 0 {
-		return CSRDecision{Verdict: ofNobody(in.CSR, claim), Reason: CSRNameForeign,
+		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNameForeign,
 			Message: "no instance has the node name " + shown(claim.NodeName)}
 	}
 	if len(owners) > 1 {
@@ -201,15 +201,6 @@ func DecideCSR(in CSRInput) CSRDecision {
 		}
 	}
 	return facts.approve()
-}
-
-// ofNobody is the verdict about a claim on a node that no instance has. A kubelet's may be another machine's; a
-// daemon's, such as that of a host that was removed, is nobody's, and other signers than this one would not sign it.
-func ofNobody(csr *certificatesv1.CertificateSigningRequest, claim CSRClaim) CSRVerdict {
-	if claim.Kind == CSRDaemon && csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName {
-		return CSRDeny
-	}
-	return CSRIgnore
 }
 
 // csrFacts is the input of one rule: a claim on the node of exactly one instance.

@@ -17,8 +17,7 @@ const (
 	// CSRNotOurs occurs when the request is decided already, is for another signer or names no
 	// node.
 	CSRNotOurs CSRReason = "CSRNotOurs"
-	// CSRNameForeign occurs when no instance of ours has the node name that is asked for. A daemon's request is denied
-	// then.
+	// CSRNameForeign occurs when no instance of ours has the node name that is asked for.
 	CSRNameForeign CSRReason = "CSRNameForeign"
 )
 

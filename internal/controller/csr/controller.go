@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // themselves or that must wait cost the API server nothing, so whoever sends thousands of them
 // keeps nobody else's waiting. When the cache is behind, its news bring a request that waits up
 // again. Everything else is decided by what the API server holds: a cache that lags could make a
-// finished join look like one under way, and a denial for want of an instance can't be taken back.
+// finished join look like one under way.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)
@@ -83,13 +83,6 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 	}
 	if in, err = r.gather(ctx, r.live, csr, claim); err != nil {
 		return policy.CSRDecision{}, err
-	}
-	if claim.Kind == policy.CSRDaemon && len(in.Instances) == 0 {
-		owned, err := r.isOwned(ctx, claim.NodeName)
-		if err != nil || owned {
-			return policy.CSRDecision{Verdict: policy.CSRWait, Reason: policy.CSRNameForeign,
-				Message: "the cache does not show the instance yet"}, err
-		}
 	}
 	return policy.DecideCSR(in), nil
 }

@@ -65,14 +65,6 @@ func (r *Reconciler) gather(
 	return in, nil
 }
 
-// isOwned says whether an instance has a node, whatever the cache shows.
-func (r *Reconciler) isOwned(ctx context.Context, node string) (bool, error) {
-	list := &v1alpha1.WindowsInstanceList{}
-	err := r.live.List(ctx, list, client.InNamespace(r.options.Namespace))
-	return slices.ContainsFunc(list.Items, func(i v1alpha1.WindowsInstance) bool { return i.Status.NodeName == node }),
-		wrap("listing instances", err)
-}
-
 // gatherAddresses adds who else has the names and addresses of a serving request.
 func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) (policy.CSRInput,
 	error) {
