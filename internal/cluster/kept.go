@@ -40,10 +40,15 @@ func (p *Plain) keepDomain(ctx context.Context, facts *blueprint.Facts) error {
 		}
 		domain = manifest.ClusterDomain()
 	}
-	if isDomain := blueprint.CheckDomain(domain) == nil; !isDomain || domain == facts.ClusterDomain() {
+	usual := facts.ClusterDomain()
+	if isDomain := blueprint.CheckDomain(domain) == nil; !isDomain {
+		domain = usual
+	}
+	// What is published is gone for a moment when another revision is, and may soon be of a setting that is taken back.
+	p.domain.set(domain)
+	if domain == usual {
 		return nil
 	}
-	p.domain.set(domain) // what is published is gone for a moment when another revision is
 	facts.Domain = domain
 	facts.Troubles = append(facts.Troubles, incomplete("%s does not say the DNS domain of the cluster any more; "+
 		"until %s does, %s stays, which nodes have", nameKubeadm, settingDomain, domain))

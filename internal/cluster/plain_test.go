@@ -349,12 +349,16 @@ func TestA60_ADomainThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.
 	for range 2 {
 		check("without kubeadm's ConfigMap", r, none, domain, 1)
 	}
-	check("where nothing was published", start(), none, "cluster.local", 0)
+	wrong, undone := v1alpha1.WindowsMachineConfigSpec{}, start()
+	wrong.Network.ClusterDomain = domain
+	check("where nothing was published", undone, none, "cluster.local", 0)
+	check("as a setting says,", undone, wrong, domain, 0)
 	for _, o := range published(t, domain) {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
+	check("when the setting is taken back", undone, none, "cluster.local", 0)
 	r = start()
 	for range 2 {
 		check("after a restart", r, none, domain, 1)

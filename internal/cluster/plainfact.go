@@ -157,14 +157,16 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// readDomain takes the DNS domain of the setting, else kubeadm's, else that of before.
+// readDomain takes the DNS domain of the setting, else kubeadm's, else the one that kubeadm said before.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
 	facts *blueprint.Facts) error {
 	switch said := cmp.Or(spec.Network.ClusterDomain, kubeadm.Networking.DNSDomain); {
 	case said == "":
 		return p.keepDomain(ctx, facts)
 	case blueprint.CheckDomain(said) == nil:
-		p.domain.set(said)
+		if spec.Network.ClusterDomain == "" { // a setting that is taken back is in force no more
+			p.domain.set(said)
+		}
 		facts.Domain = said
 		return nil
 	case spec.Network.ClusterDomain != "":
