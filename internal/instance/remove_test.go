@@ -526,18 +526,22 @@ func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
 
 func TestAHostIsCleanedAsTheOneThatWasClaimed(t *testing.T) {
 	t.Parallel()
+	known := &v1alpha1.HostInfo{MachineID: "machine-win-a"}
 	for name, test := range map[string]struct {
 		host *v1alpha1.HostInfo
+		uid  string
 		want contract.CleanupRequest
 	}{
-		"its installation is known": {&v1alpha1.HostInfo{MachineID: "machine-win-a"},
+		"its installation is known": {known, "uid",
 			contract.CleanupRequest{NodeName: "win-a", MachineID: "machine-win-a"}},
-		"an older release noted only its name": {nil, contract.CleanupRequest{NodeName: "win-a"}},
+		"an older release noted only its name": {nil, "uid", contract.CleanupRequest{NodeName: "win-a"}},
+		"it was given no credential: it may be called as in an earlier life": {known, "",
+			contract.CleanupRequest{MachineID: "machine-win-a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, i := newWorld(t, joinedNode("1")), leaving()
-			i.Status.Host = test.host
+			i.Status.Host, i.Status.NodeUID = test.host, test.uid
 			w.remove.Claims.Remember(i)
 			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 			asked := contract.CleanupRequest{}

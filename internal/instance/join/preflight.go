@@ -123,7 +123,7 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 	if len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
 	}
-	if instance.Status.NodeName != "" && instance.Status.NodeName != name && hasName(&instance.Status) {
+	if instance.Status.NodeName != "" && instance.Status.NodeName != name && journey.HasName(&instance.Status) {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host was renamed from %q to %q after it had become a node, or had got a credential for that name",
 			instance.Status.NodeName, name))
@@ -145,12 +145,6 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 		instance.Status.NodeName, instance.Status.NodeExpected = name, false
 	}
 	return journey.Done()
-}
-
-// hasName reports whether a host has become a node under its name, or has had a credential for it: with
-// that it may have a certificate, and with another name it would collect another one.
-func hasName(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
 }
 
 // unfit says why no node can be made of a host, by what it is called and where it is.

@@ -94,3 +94,9 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 		c.Claim(instance.Status.NodeName, by)
 	}
 }
+
+// HasName reports whether a host has become a node under its name, or has had a credential for it: with
+// that it may have a certificate, and with another name it would collect another one.
+func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
+}

@@ -184,10 +184,15 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 // isOf says which host is to be cleaned: that of the instance's node, on the installation of Windows that it claimed.
+// One that was never given a credential for its name may still have another, of an earlier life: it goes by the claim.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
-	request := contract.CleanupRequest{NodeName: instance.Status.NodeName}
+	status := &instance.Status
+	request := contract.CleanupRequest{NodeName: status.NodeName}
 	if owner, ok := r.Claims.Owner(request.NodeName); ok && owner.UID == instance.UID {
 		request.MachineID = owner.MachineID
+		if !journey.HasName(status) {
+			request.NodeName = ""
+		}
 	}
 	return request
 }
