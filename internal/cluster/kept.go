@@ -41,10 +41,10 @@ func (p *Plain) keepDomain(ctx context.Context, facts *blueprint.Facts) error {
 		domain = manifest.ClusterDomain()
 	}
 	usual := facts.ClusterDomain()
-	if isDomain := blueprint.CheckDomain(domain) == nil; !isDomain {
+	if blueprint.CheckDomain(domain) != nil {
 		domain = usual
 	}
-	// What is published is gone for a moment when another revision is, and may soon be of a setting that is taken back.
+	// what is published is gone for a moment when another revision is, and may be of a setting that is removed again
 	p.domain.set(domain)
 	if domain == usual {
 		return nil

@@ -19,7 +19,7 @@ type Plain struct {
 	common
 	// own are the prefixes of the ServiceCIDR that the API server makes.
 	own *kept[[]string]
-	// domain is the DNS domain that somebody said.
+	// domain is the DNS domain of nodes where no setting says one: what kubeadm said last, or what was published.
 	domain *kept[string]
 }
 

@@ -160,21 +160,20 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 // readDomain takes the DNS domain of the setting, else kubeadm's, else the one that kubeadm said before.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
 	facts *blueprint.Facts) error {
-	switch said := cmp.Or(spec.Network.ClusterDomain, kubeadm.Networking.DNSDomain); {
-	case said == "":
+	setting, said := spec.Network.ClusterDomain, kubeadm.Networking.DNSDomain
+	domain := cmp.Or(setting, said)
+	switch err := blueprint.CheckDomain(domain); {
+	case domain == "":
 		return p.keepDomain(ctx, facts)
-	case blueprint.CheckDomain(said) == nil:
-		if spec.Network.ClusterDomain == "" { // a setting that is taken back is in force no more
-			p.domain.set(said)
-		}
-		facts.Domain = said
-		return nil
-	case spec.Network.ClusterDomain != "":
-		return incomplete("%s %s", settingDomain, blueprint.CheckDomain(said))
-	default:
-		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, blueprint.CheckDomain(said),
-			settingDomain)
+	case err != nil && setting != "":
+		return incomplete("%s %s", settingDomain, err)
+	case err != nil:
+		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, err, settingDomain)
+	case setting == "": // one that is removed again is in force no more
+		p.domain.set(said)
 	}
+	facts.Domain = domain
+	return nil
 }
 
 // ownServices are the prefixes of services that the API server was configured with. An older one tells none.

@@ -264,7 +264,7 @@ func TestAHelperThatCantBeWrittenKeepsNeitherFactsNorRevisionsBack(t *testing.T)
 			if result, err := w.pass(t); err == nil {
 				t.Errorf("it is not tried again before %s", result.RequeueAfter)
 			}
-			if facts, err := w.publisher.source.LastRead(); err != nil || facts.KubeletCA != pem+pem {
+			if facts, err := w.publisher.source.readFacts(); err != nil || facts.KubeletCA != pem+pem {
 				t.Errorf("the facts are not known: %v", err)
 			}
 			if w.current(t).ConfigMapName() != next || len(w.troubles(t)) > 0 {

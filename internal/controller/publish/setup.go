@@ -115,8 +115,8 @@ func settings() controller.Options {
 
 func (p *publisher) setup(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
-	first := make(chan event.GenericEvent, 1)
-	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
+	first := batch.NewSignal()
+	first.Send(&v1alpha1.WindowsMachineConfig{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
 		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue,
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -98,10 +98,10 @@ func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bo
 	return s.desired, s.generation, s.published
 }
 
-// LastRead are the facts of the cluster that were read last, whether or not anything was published from them
+// readFacts are the facts of the cluster that were read last, whether or not anything was published from them
 // and whatever keeps hosts from joining; while none were read yet, the error says what keeps them from that, as
 // a problem, or that it is too early. The caller must not change what it gets.
-func (s *Source) LastRead() (blueprint.Facts, error) {
+func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	switch {
@@ -135,7 +135,7 @@ func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
 
 // addresses are facts that know which addresses and names no host has, or nothing.
 func (s *Source) addresses() (blueprint.Facts, error) {
-	known, err := s.LastRead()
+	known, err := s.readFacts()
 	if err == nil {
 		err = known.Unknown()
 	}
@@ -147,7 +147,7 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 
 // Platform is where the cluster runs, whatever keeps hosts from joining; an error before it was read.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
-	known, err := s.LastRead()
+	known, err := s.readFacts()
 	return known.Platform, err
 }
 

@@ -17,13 +17,13 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 	t.Parallel()
 	w := newWorld(t)
 	source := w.publisher.source
-	if _, err := source.LastRead(); err == nil {
+	if _, err := source.readFacts(); err == nil {
 		t.Error("there are facts before any were read")
 	}
 	away := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "away")
 	w.facts.answer(func(s *factsStub) { s.err = away })
 	w.publish(t)
-	if _, err := source.LastRead(); !errors.Is(err, away) {
+	if _, err := source.readFacts(); !errors.Is(err, away) {
 		t.Errorf("facts that were never read: %v", err)
 	}
 	pods := netip.MustParsePrefix("10.128.0.0/14")
@@ -36,7 +36,7 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 		t.Fatalf("problems are %v", problems)
 	}
 	read := func(why string) {
-		facts, err := source.LastRead()
+		facts, err := source.readFacts()
 		if err != nil || len(facts.PodNetworks) != 1 || facts.PodNetworks[0] != pods {
 			t.Errorf("%s: pods have %v, %v", why, facts.PodNetworks, err)
 		}

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
 // bound ends a look that waits for an API server that does not answer.
@@ -63,8 +63,8 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		events:  mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		watcher: newWatcher(mgr, options.Secrets), state: newState(), rewrites: rewrites{},
 	}
-	first := make(chan event.GenericEvent, 1)
-	first <- event.GenericEvent{Object: &corev1.Secret{}}
+	first := batch.NewSignal()
+	first.Send(&corev1.Secret{})
 	keys := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == options.Namespace &&
 			(o.GetName() == contract.PrivateKeySecret || o.GetName() == contract.HostKeySecret)

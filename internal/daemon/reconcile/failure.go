@@ -83,8 +83,7 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	case !ofPayload(f.last.problem):
 		return nil
 	}
-	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(f.last.version),
-		why.Detail, f.state.Version)
+	return f.state.HeldInstead(f.last.version, why)
 }
 
 // clear forgets the failure.

@@ -249,9 +249,14 @@ func (s *State) Fail(version string, why *contract.Problem, first, limit time.Du
 	}
 	s.Failed = &FailedRevision{
 		Version: version, Pause: pause, Until: until(pause),
-		Problem: contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(version),
-			why.Detail, s.Version),
+		Problem: s.HeldInstead(version, why),
 	}
+}
+
+// HeldInstead is why a revision could not be had, in words that the operator knows: it says where the host is held.
+func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
+	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
+		s.Version)
 }
 
 // Made says whether we made this directory.
