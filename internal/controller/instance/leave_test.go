@@ -275,6 +275,9 @@ func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
+	if !b.Uploaded() {
+		t.Error("what the other machine's own instance may be at work with was removed")
+	}
 	r.reconcile(t, 2)
 	if r.exists(t, 1) || b.Node() != "win-b" || a.Node() != "win-a" ||
 		condition(r.get(t, 2), v1alpha1.ConditionReady) != "True NodeReady" {

@@ -126,25 +126,15 @@ func (s *Store) copy(ctx context.Context, file string, blob contract.Blob) error
 }
 
 func (s *Store) read(ctx context.Context, file string, into io.Writer) (err error) {
-	r, err := s.files.Open(file)
+	r, err := winos.OpenClosed(s.files, file)
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", file, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	piece := make([]byte, 64<<10)
-	for ctx.Err() == nil {
-		n, err := r.Read(piece)
-		if _, failed := into.Write(piece[:n]); failed != nil {
-			return fmt.Errorf("copying %s: %w", file, failed)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", file, err)
-		}
+	if _, err = io.Copy(into, winos.Until(ctx, r)); err != nil {
+		return fmt.Errorf("copying %s: %w", file, err)
 	}
-	return context.Cause(ctx)
+	return nil
 }
 
 // Sweep removes blobs that nobody names and that were written before a point in time, and what an

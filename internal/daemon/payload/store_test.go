@@ -1,7 +1,10 @@
 package payload_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -102,6 +105,43 @@ func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if missing, err := s.Missing([]contract.Blob{b}); err != nil || len(missing) > 0 {
+			t.Errorf("missing %v, %v", missing, err)
+		}
+	})
+}
+
+// scanned is a file that a virus scanner keeps others from opening, until a time.
+type scanned struct {
+	winos.Files
+	path  string
+	until time.Time
+}
+
+func (s scanned) Open(path string) (io.ReadCloser, error) {
+	if path == s.path && time.Now().Before(s.until) {
+		return nil, fmt.Errorf("opening %s: %w", path, winos.ErrInUse)
+	}
+	return s.Files.Open(path)
+}
+
+func TestAFileThatAScannerReadsIsAdoptedAsSoonAsItIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, files := newStore(t)
+		const self, content = `C:\Temp\wicd.exe`, "MZ, and more"
+		if err := files.MkdirAll(`C:\Temp`, winos.AccessAdministrators); err != nil {
+			t.Fatal(err)
+		}
+		if err := winos.WriteFile(files, self, strings.NewReader(content), winos.AccessAdministrators); err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256([]byte(content))
+		wanted := []contract.Blob{{Digest: hex.EncodeToString(sum[:]), Size: int64(len(content))}}
+		s := payload.NewStore(scanned{files, self, time.Now().Add(300 * time.Millisecond)})
+		if err := s.Adopt(t.Context(), self, wanted); err != nil {
+			t.Fatal(err)
+		}
+		if missing, err := s.Missing(wanted); err != nil || len(missing) > 0 {
 			t.Errorf("missing %v, %v", missing, err)
 		}
 	})

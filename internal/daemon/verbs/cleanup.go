@@ -76,7 +76,11 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 		return err
 	}
 	c := &cleaning{host: host, state: stateFile}
-	if !known && !stateFile.Exists() && len(c.ourServices(ctx)) == 0 {
+	ours := c.ourServices(ctx)
+	if len(c.answer.Left) > 0 {
+		return &c.answer.Left[0] // whether it has any is unknown
+	}
+	if !known && !stateFile.Exists() && len(ours) == 0 {
 		return nil
 	}
 	return contract.NewProblem(contract.ReasonHostDuplicate, "the machine that answers, which calls itself %.63q, is "+

@@ -206,6 +206,9 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	answer, err := journey.Call[contract.CleanupAnswer](ctx, session.Conn, contract.VerbCleanup,
 		r.isOf(instance))
 	if err != nil {
+		if p, ok := contract.AsProblem(err); ok && p.Reason == contract.ReasonHostDuplicate {
+			session.End() // that machine, and what was uploaded to it, is another instance's
+		}
 		return journey.Fail(err)
 	}
 	if len(answer.Left) > 0 {
