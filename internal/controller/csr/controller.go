@@ -37,8 +37,11 @@ var _ reconcile.Reconciler = (*Reconciler)(nil)
 // Reconcile decides about one request. A repeated call finds it decided, or decides the same.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := r.client.Get(ctx, request.NamespacedName, csr); err != nil {
-		return ctrl.Result{}, wrap("reading the request", client.IgnoreNotFound(err))
+	switch err := r.client.Get(ctx, request.NamespacedName, csr); {
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading the request: %w", err)
 	}
 	claim, ours := policy.ClaimOf(csr)
 	if !ours && (csr.Spec.Username != r.options.OperatorUser || !policy.CSRPending(csr)) {

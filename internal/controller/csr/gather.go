@@ -34,8 +34,11 @@ func (r *Reconciler) gather(
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace),
 		client.MatchingFields{instancesByNode: claim.NodeName})
-	if err != nil || len(list.Items) == 0 {
-		return in, wrap("listing instances", err)
+	if err != nil {
+		return in, fmt.Errorf("listing instances: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return in, nil
 	}
 	for i := range list.Items {
 		instance := &v1alpha1.WindowsInstance{}
@@ -157,13 +160,6 @@ func (r *Reconciler) noteNode(ctx context.Context, in *policy.CSRInput, address,
 		in.Said[address] = "Node " + name
 	} else {
 		in.Elsewhere[address] = "Node " + name
-	}
-	return nil
-}
-
-func wrap(doing string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
 }

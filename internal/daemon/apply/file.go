@@ -57,12 +57,7 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 		return fmt.Errorf("creating %s: %w", temporary(path), err)
 	}
 	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(w, sum), readerFunc(func(p []byte) (int, error) {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		return blob.Content.Read(p)
-	}))
+	_, err = io.Copy(io.MultiWriter(w, sum), winos.Until(ctx, blob.Content))
 	err = errors.Join(err, w.Close())
 	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
 		err = ErrDigest
@@ -148,12 +143,7 @@ func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, erro
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	sum := sha256.New()
-	if _, err = io.Copy(sum, readerFunc(func(p []byte) (int, error) {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		return r.Read(p)
-	})); err != nil {
+	if _, err = io.Copy(sum, winos.Until(ctx, r)); err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
@@ -172,8 +162,3 @@ func FileProblem(err error) *contract.Problem {
 	}
 	return contract.NewProblem(contract.ReasonFileFailed, "%v", err)
 }
-
-type readerFunc func(p []byte) (int, error)
-
-// Read is io.Reader.
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -152,12 +152,7 @@ func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", to, err)
 	}
-	_, err = io.Copy(out, readerFunc(func(p []byte) (int, error) {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		return in.Read(p)
-	}))
+	_, err = io.Copy(out, winos.Until(ctx, in))
 	return errors.Join(err, out.Close())
 }
 
@@ -224,8 +219,3 @@ func Prune(files winos.Files, l contract.Log, now time.Time) error {
 	}
 	return errors.Join(all...)
 }
-
-type readerFunc func(p []byte) (int, error)
-
-// Read is io.Reader.
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -426,6 +426,22 @@ const (
 	lastPause  = 512 * time.Millisecond
 )
 
+// Until reads from r as long as ctx lasts.
+func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
+
+type until struct {
+	ctx    context.Context //nolint:containedctx // a reader's calls take none
+	reader io.Reader
+}
+
+// Read is io.Reader.
+func (u until) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.reader.Read(p)
+}
+
 // ReadFile reads a whole file.
 func ReadFile(files Files, path string) (content []byte, err error) {
 	r, err := files.Open(path)
