@@ -61,7 +61,7 @@ func home(self string) string {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return "" // a verb with --exchange says that it is not known
+		return "" // a verb with --rpc says that it is not known
 	}
 	return user
 }

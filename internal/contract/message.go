@@ -6,7 +6,7 @@ import "time"
 //
 // A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat
 // differently: the operator writes <RPCDir>/<id>.req.json over SFTP, runs
-// "<RPCDir>\<daemon> <verb> --exchange <id>", and reads <RPCDir>/<id>.ans.json. The
+// "<RPCDir>\<daemon> <verb> --rpc <id>", and reads <RPCDir>/<id>.ans.json. The
 // daemon deletes the request as soon as it has read it, because requests may hold short-lived
 // credentials.
 type Verb string

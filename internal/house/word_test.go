@@ -67,7 +67,7 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{"uthorit", regexp.MustCompile(`(?i)authorit(y|ies)`), "CA, trust bundle", regexp.MustCompile(
 			`(?i)(certificate|cert-|unknown|machine)[- ]?authority|containerd\\authorities|authority(\(| is host)`)},
 		{"xchang", regexp.MustCompile(`(?i)exchang`), "rpc; replace, self-update; token exchange", regexp.MustCompile(
-			`(?i)--exchange|"exchange[",]|key exchange|transport\.Exchange|exchanged for an access token`)},
+			`(?i)key exchange|transport\.Exchange|exchanged for an access token`)},
 		{"version", regexp.MustCompile(`"(the program of |payload of )?version %s: |\b(unused|forged) version\b|` +
 			`windows-services-<version>`), "revision: a version is a release", nil},
 		{"edger", regexp.MustCompile(`(?i)ledger`), "state file", nil},

@@ -41,8 +41,8 @@ func TestCommandsRunAsInTheShellOfWindows(t *testing.T) {
 		powershell    int
 	}{
 		"cmd runs a program relative to the home": {
-			shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 7 --exchange id`, code: 7,
-			stdout: out("7|--exchange|id", `"input"`, "\n"), sterr: "complaint\n",
+			shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 7 --rpc id`, code: 7,
+			stdout: out("7|--rpc|id", `"input"`, "\n"), sterr: "complaint\n",
 		},
 		"cmd takes quotes and leaves the extension out": {
 			shell: sim.ShellCmd, line: `"C:\Users\Administrator\.wmco\wicd-0a" "a b"`,
@@ -65,8 +65,8 @@ func TestCommandsRunAsInTheShellOfWindows(t *testing.T) {
 			sterr: "not simulated: .wmco\\wicd-0a.exe 0 | more\r\n"},
 		"cmd starts PowerShell when told": {shell: sim.ShellCmd, line: `powershell.exe -Command Get-Item x`, code: 1,
 			sterr: "not simulated: powershell.exe\r\n", powershell: 1},
-		"PowerShell eats the input": {shell: sim.ShellPowerShell, line: `.wmco\wicd-0a.exe 0 --exchange id`,
-			stdout: out("0|--exchange|id", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
+		"PowerShell eats the input": {shell: sim.ShellPowerShell, line: `.wmco\wicd-0a.exe 0 --rpc id`,
+			stdout: out("0|--rpc|id", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
 		"PowerShell flattens the exit code": {shell: sim.ShellPowerShell, line: `.wmco/wicd-0a.exe 7`, code: 1,
 			stdout: out("7", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
 		"PowerShell keeps its own exit": {shell: sim.ShellPowerShell, line: `exit 5`, code: 5, powershell: 1},

@@ -200,7 +200,7 @@ func (l *badLab) badHosts(t *testing.T) {
 	l.near.Machine.SetDiskFree(facts.DiskTotal / 20)
 	l.near.Machine.FailService(contract.ServiceKubeProxy, true)
 	must(t, l.near.Machine.CrashService(contract.ServiceKubeProxy))
-	calm := l.restless(t)
+	calm := l.crashLoop(t)
 
 	near, of := l.near.Name, func(h *fleet.Host) string { return h.Address().Addr().String() }
 	l.fire(t, []expected{
@@ -369,9 +369,9 @@ func (l *badLab) mirrors(t *testing.T) mirrorSet {
 // gone is a registry that is not asked, and nothing listens at its mirror.
 const gone = "registry.invalid:5000"
 
-// restless has HNS end again and again as soon as Prometheus has seen it, and pulls images that no
+// crashLoop has HNS end again and again as soon as Prometheus has seen it, and pulls images that no
 // registry has, until calm is called.
-func (l *badLab) restless(t *testing.T) (calm func()) {
+func (l *badLab) crashLoop(t *testing.T) (calm func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -102,8 +102,8 @@ type Report struct {
 	// files, variables and services. The others are about what stands beside, such as certificates
 	// and mirrors, and files that are no longer wanted.
 	Broken []state.Fault
-	// Restless are those of Failed about services that start and do not stay up.
-	Restless []state.Fault
+	// CrashLooping are those of Failed about services that start and do not stay up.
+	CrashLooping []state.Fault
 	// Kept is what somebody else keeps as it is. It is told, and everything may hold all the same.
 	Kept []*contract.Problem
 	// Changed says that a step on files, variables or services was taken, or tried.
@@ -180,8 +180,8 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		report.failed(FileProblem(err))
 	}
 	report.failed(k.routes(ctx)...)
-	report.Restless = k.lives.restless()
-	for _, f := range report.Restless {
+	report.CrashLooping = k.lives.crashLooping()
+	for _, f := range report.CrashLooping {
 		report.failed(&f.Problem)
 	}
 	report.failed(k.repeats.problems()...)

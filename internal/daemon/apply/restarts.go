@@ -46,9 +46,9 @@ type life struct {
 	// since, and fell is when it has ended in that time.
 	tried, stayed bool
 	fell          []time.Time
-	// restless says that it ended maxEnds times within endsWindow, and has not gone for that long
+	// crashLooping says that it ended maxEnds times within endsWindow, and has not gone for that long
 	// without an end since: while it rests between starts, it ends less often.
-	restless bool
+	crashLooping bool
 }
 
 // saw notes how a service is; one that was up and is not, or has another process now, has ended by
@@ -90,7 +90,7 @@ func (l *lives) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
 	known := l.of[name]
 	if known.with != with {
-		known.ends, known.rest, known.restless = nil, 0, false
+		known.ends, known.rest, known.crashLooping = nil, 0, false
 	}
 	known.with, known.started, known.stayed = with, l.now(), false
 	if !known.tried {
@@ -124,22 +124,22 @@ func (l *lives) is(name string, up bool, pid uint32) {
 	l.of[name].up, l.of[name].pid = up, pid
 }
 
-// Restless is the fault of a service that does not stay up.
-func Restless(name string) state.Fault {
+// CrashLooping is the fault of a service that does not stay up.
+func CrashLooping(name string) state.Fault {
 	problem := contract.NewProblem(contract.ReasonServiceFailed,
 		"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow)
-	return state.Fault{Problem: *problem, About: name, Restless: true}
+	return state.Fault{Problem: *problem, About: name, CrashLooping: true}
 }
 
-// restless are the services that do not stay up.
-func (l *lives) restless() (all []state.Fault) {
+// crashLooping are the services that do not stay up.
+func (l *lives) crashLooping() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {
 			return winos.Age(l.now(), at) > endsWindow
 		})
-		known.restless = len(known.ends) >= maxEnds || known.restless && len(known.ends) > 0
-		if known.restless {
-			all = append(all, Restless(name))
+		known.crashLooping = len(known.ends) >= maxEnds || known.crashLooping && len(known.ends) > 0
+		if known.crashLooping {
+			all = append(all, CrashLooping(name))
 		}
 	}
 	slices.SortFunc(all, func(a, b state.Fault) int { return cmp.Compare(a.About, b.About) })

@@ -475,7 +475,7 @@ func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T)
 		last := file.Revision
 		file.Before, file.Proven, file.Version, file.Manifest = &last, false, two, another("two")
 		for i := range file.Faults {
-			file.Faults[i].About, file.Faults[i].Restless = "", false
+			file.Faults[i].About, file.Faults[i].CrashLooping = "", false
 		}
 		if err = file.Save(); err != nil {
 			t.Error(err)

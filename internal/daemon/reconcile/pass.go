@@ -208,7 +208,8 @@ func (r *Reconciler) repair(ctx context.Context, p pass) (apply.Report, event) {
 	report := r.applier.Pass(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.
 	if r.machine.phase != Verifying && ctx.Err() == nil {
-		r.trial.before = slices.Concat(report.Broken, report.Restless, r.trial.unjudged(report.Restless, r.Clock.Now()))
+		r.trial.before = slices.Concat(report.Broken, report.CrashLooping,
+			r.trial.unjudged(report.CrashLooping, r.Clock.Now()))
 		noteFaults(ctx, r.State, r.trial.before)
 	}
 	if r.program.replacedBy(report) {
@@ -224,14 +225,14 @@ func (t *trial) unjudged(seen []state.Fault, now time.Time) []state.Fault {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(t.before), func(f state.Fault) bool {
-		return !f.Restless || slices.ContainsFunc(seen, f.IsSame)
+		return !f.CrashLooping || slices.ContainsFunc(seen, f.IsSame)
 	})
 }
 
 // noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
 func noteFaults(ctx context.Context, file *state.File, faults []state.Fault) {
 	if slices.EqualFunc(file.Faults, faults, func(a, b state.Fault) bool {
-		return a.IsSame(b) && a.Restless == b.Restless
+		return a.IsSame(b) && a.CrashLooping == b.CrashLooping
 	}) {
 		return
 	}
@@ -270,7 +271,7 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 		return nil
 	}
 	ended := slices.DeleteFunc(r.applier.Ended(ctx), func(name string) bool {
-		return r.trial.excuses(apply.Restless(name))
+		return r.trial.excuses(apply.CrashLooping(name))
 	})
 	if len(ended) == 0 {
 		return nil
@@ -289,7 +290,7 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 		return left, nil
 	}
 	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
-	faults := r.trial.unjudged(report.Restless, r.Clock.Now())
+	faults := r.trial.unjudged(report.CrashLooping, r.Clock.Now())
 	if err := r.State.Change(func() error {
 		if proves {
 			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, faults

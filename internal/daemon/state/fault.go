@@ -12,9 +12,9 @@ type Fault struct {
 	// About names the service, file or variable that failed; empty where that is not known, and in
 	// what older daemons wrote.
 	About string `json:"about,omitempty"`
-	// Restless says that it is a service that starts and does not stay up. It takes minutes to find
+	// CrashLooping says that it is a service that starts and does not stay up. It takes minutes to find
 	// that out again.
-	Restless bool `json:"restless,omitempty"`
+	CrashLooping bool `json:"crashLooping,omitempty"`
 }
 
 // IsSame says whether two faults are one: the same reason about the same thing. Their words count

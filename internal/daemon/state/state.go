@@ -52,7 +52,7 @@ type State struct {
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
 	// RPCDir is the RPC directory of the user over whose connection the host was joined.
-	RPCDir string `json:"exchange,omitempty"`
+	RPCDir string `json:"rpcDir,omitempty"`
 
 	Changes
 }

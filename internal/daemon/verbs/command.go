@@ -66,7 +66,7 @@ The Windows Machine Config Operator calls its verbs over SSH, in this order:
 
 "report" prints what state this node is in; the service writes the same to ` + contract.PathReport + `.
 
-Each reads a request and leaves an answer, both in JSON. With --exchange <id> they are the
+Each reads a request and leaves an answer, both in JSON. With --rpc <id> they are the
 files <id>.req.json and <id>.ans.json in the directory ` + contract.RPCDir + ` of the home directory;
 without it they are standard input and output, for use by hand:
 

@@ -426,7 +426,7 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
 		t.Errorf("preflight for people: %q, %d", out, code)
 	}
-	for _, wrong := range []string{"nonsense", "preflight --exchange ..\\x", "preflight --exchange nothing-there",
+	for _, wrong := range []string{"nonsense", "preflight --rpc ..\\x", "preflight --rpc nothing-there",
 		"preflight extra", "controller"} {
 		if out, code = run(wrong); code == 0 || out == "" {
 			t.Errorf("%s: %q, %d", wrong, out, code)

@@ -115,7 +115,7 @@ func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) con
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	line := contract.RPCDir + `\` + contract.UploadedName(r.digest) + " " + string(verb) + " --exchange " + id
+	line := contract.RPCDir + `\` + contract.UploadedName(r.digest) + " " + string(verb) + " --rpc " + id
 	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stderr: &stderr}); code != 0 {
 		t.Fatalf("%s ended with %d: %s", verb, code, stderr.String())
 	}

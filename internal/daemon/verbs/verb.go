@@ -101,7 +101,7 @@ func verb[Request, Result any](o Options, name contract.Verb, short string,
 			ctx, cancel := context.WithTimeout(cmd.Context(), verbLimit)
 			defer cancel()
 			var channel Channel = Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
-			if cmd.Flags().Changed("exchange") {
+			if cmd.Flags().Changed("rpc") {
 				dir, err := NewRPCDir(o.Host.Files, o.HomeDir, id)
 				if err != nil {
 					return err
@@ -111,7 +111,7 @@ func verb[Request, Result any](o Options, name contract.Verb, short string,
 			return Serve(logr.NewContext(ctx, o.Logger.WithValues("verb", name)), channel, run)
 		},
 	}
-	cmd.Flags().StringVar(&id, "exchange", "", "read the request from and leave the answer in the RPC "+
+	cmd.Flags().StringVar(&id, "rpc", "", "read the request from and leave the answer in the RPC "+
 		"directory, under this `id`")
 	return cmd
 }

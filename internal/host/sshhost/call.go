@@ -126,7 +126,7 @@ func newID() string {
 
 // commandLine is what cmd.exe and PowerShell both take for a program and three plain words.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
-	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--exchange", id}, " ")
+	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
 
 // forget removes the request, if the daemon did not, and the answer. It has a little time of its

@@ -147,7 +147,7 @@ func (r *rig) program(ctx context.Context, p *sim.Process) int {
 	r.mu.Lock()
 	run := r.run
 	r.mu.Unlock()
-	if len(p.Args) != 4 || p.Args[2] != "--exchange" {
+	if len(p.Args) != 4 || p.Args[2] != "--rpc" {
 		_, _ = io.WriteString(p.Stderr, "called with other arguments than in the contract")
 		return 2
 	}

@@ -129,7 +129,7 @@ func TestACallGoesThroughWithEitherShell(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			output, err := session.CombinedOutput(`.wmco\wicd-0123456789abcdef.exe preflight --exchange 1`)
+			output, err := session.CombinedOutput(`.wmco\wicd-0123456789abcdef.exe preflight --rpc 1`)
 			if err != nil {
 				t.Fatalf("%v: %s", err, output)
 			}
@@ -138,7 +138,7 @@ func TestACallGoesThroughWithEitherShell(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer, err := io.ReadAll(f)
-			if err != nil || string(answer) != "preflight --exchange 1 {}" {
+			if err != nil || string(answer) != "preflight --rpc 1 {}" {
 				t.Errorf("the answer is %q, %v", answer, err)
 			}
 			if err := f.Close(); err != nil {
