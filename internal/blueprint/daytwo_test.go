@@ -217,14 +217,14 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 			if err != nil || strings.Contains(strings.Join(slices.Collect(maps.Values(data)), ""), "hunter2") {
 				t.Errorf("the password is public, %v", err)
 			}
-			if again := render(t, in); again.Version != desired.Version {
+			if again := render(t, in); again.Revision != desired.Revision {
 				t.Error("another version of the same")
 			}
 			// What was good before stays where it can't be followed.
 			in.Facts.Proxy = good
 			in.Previous = render(t, in)
 			in.Facts.Proxy = blueprint.Proxy{HTTP: "junk", HTTPS: "junk", None: "a\nb"}
-			if kept := render(t, in); kept.Version != in.Previous.Version || len(kept.Rejected) != 3 {
+			if kept := render(t, in); kept.Revision != in.Previous.Revision || len(kept.Rejected) != 3 {
 				t.Errorf("kept are %v and %v", kept.Manifest.EnvironmentVars, kept.Confidential.Environment)
 			}
 		})
@@ -305,7 +305,7 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 			in.Previous = before
 			test.change(t, &in)
 			after := render(t, in)
-			if before.Version == after.Version {
+			if before.Revision == after.Revision {
 				t.Error("nothing changed")
 			}
 			if got := blueprint.Restarts(before.Manifest, after.Manifest); !slices.Equal(got, test.want) {
@@ -337,7 +337,7 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 		if err != nil {
 			t.Fatal(err)
 		}
-		in.Previous = blueprint.Desired{Version: first.Version, Manifest: first.Manifest, Confidential: secret}
+		in.Previous = blueprint.Desired{Revision: first.Revision, Manifest: first.Manifest, Confidential: secret}
 		in.AcceptedKubelet, in.Salt = first.KubeletFragment, secret.Salt
 		shuffled := map[string]blueprint.Bundle{}
 		for _, host := range slices.Backward(slices.Sorted(maps.Keys(in.Facts.RegistryTrust))) {
@@ -348,11 +348,11 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 			in.Facts.Trust[i], in.Facts.Trust[j] = in.Facts.Trust[j],
 				in.Facts.Trust[i]
 		})
-		if second := render(t, in); second.Version != first.Version {
-			t.Fatalf("seed %d: versions %s and %s", seed, first.Version, second.Version)
+		if second := render(t, in); second.Revision != first.Revision {
+			t.Fatalf("seed %d: versions %s and %s", seed, first.Revision, second.Revision)
 		}
 		in.Salt = []byte("fedcba9876543210")
-		if other := render(t, in); other.Version == first.Version {
+		if other := render(t, in); other.Revision == first.Revision {
 			t.Fatal("the version does not depend on the salt, so that the digest tells something")
 		}
 	}
@@ -384,7 +384,7 @@ func FuzzBundle(f *testing.F) {
 			t.Fatalf("one bundle harms another: %v", desired.Confidential.Trust)
 		}
 		again := trusting(t, input(), strings.Join(desired.Confidential.Trust, ""))
-		if again.Version != desired.Version {
+		if again.Revision != desired.Revision {
 			t.Fatal("what is trusted is not in one form")
 		}
 	})

@@ -202,7 +202,7 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 			if !strings.Contains(said, test.says) || len(said) > 1000 {
 				t.Errorf("it says %q, not %q", said, test.says)
 			}
-			if desired.Version != plain.Version || len(desired.KubeletFragment) > 0 {
+			if desired.Revision != plain.Revision || len(desired.KubeletFragment) > 0 {
 				t.Error("some of it is in force")
 			}
 		})
@@ -218,7 +218,7 @@ func TestTheLastGoodFragmentStaysWhileANewerOneIsRefused(t *testing.T) {
 	_, good, _ := configured(t, in, `{"maxPods": 60}`)
 	in.AcceptedKubelet = good.KubeletFragment
 	config, desired, said := configured(t, in, `{"maxPods": 60, "port": 1}`)
-	if config["maxPods"] != 60.0 || desired.Version != good.Version || said == "" {
+	if config["maxPods"] != 60.0 || desired.Revision != good.Revision || said == "" {
 		t.Errorf("maxPods is %v, it says %q", config["maxPods"], said)
 	}
 	if string(desired.KubeletFragment) != string(good.KubeletFragment) {
@@ -290,8 +290,8 @@ func FuzzFragment(f *testing.F) {
 		}
 		// What is accepted is accepted again, and gives the same.
 		in.Spec.Kubelet.Config = fragment(string(desired.KubeletFragment))
-		if again := render(t, in); again.Version != desired.Version || len(again.Rejected) > 0 {
-			t.Fatalf("%q gives %s, and then %s: %v", raw, desired.Version, again.Version, again.Rejected)
+		if again := render(t, in); again.Revision != desired.Revision || len(again.Rejected) > 0 {
+			t.Fatalf("%q gives %s, and then %s: %v", raw, desired.Revision, again.Revision, again.Rejected)
 		}
 	})
 }

@@ -72,8 +72,8 @@ func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(one, two) || first.Version != second.Version {
-			t.Fatalf("seed %d: versions %s and %s of one input", seed, first.Version, second.Version)
+		if !maps.Equal(one, two) || first.Revision != second.Revision {
+			t.Fatalf("seed %d: versions %s and %s of one input", seed, first.Revision, second.Revision)
 		}
 		back, err := contract.ManifestFromConfigMap(one)
 		if err != nil || back.Digest() != first.Manifest.Digest() {

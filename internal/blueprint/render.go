@@ -39,8 +39,8 @@ type Input struct {
 
 // Desired is what nodes must be brought to.
 type Desired struct {
-	// Version names the manifest: <operator version>-<first digits of the manifest's digest>.
-	Version  string
+	// Revision names the manifest: <operator version>-<first digits of the manifest's digest>.
+	Revision string
 	Manifest contract.Manifest
 	// Confidential belongs to the manifest and must not be public.
 	Confidential contract.Confidential
@@ -57,10 +57,10 @@ type Desired struct {
 }
 
 // ConfigMapName is the name under which the manifest is published.
-func (d Desired) ConfigMapName() string { return contract.ServicesConfigMapPrefix + d.Version }
+func (d Desired) ConfigMapName() string { return contract.ServicesConfigMapPrefix + d.Revision }
 
 // SecretName is the name under which the confidential part is published.
-func (d Desired) SecretName() string { return contract.ServicesSecretPrefix + d.Version }
+func (d Desired) SecretName() string { return contract.ServicesSecretPrefix + d.Revision }
 
 // Off is a feature that nodes lack, and why.
 type Off struct {
@@ -113,7 +113,7 @@ func Render(in Input) (Desired, error) {
 		return Desired{}, contract.NewProblem(contract.ReasonManifestInvalid, "the manifest can't be written as JSON")
 	}
 	return Desired{
-		Version:         versionName(in.OperatorVersion, digest),
+		Revision:        revisionName(in.OperatorVersion, digest),
 		Manifest:        manifest,
 		Confidential:    secret,
 		KubeletVersion:  bin.file(contract.PathKubelet).Version,

@@ -38,7 +38,7 @@ func TestKubeletSearchesInTheDomainOfTheCluster(t *testing.T) {
 	if before["clusterDomain"] != "cluster.local" || after["clusterDomain"] != in.Facts.Domain {
 		t.Errorf("it is %v, and then %v", before["clusterDomain"], after["clusterDomain"])
 	}
-	if plain.Version == other.Version {
+	if plain.Revision == other.Revision {
 		t.Error("nodes are not told")
 	}
 	if got := other.Manifest.ClusterDomain(); got != in.Facts.Domain {
@@ -314,11 +314,11 @@ func TestTheVersionFitsTheNameOfAConfigMap(t *testing.T) {
 			in := input()
 			in.OperatorVersion = operator
 			desired := render(t, in)
-			digits, ok := strings.CutPrefix(desired.Version, want)
+			digits, ok := strings.CutPrefix(desired.Revision, want)
 			if !ok || digits != desired.Manifest.Digest()[:10] {
-				t.Errorf("version %q, digest %s", desired.Version, desired.Manifest.Digest())
+				t.Errorf("version %q, digest %s", desired.Revision, desired.Manifest.Digest())
 			}
-			if desired.ConfigMapName() != "windows-services-"+desired.Version {
+			if desired.ConfigMapName() != "windows-services-"+desired.Revision {
 				t.Errorf("name %q", desired.ConfigMapName())
 			}
 		})

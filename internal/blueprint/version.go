@@ -130,7 +130,7 @@ func (g gates) of(file payload.File) map[string]bool {
 
 // versionName makes the desired revision from the operator's version and a manifest's digest. It
 // must be fit for the name of a ConfigMap.
-func versionName(operator, digest string) string {
+func revisionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
 			return r

@@ -69,13 +69,13 @@ func (r *common) publishedManifest(ctx context.Context) (contract.Manifest, erro
 		return contract.Manifest{}, nil //nolint:nilerr // it is not what its name stands for
 	}
 	var configMap corev1.ConfigMap
-	name := contract.ServicesConfigMapPrefix + latest.Version
+	name := contract.ServicesConfigMapPrefix + latest.Revision
 	if found, err = optional(ctx, r.cached, &configMap, keyIn(r.namespace, name), "the ConfigMap "+name); err != nil ||
 		!found {
 		return contract.Manifest{}, err
 	}
 	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
-	if err != nil || !contract.IsRevisionOfData(latest.Version, configMap.Data) {
+	if err != nil || !contract.IsRevisionOfData(latest.Revision, configMap.Data) {
 		return contract.Manifest{}, nil //nolint:nilerr // as above
 	}
 	return manifest, nil

@@ -302,7 +302,7 @@ func published(t *testing.T, domain string) []client.Object {
 		t.Fatal(err)
 	}
 	version := "0.1.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
-	latest, err := contract.Latest{Version: version}.Data()
+	latest, err := contract.Latest{Revision: version}.Data()
 	if err != nil {
 		t.Fatal(err)
 	}

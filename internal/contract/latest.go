@@ -12,7 +12,7 @@ const LatestSecret = ServicesSecretPrefix + "latest"
 
 // Keys of LatestSecret, beside ConfidentialField.
 const (
-	latestVersion  = "version"
+	latestRevision = "revision"
 	latestManifest = "manifest.gz"
 )
 
@@ -21,16 +21,16 @@ const maxLatest = 900 << 10
 
 // Latest is the revision that was published last.
 type Latest struct {
-	// Version is the revision. Manifest is its ConfigMap's data, and Confidential its Secret's, as it is
+	// Revision is its name. Manifest is its ConfigMap's data, and Confidential its Secret's, as it is
 	// packed; both are nil when they do not fit into one Secret, so that they have to be read.
-	Version      string
+	Revision     string
 	Manifest     map[string]string
 	Confidential []byte
 }
 
 // Data is what the Secret holds.
 func (l Latest) Data() (map[string][]byte, error) {
-	data := map[string][]byte{latestVersion: []byte(l.Version)}
+	data := map[string][]byte{latestRevision: []byte(l.Revision)}
 	text, err := json.Marshal(l.Manifest)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)
@@ -49,7 +49,7 @@ func (l Latest) Data() (map[string][]byte, error) {
 // ParseLatest reads what Data gave. Whether it is what the revision's name stands for is for the reader to
 // see, as with the ConfigMap and the Secret of that name.
 func ParseLatest(data map[string][]byte) (Latest, error) {
-	l := Latest{Version: string(data[latestVersion])}
+	l := Latest{Revision: string(data[latestRevision])}
 	packed, has := data[latestManifest]
 	if !has {
 		return l, nil

@@ -18,16 +18,16 @@ func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T)
 	}
 	for name, c := range map[string]struct{ latest, want contract.Latest }{
 		"small": {
-			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
-			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
+			contract.Latest{Revision: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
+			contract.Latest{Revision: "1-a", Manifest: map[string]string{"files": "[]"}, Confidential: []byte("c")},
 		},
 		"too large together": {
-			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": hex.EncodeToString(noise)},
-				Confidential: noise}, contract.Latest{Version: "1-a"},
+			contract.Latest{Revision: "1-a", Manifest: map[string]string{"files": hex.EncodeToString(noise)},
+				Confidential: noise}, contract.Latest{Revision: "1-a"},
 		},
 		"a manifest that is too large": {
-			contract.Latest{Version: "1-a", Manifest: map[string]string{"files": strings.Repeat("a", 17<<20)}},
-			contract.Latest{Version: "1-a"},
+			contract.Latest{Revision: "1-a", Manifest: map[string]string{"files": strings.Repeat("a", 17<<20)}},
+			contract.Latest{Revision: "1-a"},
 		},
 	} {
 		data, err := c.latest.Data()
@@ -36,7 +36,7 @@ func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T)
 			continue
 		}
 		if got, err := contract.ParseLatest(data); err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: it reads as %.200q, %v", name, got.Version, err)
+			t.Errorf("%s: it reads as %.200q, %v", name, got.Revision, err)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestADamagedSecretOfWhatWasPublishedLastIsToldFromNone(t *testing.T) {
 			t.Errorf("%q is read", damaged)
 		}
 	}
-	if got, err := contract.ParseLatest(nil); err != nil || got.Version != "" {
+	if got, err := contract.ParseLatest(nil); err != nil || got.Revision != "" {
 		t.Errorf("nothing reads as %+v, %v", got, err)
 	}
 }

@@ -118,7 +118,7 @@ type ReceiveAnswer struct {
 // BootstrapRequest carries what containerd and kubelet need to start.
 type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
-	Version  string   `json:"version"`
+	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
 	// Confidential belongs to the manifest: exactly the bytes whose digest the manifest has as
 	// Confidential, see ParseConfidential. It is empty when the manifest has none.
@@ -149,7 +149,7 @@ type BootstrapAnswer struct {
 // HandoverRequest gives the daemon its certificate and its place.
 type HandoverRequest struct {
 	NodeName    string `json:"nodeName"`
-	Version     string `json:"version"`
+	Revision    string `json:"revision"`
 	Certificate []byte `json:"certificate"` // PEM, for the key that the host made
 	APIServer   string `json:"apiServer"`   // URL
 	CA          []byte `json:"ca"`          // PEM bundle of the API server

@@ -8,14 +8,14 @@ const RevisionDigits = 10
 
 // IsRevisionOf says whether a revision is the name of a manifest. It is not that of what is left of
 // a manifest when this release does not know all that is in it.
-func IsRevisionOf(version string, m Manifest) bool { return names(version, m.Digest()) }
+func IsRevisionOf(revision string, m Manifest) bool { return names(revision, m.Digest()) }
 
 // IsRevisionOfData says whether a revision is the name of the manifest in a ConfigMap's data:
 // whatever else claims that name, in whatever object, is not what the operator published.
-func IsRevisionOfData(version string, data map[string]string) bool {
-	return names(version, DataDigest(data))
+func IsRevisionOfData(revision string, data map[string]string) bool {
+	return names(revision, DataDigest(data))
 }
 
-func names(version, digest string) bool {
-	return len(digest) > RevisionDigits && strings.HasSuffix(version, "-"+digest[:RevisionDigits])
+func names(revision, digest string) bool {
+	return len(digest) > RevisionDigits && strings.HasSuffix(revision, "-"+digest[:RevisionDigits])
 }

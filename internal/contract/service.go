@@ -12,7 +12,7 @@ const (
 	ServiceKubeProxy      = "kube-proxy"
 	ServiceCloudNode      = "cloud-node-manager"
 	ServiceDaemon         = "windows-instance-config-daemon"
-	ServiceWatchdog       = "windows-instance-config-guard"
+	ServiceWatchdog       = "windows-instance-config-watchdog"
 	ServiceCleanup        = "windows-instance-config-cleanup"
 	ManagedDescription    = "OpenShift managed"
 	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"

@@ -260,7 +260,7 @@ func (s *Status) printHosts(p *paper) error {
 		}
 		phase := strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/")
 		rows = append(rows, []any{h.Name, phase, cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
-			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Version, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
+			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Revision, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
 			h.Address, h.Reason, h.Message})
 	}
 	// the first six fit 80 columns; reasons have their names above

@@ -101,10 +101,10 @@ type Host struct {
 	Failing bool `json:"failing,omitempty"`
 	Paused  bool `json:"paused,omitempty"`
 	// Since is when Ready changed, a Ready host reached its step, or the host was listed.
-	Since   metav1.Time `json:"since"`
-	Version string      `json:"version,omitempty"`
-	Desired string      `json:"desired,omitempty"`
-	Node    string      `json:"node,omitempty"`
+	Since    metav1.Time `json:"since"`
+	Revision string      `json:"revision,omitempty"`
+	Desired  string      `json:"desired,omitempty"`
+	Node     string      `json:"node,omitempty"`
 	// NodeReady is the status of the Node's condition, or Absent.
 	NodeReady string `json:"nodeReady,omitempty"`
 }
@@ -185,7 +185,7 @@ func hostOf(i *v1alpha1.WindowsInstance) Host {
 	host := Host{Name: i.Name, Address: i.Spec.Address, Phase: cmp.Or(status.Phase, v1alpha1.PhasePending),
 		Code: status.Code, Reason: status.Reason, Message: status.Message, Fix: status.Fix,
 		Failing: status.Failures > 0, Paused: i.Spec.Paused, Since: i.CreationTimestamp,
-		Version: status.Revision, Desired: status.DesiredRevision, Node: status.NodeName}
+		Revision: status.Revision, Desired: status.DesiredRevision, Node: status.NodeName}
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
 		host.Ready, host.Since = c.Status == metav1.ConditionTrue, c.LastTransitionTime
 	}

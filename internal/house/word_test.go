@@ -76,6 +76,12 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{"iar", regexp.MustCompile(`\bliars?\b`), "corrupt, source health", nil},
 		{"nheard", regexp.MustCompile(`(?i)(is|func )unheard\b`), "unresponsive", nil},
 		{"book", regexp.MustCompile(`\*book\b|\bthe book\b|\bnewBook\b`), "records, log", nil},
+		{"'s word", regexp.MustCompile(`\b(user|daemon|kubelet|host|operator|somebody)'s (own )?word\b`), "status, what is set", nil},
+		{"guard", regexp.MustCompile(`wicd-guard|config-guard|"guard"|\bthe guard\b`), "rollback watchdog", nil},
+		{"estless", regexp.MustCompile(`(?i)restless`), "crash-looping", nil},
+		{"itness", regexp.MustCompile(`(?i)\bwitness(es)?\b`), "what it observes or reports", nil},
+		{"ilent", regexp.MustCompile(`(?i)\bsilent ?(daemon|kubelet|node)|kubelet is silent`), "unresponsive", nil},
+		{" target", regexp.MustCompile(`\b(the|its|last pass's) target (lacks|names|and the state)`), "desired state", nil},
 		{" care", regexp.MustCompile(`\bcare\(|\bcare decides`), "needs, health", nil},
 	}
 	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.go")

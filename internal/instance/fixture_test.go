@@ -119,7 +119,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	w := &world{
 		machine: hosttest.New("win-a"), clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), broken: map[string]error{},
-		desired: blueprint.Desired{Version: version},
+		desired: blueprint.Desired{Revision: version},
 	}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(w.faults()).Build()
 	w.pods = kubefake.NewClientset()
@@ -222,7 +222,7 @@ func newInstance() *v1alpha1.WindowsInstance {
 	return i
 }
 
-// joinedNode is a Node of the instance at a version, Ready.
+// joinedNode is a Node of the instance at a revision, Ready.
 func joinedNode(at string) *corev1.Node {
 	n := node()
 	n.UID = "node-uid"

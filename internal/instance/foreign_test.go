@@ -150,7 +150,7 @@ func TestA54_ANodeThatNamesAnotherInstanceIsMarkedAsWhatItIs(t *testing.T) {
 	}
 }
 
-// On AWS and Google Cloud a host reads its name from the cloud's metadata, so it is the host's own word.
+// On AWS and Google Cloud a host reads its name from the cloud's metadata, so the host could say any.
 func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 	t.Parallel()
 	const own, others = "ip-10-0-1-2.eu-west-1.compute.internal", "ip-10-0-1-3.eu-west-1.compute.internal"

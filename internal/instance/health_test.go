@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// joined is an instance that is Ready at a version.
+// joined is an instance that is Ready at a revision.
 func joined(at string) *v1alpha1.WindowsInstance {
 	i := leaving()
 	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
@@ -147,7 +147,7 @@ func TestANodeWhoseCordonMayNotBeLiftedIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, i := newWorld(t, joinedNode(version)), joined(version)
-			w.desired.Version = desired
+			w.desired.Revision = desired
 			if _, err := w.check(t, i); err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestWhatAnotherRevisionTakes(t *testing.T) {
 						Name: contract.ServicesConfigMapPrefix + version}, Data: data})
 			}
 			w := newWorld(t, objects...)
-			w.desired.Version, w.desired.Manifest = test.to, test.manifest
+			w.desired.Revision, w.desired.Manifest = test.to, test.manifest
 			i := joined(version)
 			found, err := w.check(t, i)
 			if err != nil || found.Update == nil {
@@ -261,7 +261,7 @@ func TestTheCauseThatTheDaemonKnowsIsWhatTheInstanceSays(t *testing.T) {
 func TestWhatANodeHoldsIsFilledInWhereNobodyWroteItDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode(version))
-	w.desired.Version = "1.1.0-bbbbbbbbbb"
+	w.desired.Revision = "1.1.0-bbbbbbbbbb"
 	i := joined(version)
 	i.Status.HeldRevision = ""
 	if _, err := w.check(t, i); err != nil || i.Status.HeldRevision != version {

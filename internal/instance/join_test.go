@@ -74,7 +74,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	}
 	handed := contract.HandoverRequest{}
 	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||
-		string(handed.Certificate) != "certificate" || handed.Version != version {
+		string(handed.Certificate) != "certificate" || handed.Revision != version {
 		t.Errorf("handed over: %+v %v", handed, err)
 	}
 	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||
@@ -666,7 +666,7 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 				asked.Register != test.register {
 				t.Errorf("register = %v, %v", asked.Register, err)
 			}
-			if asked.NodeName != "win-a" || asked.Version != version || len(asked.BootstrapKubeconfig) == 0 ||
+			if asked.NodeName != "win-a" || asked.Revision != version || len(asked.BootstrapKubeconfig) == 0 ||
 				string(asked.KubeletCA) != "kubelet-ca" {
 				t.Errorf("asked for %+v", asked)
 			}

@@ -254,7 +254,7 @@ func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w),
+	counted := &metered{ResponseWriter: &rollingDeadline{ResponseWriter: w, control: http.NewResponseController(w),
 		began: time.Now()},
 		bytes: d.meters.bytes}
 	http.ServeContent(counted, r, "", time.Time{}, seeker)
@@ -264,16 +264,16 @@ func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	return resultSent
 }
 
-// patient gives the other side time for each piece, and as much for the whole as the least rate
+// rollingDeadline gives the other side time for each piece, and as much for the whole as the least rate
 // takes: a slow link is fine, a dead one is not.
-type patient struct {
+type rollingDeadline struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	began   time.Time
 	written int64
 }
 
-func (p *patient) Write(piece []byte) (int, error) {
+func (p *rollingDeadline) Write(piece []byte) (int, error) {
 	deadline := writeDeadline(p.began, time.Now(), p.written)
 	if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err

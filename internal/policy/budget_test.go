@@ -29,9 +29,9 @@ func readyNode(name string, edits ...func(*corev1.Node)) corev1.Node {
 	return n
 }
 
-func notReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
-func silent(n *corev1.Node)   { n.Status.Conditions = nil }
-func behind(n *corev1.Node)   { n.Annotations[contract.DesiredRevisionAnnotation] = "2" }
+func notReady(n *corev1.Node)   { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
+func unreported(n *corev1.Node) { n.Status.Conditions = nil }
+func behind(n *corev1.Node)     { n.Annotations[contract.DesiredRevisionAnnotation] = "2" }
 func ours(n *corev1.Node) {
 	n.Annotations[contract.CordonedAnnotation], n.Spec.Unschedulable = "true", true
 	n.Annotations[contract.InstanceAnnotation] = "ns/" + n.Name
@@ -95,7 +95,7 @@ func TestMayDisruptAnytime(t *testing.T) {
 	}{
 		"all is well and the default budget is one": {nodes: nodes{a, b}, allowed: true},
 		"one is not Ready, for whatever cause":      {nodes: nodes{a, readyNode("b", notReady)}},
-		"one never said how it is":                  {nodes: nodes{a, readyNode("b", silent)}},
+		"one never said how it is":                  {nodes: nodes{a, readyNode("b", unreported)}},
 		"one is on its way to another revision":     {nodes: nodes{a, readyNode("b", behind)}},
 		"one is cordoned by us":                     {nodes: nodes{a, readyNode("b", ours)}},
 		"one was taken out of service because no instance has it": {nodes: nodes{a, readyNode("b", orphaned)},
@@ -316,7 +316,7 @@ func TestSinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, seen, want := readyNode("a", silent), now.Add(-test.seen), now.Add(-test.want)
+			n, seen, want := readyNode("a", unreported), now.Add(-test.seen), now.Add(-test.want)
 			n.CreationTimestamp = metav1.NewTime(now.Add(-test.made))
 			if test.status != "" {
 				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.status,

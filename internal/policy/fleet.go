@@ -254,7 +254,7 @@ func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 //
 // kubelet dates its reports by its host's clock, which may be wrong: they count from when they were
 // seen, so after a restart of the operator anew. Unknown is written by the cluster's node lifecycle
-// controller where kubelet is silent, and counts from the time that it names. Where nobody saw it, the
+// controller where kubelet reports nothing, and counts from the time that it names. Where nobody saw it, the
 // Node is believed.
 func NotReadySince(node *corev1.Node, seen time.Time) time.Time {
 	since := node.CreationTimestamp.Time

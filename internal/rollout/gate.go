@@ -37,11 +37,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// bound ends a decision that waits for an API server that does not answer; others wait behind it.
-const bound = 30 * time.Second
+// decisionTimeout ends a decision that waits for an API server that does not answer; others wait behind it.
+const decisionTimeout = 30 * time.Second
 
 // UseTimeout is how long who was given a place may take to show that it uses it.
-const UseTimeout = bound
+const UseTimeout = decisionTimeout
 
 // Sets tells which sets make hosts anew.
 type Sets interface {

@@ -135,7 +135,7 @@ func (w *unsure) Create(ctx context.Context, o client.Object, options ...client.
 	return err
 }
 
-func TestAListThatWasWrittenUnheardHoldsNobodyUp(t *testing.T) {
+func TestAListWhoseWriteGotNoAnswerHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	gate := newGate(t, p, p, &unsure{Writer: p}, nil)

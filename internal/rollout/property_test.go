@@ -64,7 +64,7 @@ type world struct {
 	names  int
 	// list is where places are written down; nil while there is none.
 	list *corev1.ConfigMap
-	// wanted version and present key.
+	// wanted revision and present key.
 	version, key int
 }
 
@@ -307,7 +307,7 @@ func (c *cluster) restart() {
 	c.gate = gate
 }
 
-// update has a host taken to the wanted version, as far as the gate allows. The operator may die
+// update has a host taken to the wanted revision, as far as the gate allows. The operator may die
 // right after it has taken the place.
 func (c *cluster) update(name string) {
 	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{

@@ -55,7 +55,7 @@ func (a *queued) answer(granted bool, err error) {
 // round decides about everybody who asks, one after the other, by one live look that is shared by all
 // who ask until it is taken. What is granted is in the list when the round is over.
 func (g *Gate) round(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
 	defer cancel()
 	batch := g.sift(ctx, g.take())
 	if len(batch) == 0 {

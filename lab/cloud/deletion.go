@@ -24,7 +24,7 @@ const (
 	lookAgain = 200 * time.Millisecond
 )
 
-// retire walks a Machine's way out, in the machine API's order: drain, instance, Node, finalizer.
+// retire deletes a Machine in the machine API's order: drain, instance, Node, finalizer.
 // Each part waits for the hooks before it.
 func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(machine, machinev1beta1.MachineFinalizer) {

@@ -113,7 +113,7 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 	hosts[0].Machine.HoldOff(true)
 	hosts[0].Machine.PowerCut()
 	s.drop(t, hosts[0])
-	s.await(t, "the way out to be named", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the fix to be named", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, hosts[0])
 		if err != nil {
 			return false, "", err

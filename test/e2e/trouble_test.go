@@ -123,7 +123,7 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 		return i.Status.Reason == string(contract.ReasonHostKeyMismatch) &&
 			i.Status.HostKey == pinned, i.Status.Reason + " " + i.Status.Message, nil
 	})
-	// The user's word counts more than the pin.
+	// What the user sets counts more than the pin.
 	i := s.instance(t, hosts[0])
 	patch := client.MergeFrom(i.DeepCopy())
 	i.Spec.HostKey = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(other.PublicKey())))

@@ -408,8 +408,8 @@ func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 			return
 		}
 	}
-	if t.Run("the user's word lets it go on", v.resumes) {
-		t.Run("a newer version is not held up", v.passes)
+	if t.Run("resumed by annotation, it goes on", v.resumes) {
+		t.Run("a newer revision is not held up", v.passes)
 	}
 }
 
@@ -500,7 +500,7 @@ func (v *trip) resumes(t *testing.T) {
 	v.well(t)
 }
 
-// annotate writes the user's word that a version goes on; empty takes it back.
+// annotate writes the annotation with which a user resumes the rollout of a revision; empty removes it.
 func (v *trip) annotate(t *testing.T, version string) {
 	t.Helper()
 	value := "null"

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// moment is how long news are gathered: short for whoever reads a status, and long for an API
+// gatherPeriod is how long news are gathered: short for whoever reads a status, and long for an API
 // server.
-const moment = time.Second
+const gatherPeriod = time.Second
 
 // Signal wakes one controller. Events that nobody took yet are joined into one.
 type Signal chan event.GenericEvent
@@ -40,7 +40,7 @@ func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {
 		for _, request := range look(ctx, object) {
-			q.AddAfter(request, moment)
+			q.AddAfter(request, gatherPeriod)
 		}
 	}
 	return handler.Funcs{

@@ -74,7 +74,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 
 // It was told the setting in its window, so that it goes on over SSH is part of that. A window that closes meanwhile
 // makes no failure of the setting out of it, nor does an attempt that fails.
-func TestASilentDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
+func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
 	for name, failures := range map[string]int{
 		"and is joined at once":                     0,
@@ -464,7 +464,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 }
 
 // A setting that closes SSH, too, must end somewhere.
-func TestASilentDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
+func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
 	held := r.version
@@ -587,8 +587,8 @@ func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
 				t.Fatalf("%d calls, %v: %+v", calls, err, i.Status)
 			}
 			if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version ||
-				request.Version != r.version {
-				t.Errorf("its host was told %q and its daemon %q: %+v", request.Version, at, i.Status)
+				request.Revision != r.version {
+				t.Errorf("its host was told %q and its daemon %q: %+v", request.Revision, at, i.Status)
 			}
 		})
 	}

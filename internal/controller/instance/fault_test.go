@@ -35,7 +35,7 @@ func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// stagedAll has the daemons of hosts fetch the version.
+// stagedAll has the daemons of hosts fetch the revision.
 func (r *rig) stagedAll(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
@@ -197,7 +197,7 @@ func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// genuine are hosts that have joined at a version which is published, and a newer one that is, too:
+// genuine are hosts that have joined at a revision which is published, and a newer one that is, too:
 // their names stand for what is in their manifests.
 func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 	t.Helper()
@@ -232,7 +232,7 @@ func (r *rig) talks(t *testing.T, hosts ...int) {
 	}
 }
 
-// goesBack has a host fail at the present version, and brings it back into service.
+// goesBack has a host fail at the present revision, and brings it back into service.
 func (r *rig) goesBack(t *testing.T, n int, held string) {
 	t.Helper()
 	r.switched(t, n)
@@ -283,8 +283,8 @@ func TestAHostThatIsRescuedComesBackAtTheRevisionThatItHeld(t *testing.T) {
 			if _, err := r.machine(2).Request(contract.VerbBootstrap, &request); err != nil {
 				t.Fatal(err)
 			}
-			if request.Version != held || r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation] != held {
-				t.Fatalf("it is brought to %s, and its Node is to have %s", request.Version,
+			if request.Revision != held || r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation] != held {
+				t.Fatalf("it is brought to %s, and its Node is to have %s", request.Revision,
 					r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation])
 			}
 			r.isReady(t, 2, true)

@@ -100,7 +100,7 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 	if err := r.broken["desired"]; err != nil {
 		return blueprint.Desired{}, blueprint.Facts{}, err
 	}
-	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
+	return blueprint.Desired{Revision: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
 		blueprint.Facts{APIServer: "https://api:6443", Network: blueprint.Network{
 			PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}}, nil
 }
@@ -421,7 +421,7 @@ func (r *rig) join(t *testing.T, n int) {
 	}
 }
 
-// publish puts a version's manifest where operator and daemons find it.
+// publish puts a revision's manifest where operator and daemons find it.
 func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) {
 	t.Helper()
 	data, err := manifest.Data()

@@ -90,12 +90,12 @@ func (c joining) follow(ctx context.Context) error {
 	if err != nil || c.life.session.Connected() {
 		return nil //nolint:nilerr // the join waits for it
 	}
-	if !join.DropUndesired(status, desired.Version) {
+	if !join.DropUndesired(status, desired.Revision) {
 		if noHelp, err := join.DidNotHelp(ctx, c.parts, c.instance); err != nil || !noHelp {
 			return err
 		}
 	}
-	if !join.MayFollow(status, desired.Version) {
+	if !join.MayFollow(status, desired.Revision) {
 		return nil
 	}
 	_, serves, err := c.parts.InService(ctx, c.instance)
@@ -104,14 +104,14 @@ func (c joining) follow(ctx context.Context) error {
 	}
 	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
 	if !change.Waits() {
-		join.Move(status, desired.Version)
+		join.Move(status, desired.Revision)
 		return nil
 	}
 	config, err := c.config(ctx)
 	if err != nil || policy.Closed(config.Spec.Rollout, c.now()) != "" {
 		return err
 	}
-	if halted, err := c.halted(ctx, desired.Version); err != nil || halted != "" {
+	if halted, err := c.halted(ctx, desired.Revision); err != nil || halted != "" {
 		return err
 	}
 	join.Follow(status, change, c.now())

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// follows has a node be told of a version that pods don't feel, and its daemon answer.
+// follows has a node be told of a revision that pods don't feel, and its daemon answer.
 func (r *rig) follows(t *testing.T, n int) {
 	t.Helper()
 	r.version = mirrored

@@ -49,9 +49,9 @@ var errKilled = errors.New("the operator is killed")
 type machineOf struct {
 	pods int
 	// blocked says that a disruption budget holds its pods, or, when refused, something else does;
-	// bad that no version but the first becomes well here; down that it is off.
+	// bad that no revision but the first becomes well here; down that it is off.
 	blocked, refused, bad, down bool
-	// toward is the version that its daemon works at.
+	// toward is the revision that its daemon works at.
 	toward string
 	boot   int
 }
@@ -277,7 +277,7 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// tells is the observer at the moment at which a node is told to leave the version that it held:
+// tells is the observer at the moment at which a node is told to leave the revision that it held:
 // its pods have gone, or were lost.
 func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
@@ -288,7 +288,7 @@ func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
 }
 
 // goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a
-// reboot. An operator that was killed after the switch finds a node that has long proven its version,
+// reboot. An operator that was killed after the switch finds a node that has long proven its revision,
 // and never saves that it looks.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
@@ -303,7 +303,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// halts is the observer of versions that failed.
+// halts is the observer of revisions that failed.
 func (f *fleet) halts(name, version string) {
 	failed := 0
 	for _, other := range f.p.now.instances {
@@ -316,7 +316,7 @@ func (f *fleet) halts(name, version string) {
 	}
 }
 
-// newFleet has hosts that are nodes at the first version.
+// newFleet has hosts that are nodes at the first revision.
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
 	schedule := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // no secret
@@ -763,10 +763,10 @@ func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 }
 
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
-// stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
+// stale, nodes go down or blink, drains block, evictions are refused, revisions don't hold, budgets
 // change, windows close, hosts are removed — no node that serves is disrupted when as many as the
 // budget allows serve nobody, no more that are down are worked on at once, nothing begins in a
-// closed window, no node is switched with its pods, no second node is taken to a version that
+// closed window, no node is switched with its pods, no second node is taken to a revision that
 // failed, nobody's cordon is lifted, and in the end every node is well. The observer goes by the
 // API server only.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {

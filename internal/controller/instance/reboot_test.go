@@ -737,7 +737,7 @@ func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
 	r := steady(t, 1)
 	looked := false
 	r.parts.Misplaced = func(string) (*contract.Problem, bool) { return nil, looked }
-	if after := r.reconcile(t, 1).RequeueAfter; after == 0 || after > notLooked {
+	if after := r.reconcile(t, 1).RequeueAfter; after == 0 || after > unlookedRequeue {
 		t.Errorf("comes again after %s", after)
 	}
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "" {

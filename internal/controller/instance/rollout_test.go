@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// two hosts that have joined, and a new version that needs SSH.
+// two hosts that have joined, and a new revision that needs SSH.
 func updating(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -101,7 +101,7 @@ func TestAHostThatFailsAfterItsNodeIsDisruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	lost := contract.NewProblem(contract.ReasonConnectionLost, "in the middle")
-	r.machine(1).Fail(string(contract.VerbHandover), lost) // adopted: told to have the new version
+	r.machine(1).Fail(string(contract.VerbHandover), lost) // adopted: told to have the new revision
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Failures != 1 || condition(i, v1alpha1.ConditionReady) != "False ConnectionLost" {
 		t.Errorf("status %+v", i.Status)

@@ -175,13 +175,13 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 			"no pod is known that can't run on the node")
 	}
 	if !looked {
-		return notLooked
+		return unlookedRequeue
 	}
 	return 0
 }
 
-// notLooked is when an instance comes again whose pods nobody looked at yet.
-const notLooked = time.Minute
+// unlookedRequeue is when an instance comes again whose pods nobody looked at yet.
+const unlookedRequeue = time.Minute
 
 // workloadsFit is the reason of a WorkloadsFit condition that is True.
 const workloadsFit contract.Reason = "Fit"

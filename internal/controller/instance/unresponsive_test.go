@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// mirrored is a version that daemons go to at once, without a place in the budget.
+// mirrored is a revision that daemons go to at once, without a place in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
 // unresponsive are hosts that have joined, were quiet for long, and are to have a revision that pods
@@ -51,7 +51,7 @@ func (r *rig) alerts(t *testing.T, n int) bool {
 // rescued plays what a host does that is joined again, until its daemon reports.
 func (r *rig) rescued(t *testing.T, n int) {
 	t.Helper()
-	for range 3 { // draining, then the certificate, then the version
+	for range 3 { // draining, then the certificate, then the revision
 		r.sign(t)
 		r.reconcile(t, n)
 	}

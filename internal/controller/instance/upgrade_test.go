@@ -24,7 +24,7 @@ import (
 
 const third = "1.2.0-cccccccccc"
 
-// staged are hosts that have joined, whose daemons fetch payload by themselves, and a new version.
+// staged are hosts that have joined, whose daemons fetch payload by themselves, and a new revision.
 func staged(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -224,7 +224,7 @@ func (r *rig) switched(t *testing.T, n int) {
 	r.expect(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// arrives has a host's daemon report a version, and the node settle.
+// arrives has a host's daemon report a revision, and the node settle.
 func (r *rig) arrives(t *testing.T, n int, version string) {
 	t.Helper()
 	r.annotate(t, n, contract.RevisionAnnotation, version)

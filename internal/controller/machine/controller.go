@@ -177,7 +177,7 @@ func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return 0, wrap("changing instance "+instance.Name, client.IgnoreNotFound(err))
 }
 
-// discard lets an instance go whose host is destroyed with its Machine. The user's word Force
+// discard lets an instance go whose host is destroyed with its Machine. A user's Force
 // stands. One that is another by now is looked at again, as by change.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) (again time.Duration,
 	err error) {

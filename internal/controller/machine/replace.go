@@ -255,8 +255,8 @@ func (r *replacer) giveBack(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return 0, wrap("giving back the place of Machine "+instance.Name, err)
 }
 
-// askAgain is how long a host has to answer before its answer is requested once more.
-const askAgain = time.Minute
+// askAgainAfter is how long a host has to answer before its answer is requested once more.
+const askAgainAfter = time.Minute
 
 // ask requests that a host be asked whether it accepts the key. What it says is an event.
 func (r *replacer) ask(ctx context.Context, name string) error {
@@ -265,7 +265,7 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 		return wrap("reading instance "+name, client.IgnoreNotFound(err))
 	}
 	asked, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
-	if err == nil && now.Sub(asked).Abs() < askAgain {
+	if err == nil && now.Sub(asked).Abs() < askAgainAfter {
 		return nil
 	}
 	patch := client.MergeFrom(instance.DeepCopy())

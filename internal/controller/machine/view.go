@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// excludeDrain on a Machine has whoever removes it leave its Node undrained. It is the user's word,
-// and ours to follow, too.
+// excludeDrain on a Machine has whoever removes it leave its Node undrained. The user set it, and
+// we follow it, too.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View tells what became of Machines and which sets make them, also before there is a Machine API.

@@ -141,8 +141,8 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 					*now.Immutable, nil
 			})
 	}
-	if again := p.current(t, ""); again.Version != desired.Version {
-		t.Errorf("the version changed to %s", again.Version)
+	if again := p.current(t, ""); again.Revision != desired.Revision {
+		t.Errorf("the version changed to %s", again.Revision)
 	}
 }
 
@@ -226,7 +226,7 @@ func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 			t.Fatal(err)
 		}
 	}
-	version := p.current(t, "").Version
+	version := p.current(t, "").Revision
 	network := &operatorv1.Network{}
 	if err := p.admin.Get(t.Context(), client.ObjectKey{Name: "cluster"}, network); err != nil {
 		t.Fatal(err)
@@ -248,21 +248,21 @@ func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 	if err := p.admin.Update(t.Context(), network); err != nil {
 		t.Fatal(err)
 	}
-	if again := p.current(t, ""); again.Version != version {
-		t.Errorf("the version changed from %s to %s", version, again.Version)
+	if again := p.current(t, ""); again.Revision != version {
+		t.Errorf("the version changed from %s to %s", version, again.Revision)
 	}
 }
 
 func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1", Annotations: map[string]string{
-		contract.RevisionAnnotation: first.Version, contract.DesiredRevisionAnnotation: first.Version,
+		contract.RevisionAnnotation: first.Revision, contract.DesiredRevisionAnnotation: first.Revision,
 	}}}
 	p.create(t, node)
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	config.Spec.Logging.Debug = true
 	p.create(t, config)
-	second := p.current(t, first.Version)
+	second := p.current(t, first.Revision)
 	reads := func(wanted ...string) func(ctx context.Context) (bool, error) {
 		slices.Sort(wanted)
 		return func(ctx context.Context) (bool, error) {
@@ -275,7 +275,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		}
 	}
 	gone := func(desired blueprint.Desired) {
-		eventually(t, "waiting for "+desired.Version+" to go", func(ctx context.Context) (bool, error) {
+		eventually(t, "waiting for "+desired.Revision+" to go", func(ctx context.Context) (bool, error) {
 			return p.manifest(ctx, t, desired.ConfigMapName()) == nil, nil
 		})
 	}
@@ -286,8 +286,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	if again := p.current(t, second.Version); again.Version != first.Version {
-		t.Errorf("the same content has the versions %s and %s", first.Version, again.Version)
+	if again := p.current(t, second.Revision); again.Revision != first.Revision {
+		t.Errorf("the same content has the versions %s and %s", first.Revision, again.Revision)
 	}
 	gone(second)
 	eventually(t, "waiting for the role to follow", reads(first.ConfigMapName()))
@@ -298,7 +298,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	p.current(t, first.Version)
+	p.current(t, first.Revision)
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
 	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
@@ -311,8 +311,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		t.Fatal("the one that the node uses is gone")
 	}
 	moved := node.DeepCopy()
-	moved.Annotations = map[string]string{contract.RevisionAnnotation: second.Version,
-		contract.DesiredRevisionAnnotation: second.Version}
+	moved.Annotations = map[string]string{contract.RevisionAnnotation: second.Revision,
+		contract.DesiredRevisionAnnotation: second.Revision}
 	if err := p.admin.Patch(t.Context(), moved, client.MergeFrom(node)); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@
 // A revision is named by the digest of its content, so its objects never change: new content is new
 // objects, published before any node is told of them.
 //
-// The rights to Secrets can't be bound to names, because versions are not known beforehand, and
+// The rights to Secrets can't be bound to names, because revisions are not known beforehand, and
 // because who lets others read something must be allowed to read it.
 package publish
 

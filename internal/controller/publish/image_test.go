@@ -77,12 +77,13 @@ func TestA61_ThePayloadsImageIsPulledAsTheClustersSettingsSayAndItsRevisionIsPub
 	}
 	store.problem = contract.NewProblem(contract.ReasonPayloadImageNotPulled, "the registry is down")
 	w.publish(t)
-	if now := w.current(t); now.Version != first.Version || len(now.Rejected) != 1 || *now.Rejected[0] != *store.problem {
-		t.Errorf("the payload before does not stay, or nobody is told why: %s, %v", now.Version, now.Rejected)
+	if now := w.current(t); now.Revision != first.Revision || len(now.Rejected) != 1 ||
+		*now.Rejected[0] != *store.problem {
+		t.Errorf("the payload before does not stay, or nobody is told why: %s, %v", now.Revision, now.Rejected)
 	}
 	store.dir, store.problem = standins(t, "v1.36.3"), nil
 	w.publish(t)
-	if now := w.current(t); now.Version == first.Version || now.KubeletVersion != "v1.36.3" || len(now.Rejected) > 0 {
+	if now := w.current(t); now.Revision == first.Revision || now.KubeletVersion != "v1.36.3" || len(now.Rejected) > 0 {
 		t.Errorf("the new payload is not in force: kubelet %s", now.KubeletVersion)
 	}
 }

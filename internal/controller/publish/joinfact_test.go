@@ -117,8 +117,8 @@ func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	before := o.current(t)
 	o.rotate(t)
 	after := o.current(t)
-	if _, isThere := o.manifests(t)[after.ConfigMapName()]; !isThere || after.Version == before.Version {
-		t.Errorf("revision %s is there %v, after %s", after.Version, isThere, before.Version)
+	if _, isThere := o.manifests(t)[after.ConfigMapName()]; !isThere || after.Revision == before.Revision {
+		t.Errorf("revision %s is there %v, after %s", after.Revision, isThere, before.Revision)
 	}
 	if len(after.Rejected) != 1 || !strings.Contains(after.Rejected[0].Detail, "m.example") {
 		t.Errorf("rejected is %v", after.Rejected)
@@ -217,7 +217,7 @@ func TestARightThatOnlyHostsNeedIsLookedForAgainSoon(t *testing.T) {
 	if again := w.publish(t).RequeueAfter; again != recheck {
 		t.Errorf("it comes back after %s", again)
 	}
-	if problems := w.publisher.source.Problems(); w.current(t).Version == "" || len(problems) != 1 {
+	if problems := w.publisher.source.Problems(); w.current(t).Revision == "" || len(problems) != 1 {
 		t.Errorf("hosts wait for %v", problems)
 	}
 }

@@ -93,7 +93,7 @@ func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
 				!strings.Contains(got[0].Detail, obstacle.says) {
 				t.Fatalf("troubles are %v", got)
 			}
-			if w.current(t).Version != first.Version || len(w.publisher.source.Problems()) > 0 {
+			if w.current(t).Revision != first.Revision || len(w.publisher.source.Problems()) > 0 {
 				t.Error("hosts don't join at the revision that is there")
 			}
 			if len(changed) != 1 {
@@ -102,8 +102,8 @@ func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
 			<-changed
 			w.remove(t)
 			w.publish(t)
-			if got = w.troubles(t); len(got) > 0 || w.current(t).Version == first.Version || len(changed) != 1 {
-				t.Errorf("troubles are %v at revision %s", got, w.current(t).Version)
+			if got = w.troubles(t); len(got) > 0 || w.current(t).Revision == first.Revision || len(changed) != 1 {
+				t.Errorf("troubles are %v at revision %s", got, w.current(t).Revision)
 			}
 		})
 	}

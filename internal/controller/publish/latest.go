@@ -24,7 +24,7 @@ func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired
 	trouble *contract.Problem) {
 	err := p.keepLatest(ctx, desired)
 	if err != nil {
-		logf.FromContext(ctx).V(1).Info("what is latest is not published yet", "version", desired.Version, "detail",
+		logf.FromContext(ctx).V(1).Info("what is latest is not published yet", "revision", desired.Revision, "detail",
 			err.Error())
 		again = terminating
 	}
@@ -74,7 +74,7 @@ func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, 
 	if err != nil {
 		return nil, err
 	}
-	latest := contract.Latest{Version: desired.Version, Manifest: manifest}
+	latest := contract.Latest{Revision: desired.Revision, Manifest: manifest}
 	if latest.Confidential, err = contract.PackConfidential(encoded); err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func exactly(o client.Object) client.Preconditions {
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-// contentName is what a version's name ends in when its content names it.
+// contentName is what a revision's name ends in when its content names it.
 func contentName(name string) bool { return regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name) }
 
 // isForged reports that a ConfigMap has the name of one of our revisions and other content.

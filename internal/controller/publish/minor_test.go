@@ -50,7 +50,7 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 		t.Errorf("kubelet is %s", first.KubeletVersion)
 	}
 	becomes("v1.37.0")
-	second := p.current(t, first.Version)
+	second := p.current(t, first.Revision)
 	if second.KubeletVersion != "v1.37.2" || p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
 		t.Errorf("kubelet is %s, or the revision is not published", second.KubeletVersion)
 	}
@@ -74,8 +74,8 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 		}
 	}
 	becomes("v1.36.4")
-	if again := p.current(t, second.Version); again.Version != first.Version {
-		t.Errorf("the same content is called %s and was %s", again.Version, first.Version)
+	if again := p.current(t, second.Revision); again.Revision != first.Revision {
+		t.Errorf("the same content is called %s and was %s", again.Revision, first.Revision)
 	}
 }
 

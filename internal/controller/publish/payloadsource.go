@@ -26,7 +26,7 @@ type PayloadSource struct {
 
 // publishSource keeps the ConfigMap that tells daemons where payload servers are. It changes with
 // every start of the operator, whose payload server has another certificate then, so it is no part
-// of a version: a daemon that a payload server is a stranger to reads it again.
+// of a revision: a daemon that a payload server is a stranger to reads it again.
 func (p *publisher) publishSource(ctx context.Context) error {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
 		Name: contract.PayloadSourceConfigMap}}

@@ -241,18 +241,18 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, 
 	}
 }
 
-// current waits for a version that is not the given one.
+// current waits for a revision that is not the given one.
 func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
 	t.Helper()
 	eventually(t, "waiting for a published version", func(ctx context.Context) (bool, error) {
 		var err error
 		desired, _, err = p.source.Current(ctx)
-		return err == nil && desired.Version != not, nil
+		return err == nil && desired.Revision != not, nil
 	})
 	return desired
 }
 
-// manifest is the ConfigMap of a version, or nil.
+// manifest is the ConfigMap of a revision, or nil.
 func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1.ConfigMap {
 	t.Helper()
 	c := &corev1.ConfigMap{}
@@ -266,7 +266,7 @@ func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1
 	return c
 }
 
-// restored waits until the ConfigMap of a version is another object than before and holds what it must.
+// restored waits until the ConfigMap of a revision is another object than before and holds what it must.
 func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1.ConfigMap) (c *corev1.ConfigMap) {
 	t.Helper()
 	eventually(t, "waiting for the manifest to be restored", func(ctx context.Context) (bool, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // previous is what was published last: by this process, or else what an earlier one left. It always
-// has a salt: that of before, so that the same content has the same version after a restart, or a
+// has a salt: that of before, so that the same content has the same revision after a restart, or a
 // new one where there is none.
 func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) (blueprint.Desired,
 	error) {
@@ -40,9 +40,9 @@ func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachine
 	return left, nil
 }
 
-// left is the version that an earlier process published last, or else the newest that is there. It
+// left is the revision that an earlier process published last, or else the newest that is there. It
 // has neither features nor refusals.
-func (p *publisher) left(ctx context.Context, version string) (blueprint.Desired, error) {
+func (p *publisher) left(ctx context.Context, revision string) (blueprint.Desired, error) {
 	secrets, configMaps := &corev1.SecretList{}, &corev1.ConfigMapList{}
 	if err := p.client.List(ctx, secrets, client.InNamespace(p.Namespace)); err != nil {
 		return blueprint.Desired{}, fmt.Errorf("listing Secrets: %w", err)
@@ -65,7 +65,7 @@ func (p *publisher) left(ctx context.Context, version string) (blueprint.Desired
 		s := &secrets.Items[i]
 		manifest, ok := manifests[s.Name]
 		name, ours := strings.CutPrefix(s.Name, contract.ServicesSecretPrefix)
-		if !ok || !ours || found.Version != "" && name != version {
+		if !ok || !ours || found.Revision != "" && name != revision {
 			continue
 		}
 		data, _ := unpacked(s)
@@ -73,7 +73,7 @@ func (p *publisher) left(ctx context.Context, version string) (blueprint.Desired
 		if err != nil {
 			continue // somebody else's
 		}
-		found = blueprint.Desired{Version: name, Manifest: manifest, Confidential: secret}
+		found = blueprint.Desired{Revision: name, Manifest: manifest, Confidential: secret}
 	}
 	return found, nil
 }

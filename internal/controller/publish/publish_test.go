@@ -33,9 +33,9 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 	w := newWorld(t)
 	w.publish(t)
 	desired := w.current(t)
-	c, ok := w.manifests(t)["windows-services-"+desired.Version]
+	c, ok := w.manifests(t)["windows-services-"+desired.Revision]
 	if !ok {
-		t.Fatalf("no ConfigMap of version %s", desired.Version)
+		t.Fatalf("no ConfigMap of version %s", desired.Revision)
 	}
 	if c.Immutable == nil || !*c.Immutable {
 		t.Error("it is not immutable")
@@ -202,7 +202,7 @@ func TestAChangeMakesANewVersionAndKeepsTheOldOneReadable(t *testing.T) {
 	}
 	w.publish(t)
 	second := w.current(t)
-	if first.Version == second.Version {
+	if first.Revision == second.Revision {
 		t.Fatal("the version is the same")
 	}
 	if got := w.role(t).Rules[0].ResourceNames; len(got) != 2 || !slices.Contains(got, first.ConfigMapName()) ||
@@ -238,7 +238,7 @@ func TestProblemsAreToldAndTheManifestStays(t *testing.T) {
 	}
 	w.facts.answer(func(s *factsStub) { s.err = nil })
 	w.publish(t)
-	if w.current(t).Version != desired.Version || len(w.publisher.source.Problems()) > 0 {
+	if w.current(t).Revision != desired.Revision || len(w.publisher.source.Problems()) > 0 {
 		t.Error("the problems stay though they are mended")
 	}
 }
@@ -322,8 +322,8 @@ func TestWhatHoldsTheLatestRevisionsSecretHoldsNothingElse(t *testing.T) {
 			}
 			second := w.current(t)
 			readable := w.role(t).Rules[0].ResourceNames
-			if second.Version == first.Version || !slices.Contains(readable, second.ConfigMapName()) {
-				t.Fatalf("the next revision is not published: %s", second.Version)
+			if second.Revision == first.Revision || !slices.Contains(readable, second.ConfigMapName()) {
+				t.Fatalf("the next revision is not published: %s", second.Revision)
 			}
 			if got := w.troubles(t); len(got) > 0 {
 				t.Errorf("it is told before it has lasted: %v", got)
@@ -347,9 +347,9 @@ func TestWhatHoldsTheLatestRevisionsSecretHoldsNothingElse(t *testing.T) {
 			if again := w.publish(t).RequeueAfter; again != resync {
 				t.Errorf("it comes back after %s", again)
 			}
-			if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Version != second.Version ||
+			if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Revision != second.Revision ||
 				len(w.troubles(t)) > 0 {
-				t.Errorf("the latest is %s, %v; troubles are %v", has.Version, err, w.troubles(t))
+				t.Errorf("the latest is %s, %v; troubles are %v", has.Revision, err, w.troubles(t))
 			}
 		})
 	}

@@ -106,8 +106,8 @@ func (p *publisher) follow(ctx context.Context, config *v1alpha1.WindowsMachineC
 	}
 	p.source.set(desired, facts, config.Generation)
 	p.meters.refusals(desired.Rejected)
-	if !published || before.Version != desired.Version {
-		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet",
+	if !published || before.Revision != desired.Revision {
+		logf.FromContext(ctx).Info("desired revision is current", "revision", desired.Revision, "kubelet",
 			desired.KubeletVersion, "off", desired.Off)
 	}
 	for _, problem := range desired.Rejected {

@@ -21,7 +21,7 @@ import (
 
 func request() reconcile.Request { return reconcile.Request{} }
 
-// old publishes a version and then another, and gives the first.
+// old publishes a revision and then another, and gives the first.
 func (w *world) old(t *testing.T) blueprint.Desired {
 	t.Helper()
 	w.publish(t)
@@ -97,10 +97,10 @@ func TestAVersionInUseStays(t *testing.T) {
 			w := newWorld(t)
 			first := w.old(t)
 			w.retire(t) // marks it
-			if err := w.client.Create(t.Context(), user(first.Version)); err != nil {
+			if err := w.client.Create(t.Context(), user(first.Revision)); err != nil {
 				t.Fatal(err)
 			}
-			if i, ok := user(first.Version).(*v1alpha1.WindowsInstance); ok {
+			if i, ok := user(first.Revision).(*v1alpha1.WindowsInstance); ok {
 				created := &v1alpha1.WindowsInstance{}
 				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(i), created); err != nil {
 					t.Fatal(err)

@@ -51,11 +51,11 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	secretDigests := map[string]string{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		version, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
+		revision, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
 		if !ours || !c.DeletionTimestamp.IsZero() {
 			continue
 		}
-		what := sentence(c, version == current.Version, used[version], r.now(), r.grace)
+		what := sentence(c, revision == current.Revision, used[revision], r.now(), r.grace)
 		left, actErr := r.act(ctx, c, what)
 		if actErr != nil {
 			return ctrl.Result{}, actErr
@@ -88,8 +88,8 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("listing instances: %w", err)
 	}
 	for i := range instances.Items {
-		for _, version := range revisionsOf(instances.Items[i].Status) {
-			all[version] = true
+		for _, revision := range revisionsOf(instances.Items[i].Status) {
+			all[revision] = true
 		}
 	}
 	return all, nil

@@ -58,7 +58,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.pulls(pullSecret)
 	w.publish(t)
 	desired := w.current(t)
-	name := "windows-services-" + desired.Version
+	name := "windows-services-" + desired.Revision
 	if want := []string{"create " + name, "create " + name, "create windows-services-reader",
 		"create windows-services-latest"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
@@ -133,7 +133,7 @@ func TestASecretIsRestored(t *testing.T) {
 				t.Errorf("it is %+v", got)
 			}
 			*w.writes = nil
-			if w.publish(t); len(*w.writes) > 0 || w.current(t).Version != desired.Version {
+			if w.publish(t); len(*w.writes) > 0 || w.current(t).Revision != desired.Revision {
 				t.Errorf("then: %v", *w.writes)
 			}
 		})
@@ -156,8 +156,8 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	w.pulls(`{"auths":{}}`)
 	w.publish(t)
 	second := w.current(t)
-	if first.Version == second.Version || !bytes.Equal(first.Confidential.Salt, second.Confidential.Salt) {
-		t.Fatalf("versions %s and %s", first.Version, second.Version)
+	if first.Revision == second.Revision || !bytes.Equal(first.Confidential.Salt, second.Confidential.Salt) {
+		t.Fatalf("versions %s and %s", first.Revision, second.Revision)
 	}
 	restart := func(status v1alpha1.WindowsMachineConfigStatus) blueprint.Desired {
 		t.Helper()
@@ -168,14 +168,14 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 		}
 		return before
 	}
-	for _, version := range []string{first.Version, second.Version} {
+	for _, version := range []string{first.Revision, second.Revision} {
 		before := restart(v1alpha1.WindowsMachineConfigStatus{
 			DesiredRevision: version, Kubelet: v1alpha1.KubeletStatus{
 				AcceptedConfig: &runtime.RawExtension{Raw: []byte(`{"maxPods":9}`)}},
 		})
-		if before.Version != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||
+		if before.Revision != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||
 			string(before.KubeletFragment) != `{"maxPods":9}` {
-			t.Errorf("of version %s it finds %s", version, before.Version)
+			t.Errorf("of version %s it finds %s", version, before.Revision)
 		}
 	}
 	// Garbage that came while no operator was at work leaves what was there.
@@ -185,7 +185,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	if got := w.current(t); len(got.Confidential.PullSecret) == 0 || len(got.Rejected) != 1 {
 		t.Errorf("the pull secret is %q, rejected %v", got.Confidential.PullSecret, got.Rejected)
 	}
-	// Without any Secret there is a new salt, and so a new version.
+	// Without any Secret there is a new salt, and so a new revision.
 	for _, s := range w.inside(t) {
 		if err := w.client.Delete(t.Context(), &s); err != nil {
 			t.Fatal(err)
@@ -194,8 +194,8 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	w.pulls(pullSecret)
 	restart(v1alpha1.WindowsMachineConfigStatus{})
 	w.publish(t)
-	if got := w.current(t); got.Version == first.Version || len(got.Confidential.Salt) != contract.SaltSize {
-		t.Errorf("version %s, salt of %d bytes", got.Version, len(got.Confidential.Salt))
+	if got := w.current(t); got.Revision == first.Revision || len(got.Confidential.Salt) != contract.SaltSize {
+		t.Errorf("version %s, salt of %d bytes", got.Revision, len(got.Confidential.Salt))
 	}
 }
 

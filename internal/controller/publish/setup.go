@@ -31,11 +31,11 @@ import (
 )
 
 // DefaultGrace is how long a revision stays after the last node left it. It covers a host that is on
-// joining with that version and has no Node yet.
+// joining with that revision and has no Node yet.
 const DefaultGrace = time.Hour
 
-// bound ends a reconciliation that waits for an API server or a cache that does not answer.
-const bound = time.Minute
+// reconcileTimeout ends a reconciliation that waits for an API server or a cache that does not answer.
+const reconcileTimeout = time.Minute
 
 // Options are what the controllers work with.
 type Options struct {
@@ -51,7 +51,7 @@ type Options struct {
 	PayloadSource PayloadSource
 	// Logging is how services' logs are rotated.
 	Logging blueprint.Logging
-	// OperatorVersion is the first part of every version.
+	// OperatorVersion is the first part of every revision.
 	OperatorVersion string
 	// Grace is how long a revision stays after the last node left it; DefaultGrace when 0.
 	Grace time.Duration
@@ -110,7 +110,7 @@ func one(context.Context, client.Object) []reconcile.Request {
 
 // settings of both controllers: one worker, because all requests are the same.
 func settings() controller.Options {
-	return controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: bound}
+	return controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}
 }
 
 func (p *publisher) setup(mgr ctrl.Manager) error {
@@ -174,7 +174,7 @@ func object(namespace, name string) predicate.Predicate {
 	})
 }
 
-// published lets ConfigMaps and Secrets through that are parts of a version by their name.
+// published lets ConfigMaps and Secrets through that are parts of a revision by their name.
 func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)

@@ -69,7 +69,7 @@ func (s *Source) blocking() []*contract.Problem {
 }
 
 // Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its
-// version or the payload.
+// revision or the payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -155,7 +155,7 @@ func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generatio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := !s.published || s.generation != generation || len(s.problems) > 0 ||
-		s.desired.Version != desired.Version ||
+		s.desired.Revision != desired.Revision ||
 		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
 		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, contract.Same) ||
 		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, contract.Same) ||

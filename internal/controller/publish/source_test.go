@@ -80,7 +80,7 @@ func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
 	w.facts.answer(func(s *factsStub) { s.err = nil })
 	w.publish(t)
 	second, rendered, _ := source.Published()
-	if rendered != 2 || len(changed) != 1 || second.Version != first.Version {
+	if rendered != 2 || len(changed) != 1 || second.Revision != first.Revision {
 		t.Errorf("generation %d is rendered, %d are told of it", rendered, len(changed))
 	}
 }

@@ -33,8 +33,8 @@ const (
 	// retryInUse is how often it is looked whether pods still use a class that is to go: each look
 	// lists all pods.
 	retryInUse = 10 * time.Minute
-	// bound is how long one look may take.
-	bound = 2 * time.Minute
+	// lookTimeout is how long one look may take.
+	lookTimeout = 2 * time.Minute
 )
 
 // Reconciler keeps the RuntimeClasses for Windows.
@@ -63,7 +63,7 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) error {
 		return slices.Contains(policy.RuntimeClassNames(), o.GetName())
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("runtimeclass").
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: bound}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: lookTimeout}).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(buildChanged())).
 		Watches(&nodev1.RuntimeClass{}, all, builder.WithPredicates(ours)).
 		Watches(&v1alpha1.WindowsMachineConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

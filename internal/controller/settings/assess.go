@@ -174,7 +174,7 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 // states is what is counted of an instance. One whose update waits or fails is Ready all the while.
 type states struct {
 	leaving, failing, ready, progressing, joined, paused bool
-	way                                                  way
+	way                                                  hostProgress
 }
 
 func state(i *v1alpha1.WindowsInstance) states {

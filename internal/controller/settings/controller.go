@@ -237,7 +237,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Troubles = append(facts.Troubles, troubles.Problems()...)
 	}
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
-		facts.DesiredRevision = desired.Version
+		facts.DesiredRevision = desired.Revision
 		facts.Warning = networkWarning(cluster)
 		facts.Missing = missingOn(cluster, missing)
 		facts.Troubles = slices.Concat(facts.Troubles, cluster.Troubles)

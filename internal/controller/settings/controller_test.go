@@ -53,10 +53,10 @@ type rig struct {
 
 func (r *rig) PrivateKey(context.Context) (credential.Key, error) { return credential.Key{}, r.key }
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{Version: "1-x"}, r.facts, r.current
+	return blueprint.Desired{Revision: "1-x"}, r.facts, r.current
 }
 func (r *rig) Published() (blueprint.Desired, int64, bool) {
-	return r.published, r.rendered, r.published.Version != ""
+	return r.published, r.rendered, r.published.Revision != ""
 }
 func (r *rig) Problems() []*contract.Problem      { return r.problems }
 func (r *rig) Changed() <-chan event.GenericEvent { return nil }
@@ -349,9 +349,11 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.published = blueprint.Desired{Version: "1-x", KubeletFragment: []byte(`{"maxPods":60}`), Rejected: []*contract.Problem{
-		contract.NewProblem(contract.ReasonMirrorRejected, "a mirror"), contract.NewProblem(contract.ReasonKubeletConfigRefused, "a field"),
-	}}
+	r.published = blueprint.Desired{Revision: "1-x", KubeletFragment: []byte(`{"maxPods":60}`)}
+	r.published.Rejected = []*contract.Problem{
+		contract.NewProblem(contract.ReasonMirrorRejected, "a mirror"),
+		contract.NewProblem(contract.ReasonKubeletConfigRefused, "a field"),
+	}
 	r.reconcile(t)
 	config := r.reconcile(t)
 	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
@@ -372,7 +374,7 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 	if again := r.reconcile(t); again.Status.Kubelet.AcceptedConfig == nil || len(again.Status.RejectedSettings) != 2 {
 		t.Errorf("it is forgotten: %+v", again.Status)
 	}
-	r.published = blueprint.Desired{Version: "1-y"}
+	r.published = blueprint.Desired{Revision: "1-y"}
 	config = r.reconcile(t)
 	if !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAccepted) || config.Status.Kubelet.AcceptedConfig != nil || len(config.Status.RejectedSettings) > 0 {
 		t.Errorf("what is mended stays: %+v", config.Status)
@@ -434,7 +436,7 @@ func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
 		Generation: 2}}
 	r := newRig(t, config)
-	r.published, r.rendered = blueprint.Desired{Version: "1-x"}, 1
+	r.published, r.rendered = blueprint.Desired{Revision: "1-x"}, 1
 	for range 2 {
 		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionAccepted)
 		if c == nil || c.ObservedGeneration != r.rendered {

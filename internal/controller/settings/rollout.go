@@ -89,21 +89,21 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus) string {
 		"spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
 }
 
-// way is where a host that has joined is on its way to a version. It is what the status follows
+// hostProgress is how far a host that has joined is towards a revision. It is what the status follows
 // from, so that changes of anything else are no news.
-type way struct {
-	version, failed                      string
+type hostProgress struct {
+	revision, failed                     string
 	updated, staged, moving, unavailable bool
 }
 
-func progress(i *v1alpha1.WindowsInstance, version string) way {
+func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	s := &i.Status
-	p := way{version: s.DesiredRevision, unavailable: s.Disruption != nil ||
+	p := hostProgress{revision: s.DesiredRevision, unavailable: s.Disruption != nil ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
-	p.updated = s.Update == nil && s.DesiredRevision == version && s.Revision == version
+	p.updated = s.Update == nil && s.DesiredRevision == revision && s.Revision == revision
 	p.moving = s.Disruption != nil || s.Update == nil && !p.updated
 	if s.Update != nil {
-		p.version = s.Update.Revision
+		p.revision = s.Update.Revision
 		p.staged = s.Update.Step != v1alpha1.StepStaging
 		// Over SSH a host is reached before it takes its place.
 		p.moving = p.moving || !p.staged || s.Update.Step == v1alpha1.StepSwitching

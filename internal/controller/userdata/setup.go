@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// bound ends a look that waits for an API server that does not answer.
-const bound = time.Minute
+// reconcileTimeout ends a look that waits for an API server that does not answer.
+const reconcileTimeout = time.Minute
 
 // PublicKey is the key that machines are told to accept.
 type PublicKey struct {
@@ -75,7 +75,7 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		WatchesRawSource(source.Channel(r.watcher.changed, one)).
 		// One look at the start finds what changed while nobody looked.
 		WatchesRawSource(source.Channel(first, one)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: bound}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}).
 		Complete(r)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the user data controller: %w", err)

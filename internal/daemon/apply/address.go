@@ -16,43 +16,43 @@ const addressGrace = time.Minute
 
 // nodeIP is the node's address: the one that its instance says, or else the one that it had last, for as long as the
 // host has that. It is empty when the default route is to tell another one.
-func (k *Applier) nodeIP(ctx context.Context) string {
-	last := k.state.LastIP
-	if last == "" || !k.choosesAddress() {
-		return k.state.NodeIP
+func (a *Applier) nodeIP(ctx context.Context) string {
+	last := a.state.LastIP
+	if last == "" || !a.choosesAddress() {
+		return a.state.NodeIP
 	}
-	if plan.CheckNodeIP(ctx, k.host, last) == nil {
-		k.missing = time.Time{}
+	if plan.CheckNodeIP(ctx, a.host, last) == nil {
+		a.missing = time.Time{}
 		return last
 	}
-	if k.missing.IsZero() {
-		k.missing = time.Now() // not the host's: a link that comes up is when its clock is set
+	if a.missing.IsZero() {
+		a.missing = time.Now() // not the host's: a link that comes up is when its clock is set
 	}
-	if time.Since(k.missing) >= addressGrace {
+	if time.Since(a.missing) >= addressGrace {
 		return ""
 	}
 	return last
 }
 
 // choosesAddress says whether somebody is to get the node's address, and its instance does not say it.
-func (k *Applier) choosesAddress() bool {
-	return k.state.NodeIP == "" && plan.AsksFor(k.state.Manifest, contract.FactNodeIP)
+func (a *Applier) choosesAddress() bool {
+	return a.state.NodeIP == "" && plan.AsksFor(a.state.Manifest, contract.FactNodeIP)
 }
 
 // isMoved says that the node has to get another address than it had.
-func (k *Applier) isMoved(ctx context.Context) bool {
-	return k.state.LastIP != "" && k.choosesAddress() && k.nodeIP(ctx) == ""
+func (a *Applier) isMoved(ctx context.Context) bool {
+	return a.state.LastIP != "" && a.choosesAddress() && a.nodeIP(ctx) == ""
 }
 
 // keepAddress keeps the address that the default route told.
-func (k *Applier) keepAddress(ctx context.Context, facts plan.Lookup[contract.Fact]) {
-	if !k.choosesAddress() {
+func (a *Applier) keepAddress(ctx context.Context, facts plan.Lookup[contract.Fact]) {
+	if !a.choosesAddress() {
 		return
 	}
 	now, problem := facts(contract.FactNodeIP)
-	if problem != nil || now == k.state.LastIP {
+	if problem != nil || now == a.state.LastIP {
 		return
 	}
-	logr.FromContextOrDiscard(ctx).Info("the node has another address", "before", k.state.LastIP, "now", now)
-	k.state.LastIP = now
+	logr.FromContextOrDiscard(ctx).Info("the node has another address", "before", a.state.LastIP, "now", now)
+	a.state.LastIP = now
 }

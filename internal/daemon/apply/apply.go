@@ -36,7 +36,7 @@ type Options struct {
 	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
-// Applier holds one host at its target. It is not for concurrent use.
+// Applier holds one host at its desired state. It is not for concurrent use.
 type Applier struct {
 	host     winos.Host
 	state    *state.File
@@ -50,7 +50,7 @@ type Applier struct {
 	waits    waits
 	// sane are the processes that ran when their services were last configured as they should be.
 	sane map[string]uint32
-	// last is the target of the last pass, for Glance.
+	// last is what the last Apply wanted, for Glance.
 	last plan.Desired
 	// missing is since when the host was seen without the node's address, or zero.
 	missing time.Time
@@ -139,18 +139,18 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Pass looks at the host, plans, and takes the steps. The state file's manifest, which must be
+// Apply looks at the host, plans, and takes the steps. The state file's manifest, which must be
 // valid, says what is wanted.
-func (k *Applier) Pass(ctx context.Context, request Request) Report {
+func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
-	k.waits = waits{left: waitLimit}
-	want := k.resolve(ctx, request, &report)
-	k.last = want
+	a.waits = waits{left: waitLimit}
+	want := a.resolve(ctx, request, &report)
+	a.last = want
 	report.failed(want.Problems...)
 	if request.Thorough {
-		k.digests.forget()
+		a.digests.forget()
 	}
-	have, err := k.observe(ctx, want)
+	have, err := a.observe(ctx, want)
 	if err != nil {
 		report.failed(contract.ProblemOf(contract.ReasonInternal, err))
 		report.Left = true
@@ -163,105 +163,105 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		report.failed(have.Unreadable[path])
 		report.Broken = append(report.Broken, state.Fault{Problem: *have.Unreadable[path], About: path})
 	}
-	k.adopt(want, have)
-	todo := plan.Diff(want, have, k.state.State)
+	a.adopt(want, have)
+	todo := plan.Diff(want, have, a.state.State)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
 	report.Left = len(todo.Waiting)+len(todo.Conflicts) > 0
 	run := &run{
-		Applier: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{},
+		Applier: a, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{},
 		report: &report,
 		log:    logr.FromContextOrDiscard(ctx),
 	}
 	run.take(ctx, todo.Steps)
-	report.Kept = k.kept.giveUp(k.state, want.Roots)
-	k.resume(ctx)
-	if err = RemoveAside(k.host.Files, k.state); err != nil {
+	report.Kept = a.kept.giveUp(a.state, want.Roots)
+	a.resume(ctx)
+	if err = RemoveAside(a.host.Files, a.state); err != nil {
 		report.failed(FileProblem(err))
 	}
-	report.failed(k.routes(ctx)...)
-	report.CrashLooping = k.lives.crashLooping()
+	report.failed(a.routes(ctx)...)
+	report.CrashLooping = a.lives.crashLooping()
 	for _, f := range report.CrashLooping {
 		report.failed(&f.Problem)
 	}
-	report.failed(k.repeats.problems()...)
+	report.failed(a.repeats.problems()...)
 	return report
 }
 
-// isForgotten reports whether it is unknown who put in place what is there: until the first revision holds since the
+// isStateLost reports whether it is unknown who put in place what is there: until the first revision holds since the
 // state file was lost.
-func (k *Applier) isForgotten() bool {
-	return k.state.Lost && !k.state.Proven && k.state.Before == nil
+func (a *Applier) isStateLost() bool {
+	return a.state.Lost && !a.state.Proven && a.state.Before == nil
 }
 
 // adopt has files and variables that are in place as they should be count as ours while that is forgotten: such a
 // revision most likely put them there, and otherwise nobody would ever take them away again. Later on, what is there
 // already is somebody else's. Certificates are left alone: a cluster may want those that Windows itself brings. It is
 // written at the end of the pass.
-func (k *Applier) adopt(want plan.Desired, have plan.Observed) {
-	if !k.isForgotten() {
+func (a *Applier) adopt(want plan.Desired, have plan.Observed) {
+	if !a.isStateLost() {
 		return
 	}
 	for _, f := range want.Files {
 		if f.Waiting == nil && have.Digests[f.Path] == f.Digest {
-			k.state.AddFile(f.Path)
+			a.state.AddFile(f.Path)
 		}
 	}
 	for name, value := range want.Environment {
 		if is, there := variable(have.Environment, name); there && is == value {
-			k.state.AdoptVariable(name)
+			a.state.AdoptVariable(name)
 		}
 	}
 }
 
 // bootID is the present boot, which this process does not outlive; empty while it is not known.
-func (k *Applier) bootID(ctx context.Context) string {
-	if k.boot == "" {
-		if facts, err := k.host.System.Facts(ctx); err == nil {
-			k.boot = facts.BootID
+func (a *Applier) bootID(ctx context.Context) string {
+	if a.boot == "" {
+		if facts, err := a.host.System.Facts(ctx); err == nil {
+			a.boot = facts.BootID
 		}
 	}
-	return k.boot
+	return a.boot
 }
 
 // resolve finds out what is wanted.
-func (k *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
-	if request.Confidential == nil && k.state.Manifest.Confidential == "" {
+func (a *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
+	if request.Confidential == nil && a.state.Manifest.Confidential == "" {
 		request.Confidential = &contract.Confidential{}
 	}
-	told := maps.Clone(k.state.HostValues)
+	told := maps.Clone(a.state.HostValues)
 	if told == nil {
 		told = map[contract.Fact]string{}
 	}
-	told[contract.FactNodeIP] = k.nodeIP(ctx)
-	facts := plan.HostFacts(ctx, k.host, k.state.Manifest.HNSNetwork(), told)
+	told[contract.FactNodeIP] = a.nodeIP(ctx)
+	facts := plan.HostFacts(ctx, a.host, a.state.Manifest.HNSNetwork(), told)
 	in := plan.Input{
-		Manifest: k.state.Manifest, Extra: k.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
+		Manifest: a.state.Manifest, Extra: a.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
 		Inherited: func(name string) bool {
-			v, touched := k.state.Environment[name]
-			return touched && v.IsInherited(k.bootID(ctx))
+			v, touched := a.state.Environment[name]
+			return touched && v.IsInherited(a.bootID(ctx))
 		},
-		Node: plan.NodeFields(request.Node, k.state.NodeValues), Host: facts,
+		Node: plan.NodeFields(request.Node, a.state.NodeValues), Host: facts,
 	}
-	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
-		files, problem := k.registry.Follow(ctx, *request.Confidential,
-			contract.Environment(k.state.Manifest, *request.Confidential))
+	if a.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
+		files, problem := a.registry.Follow(ctx, *request.Confidential,
+			contract.Environment(a.state.Manifest, *request.Confidential))
 		if problem != nil {
 			report.failed(problem)
 		}
 		if files != nil {
-			if problem = removeStale(k.host.Files, files, k.state.Files); problem != nil {
+			if problem = removeStale(a.host.Files, files, a.state.Files); problem != nil {
 				report.failed(problem)
 			}
 		}
 		in.Registry = files
 	}
 	want := plan.Resolve(in)
-	k.remember(facts)
-	k.keepAddress(ctx, facts)
+	a.remember(facts)
+	a.keepAddress(ctx, facts)
 	if request.Scope == plan.Everything {
-		k.state.AddNetwork(want.Network) // written with the steps that have it made
-		if problem := k.reserved(ctx, facts); problem != nil {
+		a.state.AddNetwork(want.Network) // written with the steps that have it made
+		if problem := a.reserved(ctx, facts); problem != nil {
 			report.failed(problem)
 		}
 	}
@@ -270,24 +270,24 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 
 // remember keeps what the cloud told about the machine. It is written with the next change of the
 // state file.
-func (k *Applier) remember(facts plan.Lookup[contract.Fact]) {
+func (a *Applier) remember(facts plan.Lookup[contract.Fact]) {
 	for _, f := range plan.ByCloud() {
-		if !plan.AsksFor(k.state.Manifest, f) || k.state.HostValues[f] != "" {
+		if !plan.AsksFor(a.state.Manifest, f) || a.state.HostValues[f] != "" {
 			continue
 		}
 		if value, problem := facts(f); problem == nil {
-			if k.state.HostValues == nil {
-				k.state.HostValues = map[contract.Fact]string{}
+			if a.state.HostValues == nil {
+				a.state.HostValues = map[contract.Fact]string{}
 			}
-			k.state.HostValues[f] = value
+			a.state.HostValues[f] = value
 		}
 	}
 }
 
 // routes has single addresses be reached the way that they must.
-func (k *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
-	for _, to := range k.last.Routes {
-		added, err := k.host.Routes.Ensure(ctx, to)
+func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
+	for _, to := range a.last.Routes {
+		added, err := a.host.Routes.Ensure(ctx, to)
 		if err != nil {
 			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to,
 				err))
@@ -298,8 +298,8 @@ func (k *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
 		// Noted afterwards, unlike all else: one that was there before is nobody's business, and
 		// one of ours ends with the next boot anyway.
-		k.state.AddRoute(to.String())
-		if err = k.state.Save(); err != nil {
+		a.state.AddRoute(to.String())
+		if err = a.state.Save(); err != nil {
 			problems = append(problems, FileProblem(err))
 		}
 	}
@@ -314,20 +314,20 @@ const ProofTime = 2 * time.Second
 const StayTime = endsWindow
 
 // Try begins a trial: what is started from now on is part of it.
-func (k *Applier) Try() {
-	for _, known := range k.lives.of {
+func (a *Applier) Try() {
+	for _, known := range a.lives.of {
 		known.tried = false
 	}
 }
 
 // Ended names the services of the last pass that we started in this trial, and that have ended since: before they were
 // seen to run for ProofTime, or again and again.
-func (k *Applier) Ended(ctx context.Context) (names []string) {
-	for _, s := range k.last.Services {
+func (a *Applier) Ended(ctx context.Context) (names []string) {
+	for _, s := range a.last.Services {
 		if s.Waiting != nil {
 			continue
 		}
-		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.failsTrial(s.Name, current) {
+		if current, err := a.host.Services.Get(ctx, s.Name); err == nil && a.lives.failsTrial(s.Name, current) {
 			names = append(names, s.Name)
 		}
 	}

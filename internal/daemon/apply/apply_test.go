@@ -85,9 +85,9 @@ func (h *host) applier() *apply.Applier {
 	return apply.New(apply.Options{Host: h.Host(), State: h.state})
 }
 
-func (h *host) pass(t *testing.T, k *apply.Applier) apply.Report {
+func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 	t.Helper()
-	return k.Pass(t.Context(), apply.Request{Scope: plan.Everything})
+	return a.Apply(t.Context(), apply.Request{Scope: plan.Everything})
 }
 
 func (h *host) get(t *testing.T, name string) winos.Service {
@@ -111,16 +111,16 @@ func (h *host) read(t *testing.T, path string) string {
 func TestASecondPassHasNothingToDo(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.applier()
-	if r := h.pass(t, k); !r.Holds() || len(r.Steps) == 0 {
+	a := h.applier()
+	if r := h.pass(t, a); !r.Holds() || len(r.Steps) == 0 {
 		t.Fatalf("the first pass: %+v", r)
 	}
 	for range 2 {
-		if r := h.pass(t, k); !r.Holds() || len(r.Steps) > 0 {
+		if r := h.pass(t, a); !r.Holds() || len(r.Steps) > 0 {
 			t.Errorf("a later pass: %+v", r)
 		}
 	}
-	if k.Glance(t.Context()) {
+	if a.Glance(t.Context()) {
 		t.Error("a glance sees a change")
 	}
 	if r := h.pass(t, h.applier()); len(r.Steps) > 0 {
@@ -131,11 +131,11 @@ func TestASecondPassHasNothingToDo(t *testing.T) {
 func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.applier()
-	h.pass(t, k)
+	a := h.applier()
+	h.pass(t, a)
 	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
 	h.want(t, "one", "two")
-	if r := h.pass(t, k); !r.Holds() {
+	if r := h.pass(t, a); !r.Holds() {
 		t.Fatalf("got %+v", r)
 	}
 	if h.read(t, contract.PathKubelet) != "MZ kubelet two" {
@@ -162,8 +162,8 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
-		k := h.applier()
-		h.pass(t, k)
+		a := h.applier()
+		h.pass(t, a)
 		h.want(t, "one", "two")
 		reader, err := h.Host().Files.Open(contract.PathKubelet)
 		if err != nil {
@@ -171,7 +171,7 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 		}
 		closed := make(chan error, 1)
 		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-		r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
+		r := a.Apply(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
 		if err = <-closed; err != nil {
 			t.Fatal(err)
 		}
@@ -213,10 +213,10 @@ func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 		}
 		machine := h.Host()
 		machine.Files = files
-		k := apply.New(apply.Options{Host: machine, State: h.state})
+		a := apply.New(apply.Options{Host: machine, State: h.state})
 		for range 2 {
 			begun := time.Now()
-			if r := h.pass(t, k); r.Holds() {
+			if r := h.pass(t, a); r.Holds() {
 				t.Error("files that can't be read hold")
 			}
 			if took := time.Since(begun); took < time.Second || took > 15*time.Second {
@@ -224,7 +224,7 @@ func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 			}
 		}
 		clear(files.paths)
-		if r := h.pass(t, k); !r.Holds() {
+		if r := h.pass(t, a); !r.Holds() {
 			t.Errorf("with all of them closed: %+v", r)
 		}
 	})
@@ -233,15 +233,15 @@ func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.applier()
-	h.pass(t, k)
+	a := h.applier()
+	h.pass(t, a)
 	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
 	h.want(t, "two", "two")
 	blob := h.state.Manifest.Files[0].Digest
 	if err := h.Host().Files.Remove(contract.DirStore + `\` + blob); err != nil {
 		t.Fatal(err)
 	}
-	r := h.pass(t, k)
+	r := h.pass(t, a)
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonPayloadIncomplete {
 		t.Errorf("got %v", p)
 	}
@@ -249,7 +249,7 @@ func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
 		t.Error("services were stopped for a version that can't be started")
 	}
 	h.want(t, "two", "two")
-	if r = h.pass(t, k); !r.Holds() {
+	if r = h.pass(t, a); !r.Holds() {
 		t.Errorf("with the blob: %+v", r)
 	}
 	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet ||
@@ -262,8 +262,8 @@ func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.FailService("containerd", true)
-	k := h.applier()
-	r := h.pass(t, k)
+	a := h.applier()
+	r := h.pass(t, a)
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed ||
 		!strings.Contains(p.Detail, "containerd") {
 		t.Errorf("got %v", p)
@@ -272,7 +272,7 @@ func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
 		t.Errorf("what depends on it failed too: %v", r.Failed)
 	}
 	h.FailService("containerd", false)
-	if r = h.pass(t, k); !r.Holds() {
+	if r = h.pass(t, a); !r.Holds() {
 		t.Errorf("mended: %+v", r)
 	}
 }
@@ -297,9 +297,9 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "right"})
-	k := h.applier()
+	a := h.applier()
 	for n := range 5 {
-		if r := h.pass(t, k); r.Holds() != (n < 2) {
+		if r := h.pass(t, a); r.Holds() != (n < 2) {
 			t.Fatalf("pass %d: %v", n, r.Problem())
 		}
 		if right := h.read(t, `C:\k\x.conf`) == "right"; right != (n < 3) {
@@ -310,7 +310,7 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := h.pass(t, k).Problem(); p == nil || p.Reason != contract.ReasonForeignInterference {
+	if p := h.pass(t, a).Problem(); p == nil || p.Reason != contract.ReasonForeignInterference {
 		t.Errorf("got %v", p)
 	}
 }
@@ -318,13 +318,13 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 func TestWhatIsWantedAgainAndAgainIsNoFight(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k, before := h.applier(), h.state.Manifest
+	a, before := h.applier(), h.state.Manifest
 	with := before
 	with.Files = append(slices.Clone(before.Files), contract.File{Path: `C:\k\x.conf`, Content: "right"})
 	with.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 	for n := range 10 {
 		h.state.Manifest = []contract.Manifest{with, before}[n%2]
-		if r := h.pass(t, k); !r.Holds() {
+		if r := h.pass(t, a); !r.Holds() {
 			t.Fatalf("pass %d: %v", n, r.Problem())
 		}
 	}
@@ -342,18 +342,18 @@ func TestAFullDiskHasItsReason(t *testing.T) {
 func TestWhatCanNotBePreparedForDaysIsNotedOnce(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.applier()
-	h.pass(t, k)
+	a := h.applier()
+	h.pass(t, a)
 	h.want(t, "one", "two")
 	h.SetPathFault(contract.PathKubelet+".tmp", winos.ErrDenied)
 	for range 5 {
-		h.pass(t, k)
+		h.pass(t, a)
 	}
 	if len(h.state.Staged) != 1 {
 		t.Errorf("the state file has %v", h.state.Staged)
 	}
 	h.SetPathFault(contract.PathKubelet+".tmp", nil)
-	if r := h.pass(t, k); !r.Holds() || len(h.state.Staged) > 0 {
+	if r := h.pass(t, a); !r.Holds() || len(h.state.Staged) > 0 {
 		t.Errorf("%v, and the state file has %v", r.Problem(), h.state.Staged)
 	}
 }
@@ -366,12 +366,12 @@ func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.state.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours"}
-	k := h.applier()
-	h.pass(t, k)
+	a := h.applier()
+	h.pass(t, a)
 	h.state.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours too"}
-	h.pass(t, k)
+	h.pass(t, a)
 	h.state.Manifest.EnvironmentVars = nil
-	h.pass(t, k)
+	h.pass(t, a)
 	all, err := environment.All(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -407,7 +407,7 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	}
 	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
 	stateFile.Manifest = h.state.Manifest
-	report := apply.New(apply.Options{Host: host, State: stateFile}).Pass(t.Context(),
+	report := apply.New(apply.Options{Host: host, State: stateFile}).Apply(t.Context(),
 		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
 			Files: []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
 				{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
@@ -426,9 +426,9 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 	h := newHost(t)
 	host := h.Host()
 	host.Trust = locked{host.Trust}
-	k := apply.New(apply.Options{Host: host, State: h.state})
+	a := apply.New(apply.Options{Host: host, State: h.state})
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
-	r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything,
+	r := a.Apply(t.Context(), apply.Request{Scope: plan.Everything,
 		Confidential: &contract.Confidential{Trust: []string{text}}})
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonTrustFailed || len(r.Broken) > 0 {
 		t.Errorf("%v, broken %v", p, r.Broken)
@@ -460,7 +460,7 @@ func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.state.Lost = lost
-			k := h.applier()
+			a := h.applier()
 			bring := func(m contract.Manifest, roots ...[]byte) {
 				t.Helper()
 				h.state.Manifest = m
@@ -468,7 +468,7 @@ func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
 				for _, der := range roots {
 					c.Trust = append(c.Trust, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 				}
-				if r := k.Pass(ctx, apply.Request{Scope: plan.Everything, Confidential: &c}); !r.Holds() {
+				if r := a.Apply(ctx, apply.Request{Scope: plan.Everything, Confidential: &c}); !r.Holds() {
 					t.Fatal(r.Problem())
 				}
 				h.state.Proven = true

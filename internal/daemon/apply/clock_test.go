@@ -23,31 +23,31 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		before func(t *testing.T, h *host, k *apply.Applier)
+		before func(t *testing.T, h *host, a *apply.Applier)
 		reason contract.Reason // meanwhile
 		after  func(t *testing.T, h *host)
 	}{
-		"a service that did not stay up": {before: func(t *testing.T, h *host, k *apply.Applier) {
+		"a service that did not stay up": {before: func(t *testing.T, h *host, a *apply.Applier) {
 			t.Helper()
 			for range 3 {
 				if err := h.CrashService("kubelet"); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				h.pass(t, k)
+				h.pass(t, a)
 			}
 		}, reason: contract.ReasonServiceFailed},
-		"a fight over a file": {before: func(t *testing.T, h *host, k *apply.Applier) {
+		"a fight over a file": {before: func(t *testing.T, h *host, a *apply.Applier) {
 			t.Helper()
 			for n := range 3 {
 				write(t, h, strings.Repeat("w", n+1))
-				h.pass(t, k)
+				h.pass(t, a)
 			}
 		}, reason: contract.ReasonForeignInterference},
 		"a digest of a file that looks as it did": {
-			before: func(t *testing.T, h *host, k *apply.Applier) {
+			before: func(t *testing.T, h *host, a *apply.Applier) {
 				t.Helper()
-				h.pass(t, k) // reads it
+				h.pass(t, a) // reads it
 				write(t, h, "wrong")
 			},
 			after: func(t *testing.T, h *host) {
@@ -64,14 +64,14 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 				h := newHost(t)
 				h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: path, Content: "right"})
 				h.SetClockOffset(48 * time.Hour)
-				k := h.applier()
-				h.pass(t, k)
-				c.before(t, h, k)
-				if p := h.pass(t, k).Problem(); c.reason != "" && (p == nil || p.Reason != c.reason) {
+				a := h.applier()
+				h.pass(t, a)
+				c.before(t, h, a)
+				if p := h.pass(t, a).Problem(); c.reason != "" && (p == nil || p.Reason != c.reason) {
 					t.Fatalf("meanwhile: %v", p)
 				}
 				h.SetClockOffset(0)
-				if p := h.pass(t, k).Problem(); p != nil {
+				if p := h.pass(t, a).Problem(); p != nil {
 					t.Error(p)
 				}
 				if c.after != nil {

@@ -220,7 +220,7 @@ func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start)
 // put back.
 func (r *run) touch(name string) {
 	var before *string
-	if value, there := variable(r.have.Environment, name); there && !r.isForgotten() {
+	if value, there := variable(r.have.Environment, name); there && !r.isStateLost() {
 		before = &value
 	}
 	r.state.TouchVariable(name, before)

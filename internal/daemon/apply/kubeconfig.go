@@ -12,11 +12,11 @@ import (
 
 // behind finds the kubeconfigs that are to have another CA of the API server. What they have stays for as long as the
 // other does not verify it: the node may hold a revision from before a rotation, or one that came too early.
-func (k *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Observed) {
+func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Observed) {
 	have.Behind = map[string]bool{}
 	reached := map[string]error{}
 	for _, f := range want.Kubeconfigs {
-		to, err := k.repointed(ctx, f)
+		to, err := a.repointed(ctx, f)
 		if err != nil {
 			have.Unreadable[f.Path] = FileProblem(err)
 		}
@@ -24,7 +24,7 @@ func (k *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 			continue
 		}
 		if _, known := reached[to.URL]; !known {
-			reached[to.URL] = k.reach(ctx, *to)
+			reached[to.URL] = a.reach(ctx, *to)
 		}
 		if err = reached[to.URL]; err != nil {
 			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA: the other does not verify the API server",
@@ -36,21 +36,21 @@ func (k *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 }
 
 // repointed is the API server of a kubeconfig with the CA that it is to have, or nil if that has it.
-func (k *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
-	if _, _, err = k.digests.of(ctx, f.Path, &k.waits); err != nil { // for the next glance
+func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
+	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // for the next glance
 		return nil, err
 	}
-	err = k.waits.untilClosed(ctx, func() error {
-		to, err = apiclient.Repointed(k.host.Files, f.Path, apiclient.Server{CA: f.Content})
+	err = a.waits.untilClosed(ctx, func() error {
+		to, err = apiclient.Repointed(a.host.Files, f.Path, apiclient.Server{CA: f.Content})
 		return err
 	})
 	return to, err
 }
 
 // isRewritten says that a kubeconfig was written since the last pass.
-func (k *Applier) isRewritten() bool {
-	return slices.ContainsFunc(k.last.Kubeconfigs, func(f plan.File) bool {
-		digest, _ := k.digests.glance(f.Path)
+func (a *Applier) isRewritten() bool {
+	return slices.ContainsFunc(a.last.Kubeconfigs, func(f plan.File) bool {
+		digest, _ := a.digests.glance(f.Path)
 		return digest == changed
 	})
 }

@@ -16,79 +16,79 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// observe looks at what the target and the state file name, and reads files where that is needed.
-func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
-	have, err := k.look(ctx, want, func(path string) (string, winos.Access, error) {
-		return k.digests.of(ctx, path, &k.waits)
+// observe looks at what is desired and what the state file names, and reads files where that is needed.
+func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
+	have, err := a.look(ctx, want, func(path string) (string, winos.Access, error) {
+		return a.digests.of(ctx, path, &a.waits)
 	})
 	if err != nil {
 		return have, err
 	}
-	k.behind(ctx, want, &have)
+	a.behind(ctx, want, &have)
 	for _, s := range want.Services {
 		if s.Waiting == nil {
-			k.lives.saw(s.Name, have.Services[s.Name])
+			a.lives.saw(s.Name, have.Services[s.Name])
 		}
 	}
 	return have, nil
 }
 
-// Glance says whether something of the last pass's target is visibly no longer so. It asks for the
+// Glance says whether something that the last Apply brought about is visibly no longer so. It asks for the
 // states of services, the sizes and times of files, the environment, certificates, routes and the node's address; it
-// reads no file and starts nothing. What a pass could not do, waits for, or holds back does not
+// reads no file and starts nothing. What Apply could not do, waits for, or holds back does not
 // count.
-func (k *Applier) Glance(ctx context.Context) bool {
-	have, err := k.lookAgain(ctx)
+func (a *Applier) Glance(ctx context.Context) bool {
+	have, err := a.lookAgain(ctx)
 	if err != nil {
 		return true
 	}
-	if k.isMoved(ctx) || k.isRewritten() {
+	if a.isMoved(ctx) || a.isRewritten() {
 		return true
 	}
-	for _, s := range k.last.Services {
-		if s.Waiting == nil && k.lives.ended(s.Name, have.Services[s.Name]) && !k.lives.held(s.Name, s.Inputs) {
+	for _, s := range a.last.Services {
+		if s.Waiting == nil && a.lives.ended(s.Name, have.Services[s.Name]) && !a.lives.held(s.Name, s.Inputs) {
 			return true
 		}
 	}
-	for _, p := range k.routes(ctx) {
+	for _, p := range a.routes(ctx) {
 		logr.FromContextOrDiscard(ctx).V(1).Info("a route can't be set", "detail", p.Detail)
 		return true
 	}
-	return len(plan.Diff(k.last, have, k.state.State).Steps) > 0
+	return len(plan.Diff(a.last, have, a.state.State).Steps) > 0
 }
 
-// Differences are the steps that would be taken now for the last pass's target, as far as Glance sees,
+// Differences are the steps that would be taken now for what the last Apply wanted, as far as Glance sees,
 // also those that are held back. It changes nothing.
-func (k *Applier) Differences(ctx context.Context) []plan.Step {
-	have, err := k.lookAgain(ctx)
+func (a *Applier) Differences(ctx context.Context) []plan.Step {
+	have, err := a.lookAgain(ctx)
 	if err != nil {
 		return nil
 	}
 	have.Held = nil
-	return plan.Diff(k.last, have, k.state.State).Steps
+	return plan.Diff(a.last, have, a.state.State).Steps
 }
 
-// lookAgain looks for the last pass's target, and reads no file.
-func (k *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
-	return k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
-		digest, access := k.digests.glance(path)
+// lookAgain looks for what the last Apply wanted, and reads no file.
+func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
+	return a.look(ctx, a.last, func(path string) (string, winos.Access, error) {
+		digest, access := a.digests.glance(path)
 		return digest, access, nil
 	})
 }
 
-// look asks the host for what the target and the state file name. digest says what a file holds.
-func (k *Applier) look(ctx context.Context, want plan.Desired,
+// look asks the host for what is desired and what the state file names. digest says what a file holds.
+func (a *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
-	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{},
-		Unreadable: map[string]*contract.Problem{}, Held: k.held, Absent: k.absent(want)}
+	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(a.sane), Digests: map[string]string{},
+		Unreadable: map[string]*contract.Problem{}, Held: a.held, Absent: a.absent(want)}
 	var err error
-	if have.Environment, err = k.host.Environment.All(ctx); err != nil {
+	if have.Environment, err = a.host.Environment.All(ctx); err != nil {
 		return have, fmt.Errorf("reading the system environment: %w", err)
 	}
-	if err = k.services(ctx, want, have.Services); err != nil {
+	if err = a.services(ctx, want, have.Services); err != nil {
 		return have, err
 	}
-	if have.Roots, err = k.roots(ctx, want); err != nil {
+	if have.Roots, err = a.roots(ctx, want); err != nil {
 		logr.FromContextOrDiscard(ctx).Info("the root store can't be read", "detail", err.Error())
 	}
 	for _, f := range want.Files {
@@ -108,18 +108,18 @@ func (k *Applier) look(ctx context.Context, want plan.Desired,
 			have.Loose = append(have.Loose, f.Path) // one with another content is written anew, with its rights
 		}
 	}
-	k.private(&have)
+	a.private(&have)
 	return have, nil
 }
 
 // absent are the files that services require and that are not there.
-func (k *Applier) absent(want plan.Desired) map[string]bool {
+func (a *Applier) absent(want plan.Desired) map[string]bool {
 	all := map[string]bool{}
 	for _, s := range want.Services {
 		if s.RequiresFile == "" {
 			continue
 		}
-		if _, err := k.host.Files.Stat(s.RequiresFile); errors.Is(err, fs.ErrNotExist) {
+		if _, err := a.host.Files.Stat(s.RequiresFile); errors.Is(err, fs.ErrNotExist) {
 			all[s.RequiresFile] = true
 		}
 	}
@@ -127,9 +127,9 @@ func (k *Applier) absent(want plan.Desired) map[string]bool {
 }
 
 // private finds out which of the files and directories that are nobody else's others may open.
-func (k *Applier) private(have *plan.Observed) {
-	for _, path := range state.Private(k.state) {
-		info, err := k.host.Files.Stat(path)
+func (a *Applier) private(have *plan.Observed) {
+	for _, path := range state.Private(a.state) {
+		info, err := a.host.Files.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -145,12 +145,12 @@ func (k *Applier) private(have *plan.Observed) {
 
 // roots are the fingerprints in the root store, as far as anybody wants to know; nil with an error.
 // One store that can't be read keeps nothing else back.
-func (k *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
+func (a *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
 	found := map[string]bool{}
-	if len(want.Roots)+len(k.state.Certificates) == 0 {
+	if len(want.Roots)+len(a.state.Certificates) == 0 {
 		return found, nil
 	}
-	all, err := k.host.Trust.List(ctx)
+	all, err := a.host.Trust.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,13 +160,13 @@ func (k *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool
 	return found, nil
 }
 
-func (k *Applier) services(ctx context.Context, want plan.Desired, into map[string]winos.Service) error {
-	names := slices.Collect(maps.Keys(k.state.Services))
+func (a *Applier) services(ctx context.Context, want plan.Desired, into map[string]winos.Service) error {
+	names := slices.Collect(maps.Keys(a.state.Services))
 	for _, s := range want.Services {
 		names = append(names, s.Name)
 	}
 	for _, name := range names {
-		service, err := k.host.Services.Get(ctx, name)
+		service, err := a.host.Services.Get(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) {
 			continue
 		}
@@ -177,7 +177,7 @@ func (k *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 	}
 	for _, s := range want.Services {
 		if current, ok := into[s.Name]; ok && s.Waiting == nil && plan.Equal(current.ServiceConfig, s.ServiceConfig) {
-			k.sane[s.Name] = current.PID
+			a.sane[s.Name] = current.PID
 		}
 	}
 	return nil
@@ -185,9 +185,9 @@ func (k *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 
 // held says whether a step is to be left for now, because somebody undoes it or because a service
 // does not stay up.
-func (k *Applier) held(step plan.Step) bool {
+func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
-		return k.lives.held(step.Name, step.Want)
+		return a.lives.held(step.Name, step.Want)
 	}
-	return k.repeats.held(step) || k.kept.held(step)
+	return a.repeats.held(step) || a.kept.held(step)
 }

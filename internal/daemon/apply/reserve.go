@@ -28,17 +28,17 @@ const reservation = contract.SourceVIPEndpointName + "\r\n"
 // reserve keeps the address of kube-proxy's endpoint from pods. HNS takes it from the range that
 // host-local gives out, anew at each boot, and host-local goes by its files alone. An address that
 // a pod had before is reserved once that pod's file has gone.
-func (k *Applier) reserve(ctx context.Context, address string) *contract.Problem {
-	dir := dirReserved(k.state.Manifest.HNSNetwork())
+func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem {
+	dir := dirReserved(a.state.Manifest.HNSNetwork())
 	path := dir + `\` + address
-	there, err := winos.Exists(k.host.Files, path)
+	there, err := winos.Exists(a.host.Files, path)
 	if err == nil && there {
 		return nil
 	}
-	_, failed := ReleaseAddresses(k.host.Files)
-	err = errors.Join(err, failed, state.Ensure(k.host.Files, k.state, dir))
+	_, failed := ReleaseAddresses(a.host.Files)
+	err = errors.Join(err, failed, state.Ensure(a.host.Files, a.state, dir))
 	if err == nil {
-		err = winos.WriteFile(k.host.Files, path, strings.NewReader(reservation), winos.AccessInherit)
+		err = winos.WriteFile(a.host.Files, path, strings.NewReader(reservation), winos.AccessInherit)
 	}
 	if err != nil {
 		return FileProblem(fmt.Errorf("reserving the address of %s: %w", contract.SourceVIPEndpointName, err))
@@ -48,12 +48,12 @@ func (k *Applier) reserve(ctx context.Context, address string) *contract.Problem
 }
 
 // reserved reserves the address that kube-proxy's files name, if they do.
-func (k *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]) *contract.Problem {
-	if !plan.AsksFor(k.state.Manifest, contract.FactSourceVIP) {
+func (a *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]) *contract.Problem {
+	if !plan.AsksFor(a.state.Manifest, contract.FactSourceVIP) {
 		return nil
 	}
 	if address, problem := facts(contract.FactSourceVIP); problem == nil {
-		return k.reserve(ctx, address)
+		return a.reserve(ctx, address)
 	}
 	return nil // what needs it says so
 }

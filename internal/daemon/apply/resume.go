@@ -30,15 +30,15 @@ func Stop(ctx context.Context, services winos.Services, stateFile *state.File, n
 }
 
 // Restart starts one of our services anew, and then what its stop took along.
-func (k *Applier) Restart(ctx context.Context, name string) error {
-	if err := Stop(ctx, k.host.Services, k.state, name); err != nil {
+func (a *Applier) Restart(ctx context.Context, name string) error {
+	if err := Stop(ctx, a.host.Services, a.state, name); err != nil {
 		return err
 	}
-	if err := k.host.Services.Start(ctx, name); err != nil {
+	if err := a.host.Services.Start(ctx, name); err != nil {
 		return err
 	}
-	k.resume(ctx)
-	return k.state.Save()
+	a.resume(ctx)
+	return a.state.Save()
 }
 
 // interrupt notes the services of others that a stop takes along. One that can't be asked for them stops all the
@@ -61,30 +61,30 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 
 // resume starts services of others again that were stopped with one of ours, once all that they need runs. Until
 // then they are kept in mind.
-func (k *Applier) resume(ctx context.Context) {
+func (a *Applier) resume(ctx context.Context) {
 	for again := true; again && ctx.Err() == nil; {
 		again = false // one that starts may be what another needs
-		k.state.Interrupted = slices.DeleteFunc(k.state.Interrupted, func(name string) bool {
-			s, err := k.host.Services.Get(ctx, name)
+		a.state.Interrupted = slices.DeleteFunc(a.state.Interrupted, func(name string) bool {
+			s, err := a.host.Services.Get(ctx, name)
 			if errors.Is(err, winos.ErrNotFound) || err == nil && s.State == winos.ServiceRunning {
 				return true
 			}
-			if err != nil || s.State != winos.ServiceStopped || !allRun(ctx, k.host.Services, s.Dependencies) {
+			if err != nil || s.State != winos.ServiceStopped || !allRun(ctx, a.host.Services, s.Dependencies) {
 				return false
 			}
 			log := logr.FromContextOrDiscard(ctx).WithValues("service", name)
-			if err = k.host.Services.Start(ctx, name); err == nil {
+			if err = a.host.Services.Start(ctx, name); err == nil {
 				log.Info("started a service of others again")
 				again = true
 				return true
 			}
-			k.resumed[name]++
-			given := k.resumed[name] >= maxResumes || s.NoAutoStart
+			a.resumed[name]++
+			given := a.resumed[name] >= maxResumes || s.NoAutoStart
 			log.Info("a service of others does not start again", "detail", err.Error(), "left", given)
 			return given
 		})
 	}
-	maps.DeleteFunc(k.resumed, func(name string, _ int) bool { return !slices.Contains(k.state.Interrupted, name) })
+	maps.DeleteFunc(a.resumed, func(name string, _ int) bool { return !slices.Contains(a.state.Interrupted, name) })
 }
 
 // allRun says whether services run, groups of services aside.

@@ -37,15 +37,15 @@ const (
 
 // How events follow each other.
 const (
-	// gather is how long is waited for what comes along with the first news: an image has several
+	// gatherPeriod is how long is waited for what comes along with the first news: an image has several
 	// parts.
-	gather = 2 * time.Second
-	// again is after what time the same is said once more if it still happens: often enough that
+	gatherPeriod = 2 * time.Second
+	// repeatAfter is after what time the same is said once more if it still happens: often enough that
 	// its event never expires (the API server keeps one for an hour), and that the count tells
 	// something.
-	again = 20 * time.Minute
-	// round is how often a look is taken without news, and after a failure.
-	round = time.Minute
+	repeatAfter = 20 * time.Minute
+	// lookInterval is how often a look is taken without news, and after a failure.
+	lookInterval = time.Minute
 	// createTimeout bounds one request.
 	createTimeout = 15 * time.Second
 	// subjects bounds what is remembered of what was told.
@@ -69,7 +69,7 @@ type subject struct {
 // resolver still knows of them.
 func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	log := logr.FromContextOrDiscard(ctx)
-	timer := h.Clock.NewTimer(round)
+	timer := h.Clock.NewTimer(lookInterval)
 	defer timer.Stop()
 	news := h.news // not listened to while a look is near, so that it comes even if news never end
 	for {
@@ -79,13 +79,13 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 		case <-news:
 			news = nil
 			timer.Stop()
-			timer.Reset(gather)
+			timer.Reset(gatherPeriod)
 		case <-timer.C():
 			if err := h.tell(ctx, client); err != nil && ctx.Err() == nil {
 				log.Info("an event about pulls can't be made; it is tried again", "detail", err.Error())
 			}
 			news = h.news
-			timer.Reset(round)
+			timer.Reset(lookInterval)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	for _, s := range group(source.Reports()) {
 		now := h.Clock.Now()
 		before, known := h.told[s.key]
-		if known && (!s.latest.Last.After(before.last) || winos.Age(now, before.at) < again) {
+		if known && (!s.latest.Last.After(before.last) || winos.Age(now, before.at) < repeatAfter) {
 			continue
 		}
 		if !h.budget.take(now) {

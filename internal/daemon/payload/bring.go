@@ -26,15 +26,15 @@ const readTimeout = 15 * time.Second
 
 // stage fetches the payload of a revision and says so on the Node, or why not. Without a revision
 // nothing is left to be said.
-func (s *Stager) stage(ctx context.Context, version string) error {
-	if version == "" {
+func (s *Stager) stage(ctx context.Context, revision string) error {
+	if revision == "" {
 		return s.say(ctx, map[string]any{contract.StageStatusAnnotation: nil})
 	}
-	blobs, err := s.payload(ctx, version)
+	blobs, err := s.payload(ctx, revision)
 	var bytes int64
 	if err == nil {
 		stop := s.progress(ctx, blobs)
-		bytes, err = s.fetch(ctx, version, blobs)
+		bytes, err = s.fetch(ctx, revision, blobs)
 		stop()
 	}
 	if ctx.Err() != nil {
@@ -44,9 +44,9 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 		text := apiclient.ProblemText(problem(err))
 		return errors.Join(err, s.say(ctx, map[string]any{contract.StageStatusAnnotation: text}))
 	}
-	logr.FromContextOrDiscard(ctx).Info("staged", "version", version, "bytes", bytes)
-	changes := map[string]any{contract.StagedAnnotation: version, contract.StageStatusAnnotation: nil}
-	if bytes > 0 || !s.said(version) {
+	logr.FromContextOrDiscard(ctx).Info("staged", "revision", revision, "bytes", bytes)
+	changes := map[string]any{contract.StagedAnnotation: revision, contract.StageStatusAnnotation: nil}
+	if bytes > 0 || !s.said(revision) {
 		changes[contract.StagedBytesAnnotation] = strconv.FormatInt(bytes, 10)
 	}
 	return s.say(ctx, changes)
@@ -89,9 +89,9 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 
 // said says whether the Node knows already that a revision is staged: a daemon before this one
 // counted what came for it.
-func (s *Stager) said(version string) bool {
+func (s *Stager) said(revision string) bool {
 	node, _ := s.Node.Get()
-	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == version
+	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision
 }
 
 // say writes to the Node what it does not say already.
@@ -114,24 +114,24 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 
 // payload lists the blobs of a revision. It understands those of releases that say more than this
 // one knows.
-func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, error) {
+func (s *Stager) payload(ctx context.Context, revision string) ([]contract.Blob, error) {
 	s.mu.Lock()
-	known, blobs := s.manifest == version, s.blobs
+	known, blobs := s.manifest == revision, s.blobs
 	s.mu.Unlock()
 	if known {
 		return blobs, nil
 	}
-	data, err := s.read(ctx, contract.ServicesConfigMapPrefix+version)
+	data, err := s.read(ctx, contract.ServicesConfigMapPrefix+revision)
 	if err != nil {
 		return nil, err
 	}
 	if data == nil {
 		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
-			contract.ServicesConfigMapPrefix, version)
+			contract.ServicesConfigMapPrefix, revision)
 	}
-	if !contract.IsRevisionOfData(version, data) {
+	if !contract.IsRevisionOfData(revision, data) {
 		return nil, contract.NewProblem(contract.ReasonManifestInvalid,
-			"ConfigMap %s%s does not hold what its name stands for", contract.ServicesConfigMapPrefix, version)
+			"ConfigMap %s%s does not hold what its name stands for", contract.ServicesConfigMapPrefix, revision)
 	}
 	files, err := contract.FilesFromConfigMap(data)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.manifest, s.blobs = version, contract.Manifest{Files: files}.Blobs()
+	s.manifest, s.blobs = revision, contract.Manifest{Files: files}.Blobs()
 	return s.blobs, nil
 }
 
@@ -167,14 +167,14 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 
 // fetch brings the blobs that are missing, and says how many bytes came for this revision since it
 // was first asked for.
-func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blob) (bytes int64, err error) {
+func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {
-		return s.count(version, 0), err
+		return s.count(revision, 0), err
 	}
 	source, err := s.source(ctx)
 	if err != nil {
-		return s.count(version, 0), err
+		return s.count(revision, 0), err
 	}
 	// Each blob is copied to its place when its revision is.
 	reserve := int64(headroom)
@@ -187,14 +187,14 @@ func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blo
 		return 0, err
 	}
 	n, err := fetcher.Fetch(ctx, missing)
-	return s.count(version, n), err
+	return s.count(revision, n), err
 }
 
-func (s *Stager) count(version string, n int64) int64 {
+func (s *Stager) count(revision string, n int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counted != version {
-		s.counted, s.received = version, 0
+	if s.counted != revision {
+		s.counted, s.received = revision, 0
 	}
 	s.received += n
 	return s.received

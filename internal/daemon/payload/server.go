@@ -15,8 +15,8 @@ import (
 
 // Bounds of what a payload server may ask for when it is busy.
 const (
-	soonest = time.Second
-	latest  = 5 * time.Minute
+	minRetryAfter = time.Second
+	maxRetryAfter = 5 * time.Minute
 )
 
 // Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
@@ -114,7 +114,7 @@ func check(response *http.Response, offset int64) error {
 		if err != nil {
 			seconds = 0
 		}
-		return &Busy{After: min(max(time.Duration(seconds)*time.Second, soonest), latest)}
+		return &Busy{After: min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)}
 	}
 	return fmt.Errorf("the payload server answers %s", response.Status)
 }

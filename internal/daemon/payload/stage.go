@@ -23,8 +23,8 @@ const (
 	shortestPause = time.Second
 	firstPause    = 5 * time.Second
 	lastPause     = 2 * time.Minute
-	// stayed is after how long it is no longer the fetch that a blob's end has to do with.
-	stayed = time.Hour
+	// stayedAfter is after how long it is no longer the fetch that a blob's end has to do with.
+	stayedAfter = time.Hour
 )
 
 // StagerOptions of a Stager. All are required.
@@ -64,8 +64,8 @@ type Stager struct {
 
 // need is what the reconcile loop lacks.
 type need struct {
-	version string
-	blobs   []contract.Blob
+	revision string
+	blobs    []contract.Blob
 	// over says that it was tried; problem why in vain.
 	over    bool
 	problem *contract.Problem
@@ -84,18 +84,18 @@ func NewStager(options StagerOptions) *Stager {
 // Need has the blobs of a revision fetched, before anything else. over says that this was tried
 // since it was first asked for, and problem why in vain; it goes on trying until Content is called.
 // It must be called only while something is missing, and may be called again and again.
-func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
+func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := cmp.Or(s.need, s.met)
 	switch {
-	case n == nil || n.version != version || !slices.Equal(n.blobs, blobs) ||
-		n.met() && s.Clock.Since(n.came) > stayed:
-		n = &need{version: version, blobs: slices.Clone(blobs)}
+	case n == nil || n.revision != revision || !slices.Equal(n.blobs, blobs) ||
+		n.met() && s.Clock.Since(n.came) > stayedAfter:
+		n = &need{revision: revision, blobs: slices.Clone(blobs)}
 		s.signal()
 	case n.met():
 		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was fetched and did "+
-			"not stay in %s; does a virus scanner remove it?", version, contract.DirStore)
+			"not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
 		n.pause = next(n.pause, n.problem)
 		n.due = s.Clock.Now().Add(apiclient.Jitter(n.pause))
 		s.signal()
@@ -128,9 +128,9 @@ func (s *Stager) Content() {
 // said.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
-	version := ""
+	revision := ""
 	if node != nil {
-		version = node.GetAnnotations()[contract.StageAnnotation]
+		revision = node.GetAnnotations()[contract.StageAnnotation]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,13 +140,13 @@ func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 			digests[b.Digest] = true
 		}
 	}
-	if version == "" {
+	if revision == "" {
 		return digests, seen
 	}
 	for _, b := range s.blobs {
 		digests[b.Digest] = true
 	}
-	return digests, s.manifest == version
+	return digests, s.manifest == revision
 }
 
 func (s *Stager) signal() {
@@ -273,17 +273,17 @@ func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
 
 // unsaid says whether the Node does not say (yet) what it is to say about a revision once that is
 // staged.
-func unsaid(node *unstructured.Unstructured, version string) bool {
+func unsaid(node *unstructured.Unstructured, revision string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageStatusAnnotation]
-	return status || version != "" && a[contract.StagedAnnotation] != version
+	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
 // do fetches, and says what came of it. An error says that it is to be tried again.
 func (s *Stager) do(ctx context.Context, t task) error {
 	var failed error
 	if n := t.need; n != nil {
-		_, err := s.fetch(ctx, n.version, n.blobs)
+		_, err := s.fetch(ctx, n.revision, n.blobs)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -294,7 +294,7 @@ func (s *Stager) do(ctx context.Context, t task) error {
 		failed = err
 	}
 	if err := s.stage(ctx, t.stage); err != nil && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("payload could not be staged", "version", t.stage, "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("payload could not be staged", "revision", t.stage, "detail", err.Error())
 		failed = errors.Join(failed, err)
 	}
 	return failed

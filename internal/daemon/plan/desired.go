@@ -96,7 +96,7 @@ func Managed(description string) bool {
 	return strings.HasPrefix(description, contract.ManagedDescription)
 }
 
-// Input is what a Target is made from.
+// Input is what Desired is made from.
 type Input struct {
 	Manifest contract.Manifest
 	// Extra are files beside the manifest's.
@@ -114,7 +114,7 @@ type Input struct {
 	Host      Lookup[contract.Fact]
 }
 
-// Resolve computes the target. The manifest must be valid.
+// Resolve computes the desired state. The manifest must be valid.
 func Resolve(in Input) Desired {
 	t := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
 		Network: in.Manifest.HNSNetwork()}

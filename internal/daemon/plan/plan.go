@@ -48,12 +48,12 @@ type Step struct {
 
 // Observed is a host as it is.
 type Observed struct {
-	// Services that exist, among those that the target or the state file names.
+	// Services that exist, among those that are desired or that the state file names.
 	Services map[string]winos.Service
 	// Sane are the processes that ran when their service's configuration was last seen as it should
 	// be, by service.
 	Sane map[string]uint32
-	// Digests of the files that exist, by path, among those that the target names. What is known to
+	// Digests of the files that exist, by path, among the desired ones. What is known to
 	// have changed has any other digest.
 	Digests map[string]string
 	// Unreadable are files that can't be read; nothing is planned for them.
@@ -144,7 +144,7 @@ func (p *planner) newRoots() {
 	}
 }
 
-// obsoleteRoots are certificates that we added and that the target lacks.
+// obsoleteRoots are certificates that we added and that are no longer desired.
 func (p *planner) obsoleteRoots() {
 	if p.want.ConfidentialUnknown || p.have.Roots == nil {
 		return
@@ -156,7 +156,7 @@ func (p *planner) obsoleteRoots() {
 	}
 }
 
-// obsoleteServices are those that we installed and that the target lacks. What somebody else made
+// obsoleteServices are those that we installed and that are no longer desired. What somebody else made
 // under the same name since is not ours. Their order does not matter: a stop takes running
 // dependants along.
 func (p *planner) obsoleteServices() {
@@ -249,7 +249,7 @@ func (p *planner) kubeconfigs() {
 	}
 }
 
-// obsoleteFiles are those that we wrote and that the target lacks.
+// obsoleteFiles are those that we wrote and that are no longer desired.
 func (p *planner) obsoleteFiles() {
 	if p.want.ConfidentialUnknown {
 		return

@@ -473,7 +473,7 @@ func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T)
 			t.Error(err)
 		}
 		last := file.Revision
-		file.Before, file.Proven, file.Version, file.Manifest = &last, false, two, another("two")
+		file.Before, file.Proven, file.Revision.Name, file.Manifest = &last, false, two, another("two")
 		for i := range file.Faults {
 			file.Faults[i].About, file.Faults[i].CrashLooping = "", false
 		}

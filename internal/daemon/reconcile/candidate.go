@@ -52,9 +52,9 @@ type revisions struct {
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
 	// manifest is the watch of the ConfigMap of a revision that the Node names, until that was read.
-	manifest        *apiclient.Watch
-	manifestVersion string
-	stop            context.CancelFunc
+	manifest         *apiclient.Watch
+	manifestRevision string
+	stop             context.CancelFunc
 	// unread is why an object could not be read; it is read again at readAgain, after reading.
 	unread    *contract.Problem
 	readAgain time.Time
@@ -64,17 +64,17 @@ type revisions struct {
 // choose finds what the Node names: nil when that is the host's revision, or when it can't be had,
 // in which case the problem says why. A bad or missing one changes nothing on the host.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*candidate, *contract.Problem) {
-	version := desired(node)
+	name := desired(node)
 	r.revisions.latest.isAwaited = false
-	if version == "" {
+	if name == "" {
 		return nil, nil
 	}
-	if version == r.State.Version && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
+	if name == r.State.Revision.Name && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
 		r.revisions.unfollow()
 		r.revisions.last = nil
 		return nil, r.unsealAgain(ctx)
 	}
-	c, problem := r.revisions.read(ctx, version)
+	c, problem := r.revisions.read(ctx, name)
 	if problem != nil || c == nil || r.trial.unsure && r.understood(ctx, c) {
 		return nil, problem
 	}
@@ -82,11 +82,11 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 }
 
 // read gives the revision of a name, or nil as long as it was not read.
-func (r *revisions) read(ctx context.Context, version string) (*candidate, *contract.Problem) {
-	if r.last != nil && r.last.Version == version {
+func (r *revisions) read(ctx context.Context, name string) (*candidate, *contract.Problem) {
+	if r.last != nil && r.last.Revision.Name == name {
 		return r.last, nil
 	}
-	revision, problem := r.revisionOf(ctx, version)
+	revision, problem := r.revisionOf(ctx, name)
 	if problem != nil || revision == nil {
 		return nil, problem
 	}
@@ -96,7 +96,7 @@ func (r *revisions) read(ctx context.Context, version string) (*candidate, *cont
 			return nil, problem
 		}
 	}
-	logr.FromContextOrDiscard(ctx).Info("read a revision", "version", version, "present", r.state.Version)
+	logr.FromContextOrDiscard(ctx).Info("read a revision", "revision", name, "present", r.state.Revision.Name)
 	r.unfollow()
 	r.last = c
 	return c, nil
@@ -104,30 +104,30 @@ func (r *revisions) read(ctx context.Context, version string) (*candidate, *cont
 
 // revisionOf gives the manifest of a revision: from the state file, as it was handed out, or as soon as
 // the watch has seen it; nil until then.
-func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
-	if before := r.state.Before; before != nil && before.Version == version &&
-		contract.IsRevisionOf(version, before.Manifest) {
+func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revision, *contract.Problem) {
+	if before := r.state.Before; before != nil && before.Name == name &&
+		contract.IsRevisionOf(name, before.Manifest) {
 		return before, nil
 	}
-	handed := r.latest.of(version)
+	handed := r.latest.of(name)
 	if handed.Manifest != nil {
-		if revision, err := r.revisionIn(handed.Manifest, version); err == nil {
+		if revision, err := r.revisionIn(handed.Manifest, name); err == nil {
 			return revision, nil
 		}
-	} else if handed.Version == "" && r.latest.awaits(version) {
+	} else if handed.Revision == "" && r.latest.awaits(name) {
 		return nil, nil
 	}
-	object, problem := r.published(ctx, version)
+	object, problem := r.published(ctx, name)
 	if problem != nil || object == nil {
 		return nil, problem
 	}
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
 	var revision *state.Revision
 	if err == nil {
-		revision, err = r.revisionIn(data, version)
+		revision, err = r.revisionIn(data, name)
 	}
 	if err != nil {
-		r.follow(ctx, version) // somebody will put it right
+		r.follow(ctx, name) // somebody will put it right
 		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
 	return revision, nil
@@ -135,13 +135,13 @@ func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revi
 
 // revisionIn reads a manifest. Of one that this daemon does not understand and that brings another
 // daemon, it gives the files: the other one reads the rest.
-func (r *revisions) revisionIn(data map[string]string, version string) (*state.Revision, error) {
+func (r *revisions) revisionIn(data map[string]string, name string) (*state.Revision, error) {
 	manifest, err := contract.ManifestFromConfigMap(data)
-	named := contract.IsRevisionOfData(version, data)
+	named := contract.IsRevisionOfData(name, data)
 	if err != nil && named {
 		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
 			r.program.replaces(contract.Manifest{Files: files}) {
-			return &state.Revision{Version: version, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
+			return &state.Revision{Name: name, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
 		}
 	}
 	if err != nil {
@@ -150,19 +150,19 @@ func (r *revisions) revisionIn(data map[string]string, version string) (*state.R
 	if !named {
 		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
 	}
-	return &state.Revision{Version: version, Manifest: manifest, Partial: !contract.IsRevisionOf(version, manifest)},
+	return &state.Revision{Name: name, Manifest: manifest, Partial: !contract.IsRevisionOf(name, manifest)},
 		nil
 }
 
 // published gives the ConfigMap of a revision. It is read once, because it is published before
 // anybody is told of it; one that is not there is watched for. Nothing and no problem means that
 // the watch has yet to see.
-func (r *revisions) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
-	if r.manifestVersion == version {
+func (r *revisions) published(ctx context.Context, name string) (*unstructured.Unstructured, *contract.Problem) {
+	if r.manifestRevision == name {
 		object, known := r.manifest.Get()
 		if object == nil && known {
 			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
-				contract.ServicesConfigMapPrefix, version)
+				contract.ServicesConfigMapPrefix, name)
 		}
 		return object, nil
 	}
@@ -170,12 +170,12 @@ func (r *revisions) published(ctx context.Context, version string) (*unstructure
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		object, err := apiclient.GetCached(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
-			contract.ServicesConfigMapPrefix+version)
+			contract.ServicesConfigMapPrefix+name)
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
 		return object, nil
-	}, func() { r.follow(ctx, version) })
+	}, func() { r.follow(ctx, name) })
 }
 
 // ask reads an object, less and less often while that fails; the problem of the last attempt stands
@@ -208,7 +208,7 @@ func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]by
 	if data, c := r.unseal(ctx, of.Manifest); c != nil {
 		return data, c, nil
 	}
-	if packed := r.latest.of(of.Version).Confidential; packed != nil {
+	if packed := r.latest.of(of.Name).Confidential; packed != nil {
 		if data, c, err := unpack(packed, of.Manifest); err == nil {
 			return data, c, nil
 		}
@@ -216,7 +216,7 @@ func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]by
 	var data []byte
 	var c *contract.Confidential
 	_, problem := r.ask(func() (*unstructured.Unstructured, *contract.Problem) {
-		object, problem := r.secret(ctx, of.Version)
+		object, problem := r.secret(ctx, of.Name)
 		if problem == nil {
 			data, c, problem = unpackSecret(object, of.Manifest)
 		}
@@ -226,10 +226,10 @@ func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]by
 }
 
 // secret reads the Secret of a revision.
-func (r *revisions) secret(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
+func (r *revisions) secret(ctx context.Context, revision string) (*unstructured.Unstructured, *contract.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	name := contract.ServicesSecretPrefix + version
+	name := contract.ServicesSecretPrefix + revision
 	object, err := apiclient.GetCached(ctx, r.client.Resource(secrets).Namespace(r.namespace), name)
 	if err != nil {
 		return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
@@ -300,7 +300,7 @@ func (r *Reconciler) unsealAgain(ctx context.Context) *contract.Problem {
 		return nil
 	}
 	data, c, problem := r.revisions.confidentialOf(ctx,
-		state.Revision{Version: r.State.Version, Manifest: r.State.Manifest})
+		state.Revision{Name: r.State.Revision.Name, Manifest: r.State.Manifest})
 	if problem != nil {
 		return problem
 	}
@@ -312,22 +312,22 @@ func (r *Reconciler) unsealAgain(ctx context.Context) *contract.Problem {
 }
 
 // follow watches the ConfigMap of this revision, and no other any more.
-func (r *revisions) follow(ctx context.Context, version string) {
-	if version == r.manifestVersion {
+func (r *revisions) follow(ctx context.Context, revision string) {
+	if revision == r.manifestRevision {
 		return
 	}
 	r.unfollow()
 	ctx, r.stop = context.WithCancel(ctx)
-	r.manifestVersion = version
+	r.manifestRevision = revision
 	r.manifest = r.watch(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
-		contract.ServicesConfigMapPrefix+version)
+		contract.ServicesConfigMapPrefix+revision)
 }
 
 // unfollow ends the watch: a manifest that is known never changes, because its name stands for its
 // content.
 func (r *revisions) unfollow() {
 	r.stop()
-	r.stop, r.manifestVersion, r.manifest = func() {}, "", nil
+	r.stop, r.manifestRevision, r.manifest = func() {}, "", nil
 }
 
 func problemOf(reason contract.Reason, err error) *contract.Problem {

@@ -87,7 +87,7 @@ func TestARollbackWatchdogThatSomebodyHasOpenCountsAsGone(t *testing.T) {
 
 		again := time.Now()
 		if _, err = verbs.Bootstrap(t.Context(), r.Host(), contract.PathDaemon, contract.BootstrapRequest{
-			NodeName: nodeName, Version: version, Manifest: withDaemon(another("two"), newDaemon),
+			NodeName: nodeName, Revision: version, Manifest: withDaemon(another("two"), newDaemon),
 		}); err != nil || time.Since(again) > 10*time.Second {
 			t.Errorf("a join takes %s: %v", time.Since(again), err)
 		}

@@ -340,7 +340,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 	}
 }
 
-// swapSecret replaces the Secret of a version by one of another.
+// swapSecret replaces the Secret of a revision by one of another.
 func (r *rig) swapSecret(t *testing.T, version string) {
 	t.Helper()
 	other := r.publishBoth(t, another("other"),

@@ -25,7 +25,7 @@ func (r *Reconciler) incomplete() bool {
 	if r.program.replaces(m) {
 		return false // another one will understand it
 	}
-	return r.State.Version == "" || r.State.Partial || m.Validate() != nil ||
+	return r.State.Revision.Name == "" || r.State.Partial || m.Validate() != nil ||
 		r.machine.phase == Applying && m.Confidential != "" && r.confidential == nil
 }
 
@@ -39,7 +39,7 @@ func (r *Reconciler) awaitsManifest(c *candidate) bool { return r.isUnread() && 
 
 // understood says whether a revision that was read again is what the state has.
 func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
-	if c.Version != r.State.Version || c.Manifest.Digest() != r.State.Manifest.Digest() ||
+	if c.Revision.Name != r.State.Revision.Name || c.Manifest.Digest() != r.State.Manifest.Digest() ||
 		c.Manifest.Validate() != nil {
 		return false
 	}

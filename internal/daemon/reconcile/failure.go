@@ -14,8 +14,8 @@ import (
 
 // failure is a revision that could not be had.
 type failure struct {
-	version string
-	problem *contract.Problem
+	revision string
+	problem  *contract.Problem
 	// until is when the next attempt is due.
 	until time.Time
 }
@@ -33,7 +33,7 @@ type failures struct {
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
 	f := &failures{state: s, intervals: intervals, clock: clock}
 	if noted := s.Failed; noted != nil {
-		f.last = &failure{version: noted.Version, problem: noted.Problem, until: noted.Until}
+		f.last = &failure{revision: noted.Name, problem: noted.Problem, until: noted.Until}
 		if latest := clock.Now().Add(apiclient.Jitter(intervals.RetryLimit)); f.last.until.After(latest) {
 			f.last.until = latest
 		}
@@ -43,13 +43,13 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 
 // mayTry says whether there is a candidate that did not fail, or is due to be tried again.
 func (f *failures) mayTry(c *candidate) bool {
-	return c != nil && (f.last == nil || f.last.version != c.Version || !f.clock.Now().Before(f.last.until))
+	return c != nil && (f.last == nil || f.last.revision != c.Revision.Name || !f.clock.Now().Before(f.last.until))
 }
 
 // untilNextTry shortens a pause to the time at which a revision other than the present one may be
 // tried again. If that time is over, it was tried in this pass, or it is not known now.
 func (f *failures) untilNextTry(pause time.Duration, present string) time.Duration {
-	if f.last == nil || f.last.version == present {
+	if f.last == nil || f.last.revision == present {
 		return pause
 	}
 	if left := f.last.until.Sub(f.clock.Now()); left > 0 {
@@ -60,17 +60,17 @@ func (f *failures) untilNextTry(pause time.Duration, present string) time.Durati
 
 // note remembers that a revision could not be had, in the state file too: who tries it again may be
 // another process. One that changed something on the host is tried again after longer.
-func (f *failures) note(ctx context.Context, version string, why *contract.Problem, changed bool) {
+func (f *failures) note(ctx context.Context, revision string, why *contract.Problem, changed bool) {
 	first, limit := f.intervals.Failing, f.intervals.FailingLimit
 	if changed {
 		first, limit = f.intervals.Retry, f.intervals.RetryLimit
 	}
-	f.state.Fail(version, why, first, limit, func(pause time.Duration) time.Time {
+	f.state.Fail(revision, why, first, limit, func(pause time.Duration) time.Time {
 		return f.clock.Now().Add(apiclient.Jitter(pause))
 	})
-	f.last = &failure{version: version, problem: f.state.Failed.Problem, until: f.state.Failed.Until}
+	f.last = &failure{revision: revision, problem: f.state.Failed.Problem, until: f.state.Failed.Until}
 	if err := f.state.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "saving the state file", "failed", version)
+		logr.FromContextOrDiscard(ctx).Error(err, "saving the state file", "failed", revision)
 	}
 }
 
@@ -83,17 +83,17 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	case !ofPayload(f.last.problem):
 		return nil
 	}
-	return f.state.HeldInstead(f.last.version, why)
+	return f.state.HeldInstead(f.last.revision, why)
 }
 
 // clear forgets the failure.
 func (f *failures) clear(ctx context.Context) {
-	version := ""
+	revision := ""
 	if f.last != nil {
-		version = f.last.version
+		revision = f.last.revision
 	}
 	f.last, f.state.Failed = nil, nil
 	if err := f.state.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("saving the state file", "failedNoLonger", version, "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("saving the state file", "failedNoLonger", revision, "detail", err.Error())
 	}
 }

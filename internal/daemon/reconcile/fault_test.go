@@ -43,9 +43,9 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 					r.expectStatus(t, one(), contract.ReasonServiceFailed)
 					r.expectServing(t, "{}")
 					stateFile, err := state.Read(r.Host().Files)
-					if err != nil || stateFile.Version != one() || stateFile.Failed == nil ||
-						stateFile.Failed.Version != two {
-						t.Errorf("the state file has version %s and failed revision %v, %v", stateFile.Version,
+					if err != nil || stateFile.Revision.Name != one() || stateFile.Failed == nil ||
+						stateFile.Failed.Name != two {
+						t.Errorf("the state file has revision %s and failed revision %v, %v", stateFile.Revision.Name,
 							stateFile.Failed, err)
 					}
 				})
@@ -105,8 +105,8 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 		r.expectStatus(t, one(), "")
 		r.expectServing(t, "{}")
 		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || stateFile.Version != one() || !stateFile.Proven {
-			t.Errorf("the state file has version %q, %v", stateFile.Version, err)
+		if err != nil || stateFile.Revision.Name != one() || !stateFile.Proven {
+			t.Errorf("the state file has revision %q, %v", stateFile.Revision.Name, err)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stateFile.Revision = state.Revision{Version: one(), Manifest: contract.Manifest{Files: manifest().Files},
+		stateFile.Revision = state.Revision{Name: one(), Manifest: contract.Manifest{Files: manifest().Files},
 			Partial: true}
 		stateFile.Proven, stateFile.Before = false, nil
 		if err = stateFile.Save(); err != nil {
@@ -210,8 +210,9 @@ func TestAServiceThatFailsAfterTheStateFileWasLostTakesNothingElseDown(t *testin
 			}
 		}
 		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || stateFile.Version == "" || stateFile.Before != nil {
-			t.Errorf("the state file has version %q, and before %+v, %v", stateFile.Version, stateFile.Before, err)
+		if err != nil || stateFile.Revision.Name == "" || stateFile.Before != nil {
+			t.Errorf("the state file has revision %q, and before %+v, %v", stateFile.Revision.Name,
+				stateFile.Before, err)
 		}
 	})
 }

@@ -20,16 +20,16 @@ const latestWait = 3 * time.Second
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
-	// seen says that there was something. version is what is awaited until then, or was; isAwaited that
+	// seen says that there was something. revision is what is awaited until then, or was; isAwaited that
 	// the last look for a revision left it at that.
 	seen      bool
-	version   string
+	revision  string
 	until     time.Time
 	isAwaited bool
 }
 
 // of gives what the watch has of a revision; nothing when that is another one, or damaged.
-func (l *latest) of(version string) contract.Latest {
+func (l *latest) of(revision string) contract.Latest {
 	object, _ := l.watch.Get()
 	if object == nil {
 		return contract.Latest{}
@@ -40,7 +40,7 @@ func (l *latest) of(version string) contract.Latest {
 		return contract.Latest{}
 	}
 	has, err := contract.ParseLatest(secret.Data)
-	if err != nil || has.Version != version {
+	if err != nil || has.Revision != revision {
 		return contract.Latest{}
 	}
 	return has
@@ -48,12 +48,12 @@ func (l *latest) of(version string) contract.Latest {
 
 // awaits says that a revision may be about to come, so that it need not be read. There is a moment
 // without any while one is replaced by the next.
-func (l *latest) awaits(version string) bool {
+func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false
 	}
-	if l.version != version {
-		l.version, l.until = version, l.clock.Now().Add(latestWait)
+	if l.revision != revision {
+		l.revision, l.until = revision, l.clock.Now().Add(latestWait)
 	}
 	l.isAwaited = l.clock.Now().Before(l.until)
 	return l.isAwaited

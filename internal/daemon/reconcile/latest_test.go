@@ -35,7 +35,7 @@ func (r *rig) hand(t *testing.T, latest contract.Latest) {
 // latest is a published revision as it is handed out.
 func (r *rig) latest(t *testing.T, version string) contract.Latest {
 	t.Helper()
-	latest := contract.Latest{Version: version}
+	latest := contract.Latest{Revision: version}
 	configMap, err := r.api.Tracker().Get(configMaps, namespace, contract.ServicesConfigMapPrefix+version)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestA27_ARevisionThatTheNodeNamesFirstIsAwaited(t *testing.T) {
 
 func TestARevisionIsReadThatIsNotHandedOut(t *testing.T) {
 	for name, spoil := range map[string]func(latest *contract.Latest){
-		"another":             func(latest *contract.Latest) { latest.Version = "0.1.0-0123456789" },
+		"another":             func(latest *contract.Latest) { latest.Revision = "0.1.0-0123456789" },
 		"only its name":       func(latest *contract.Latest) { latest.Manifest = map[string]string{"x": string(make([]byte, 40<<20))} },
 		"another manifest":    func(latest *contract.Latest) { latest.Manifest["files"] = "[]" },
 		"junk for a manifest": func(latest *contract.Latest) { latest.Manifest = map[string]string{"x": "y"} },

@@ -41,7 +41,7 @@ func TestThePhasesFollowTheirTable(t *testing.T) {
 
 func TestADaemonBeginsInThePhaseThatTheStateFileTells(t *testing.T) {
 	t.Parallel()
-	before := &state.Revision{Version: "one"}
+	before := &state.Revision{Name: "one"}
 	for want, s := range map[Phase]state.State{
 		Steady:    {Proven: true, Before: before},
 		Applying:  {Before: before},

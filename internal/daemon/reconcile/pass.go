@@ -130,10 +130,10 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 			problem = apply.FileProblem(err)
 		}
 	}
-	before := r.State.Version
+	before := r.State.Revision.Name
 	if problem == nil {
 		err := r.State.Change(func() error {
-			if r.State.Proven && r.State.Version != c.Version {
+			if r.State.Proven && r.State.Revision.Name != c.Revision.Name {
 				last := r.State.Revision
 				r.State.Before = &last
 			}
@@ -146,11 +146,11 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	}
 	if problem != nil {
 		if ctx.Err() == nil { // that this daemon is stopped is no fault of the revision
-			r.failures.note(ctx, c.Version, problem, false)
+			r.failures.note(ctx, c.Revision.Name, problem, false)
 		}
 		return false
 	}
-	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)
+	logr.FromContextOrDiscard(ctx).Info("trying a revision", "revision", c.Revision.Name, "before", before)
 	r.revisions.last = nil
 	r.confidential, r.identity = c.confidential, identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
@@ -175,7 +175,7 @@ func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 		return apply.Report{}, failed
 	}
 	r.remember(ctx, p.node)
-	report := r.applier.Pass(ctx, r.request(p, back && !r.trial.hampered))
+	report := r.applier.Apply(ctx, r.request(p, back && !r.trial.hampered))
 	switch {
 	case ctx.Err() != nil:
 		return report, none
@@ -205,7 +205,7 @@ func started(report apply.Report) bool {
 // repair makes a pass at the state's revision, in which what fails keeps nothing else back.
 func (r *Reconciler) repair(ctx context.Context, p pass) (apply.Report, event) {
 	r.remember(ctx, p.node)
-	report := r.applier.Pass(ctx, r.request(p, false))
+	report := r.applier.Apply(ctx, r.request(p, false))
 	// What fails at a revision on trial may be its own fault: it excuses none that follows.
 	if r.machine.phase != Verifying && ctx.Err() == nil {
 		r.trial.before = slices.Concat(report.Broken, report.CrashLooping,
@@ -253,15 +253,15 @@ func (r *Reconciler) request(p pass, whole bool) apply.Request {
 // be had. If that can't be written down, the failed one is still on trial in the file: a daemon
 // that starts then tries it, and leaves it, once more. This one does not.
 func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bool) {
-	version := r.State.Version
-	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", version, "reason", why.Reason, "detail",
-		why.Detail, "version", r.State.Before.Version)
+	failed := r.State.Revision.Name
+	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
+		why.Detail, "revision", r.State.Before.Name)
 	r.State.Back()
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
 	r.identity = identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
 	r.follow()
-	r.failures.note(ctx, version, why, changed || r.program.replaces(r.State.Manifest))
+	r.failures.note(ctx, failed, why, changed || r.program.replaces(r.State.Manifest))
 }
 
 // ended looks whether what was started for the revision on trial still runs, and gives the problem
@@ -289,7 +289,7 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 	if left := r.trial.proofDue.Sub(r.Clock.Now()); !r.trial.proofDue.IsZero() && left > 0 {
 		return left, nil
 	}
-	proves := !r.State.Proven && r.State.Version != "" // a state file that was lost names nothing to go back to
+	proves := !r.State.Proven && r.State.Revision.Name != "" // a state file that was lost names nothing to go back to
 	faults := r.trial.unjudged(report.CrashLooping, r.Clock.Now())
 	if err := r.State.Change(func() error {
 		if proves {
@@ -303,7 +303,7 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 		r.failures.last, r.trial.before = nil, faults
 	}
 	r.trial.proofDue = time.Time{}
-	logr.FromContextOrDiscard(ctx).Info("the revision holds", "version", r.State.Version)
+	logr.FromContextOrDiscard(ctx).Info("the revision holds", "revision", r.State.Revision.Name)
 	r.machine.on(logr.FromContextOrDiscard(ctx), held)
 	return 0, nil
 }
@@ -312,5 +312,5 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 // so that the next pause is longer if it has to be left again. It may remain unproven for as long
 // as something fails that failed before, too.
 func (r *Reconciler) recovered(last *failure) bool {
-	return last.version == r.State.Version && (r.State.Proven || !r.Clock.Now().Before(r.trial.proofDue))
+	return last.revision == r.State.Revision.Name && (r.State.Proven || !r.Clock.Now().Before(r.trial.proofDue))
 }

@@ -148,7 +148,7 @@ func (p *program) replace(ctx context.Context) *contract.Problem {
 		return apply.FileProblem(err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "version",
-		p.state.Version)
+		p.state.Revision.Name)
 	return nil
 }
 

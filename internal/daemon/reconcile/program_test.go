@@ -23,10 +23,10 @@ func withDaemon(m contract.Manifest, exe string) contract.Manifest {
 	return m
 }
 
-// first is the version that comes with the old daemon.
+// first is the revision that comes with the old daemon.
 func first() contract.Manifest { return withDaemon(manifest(), oldDaemon) }
 
-// settled makes the machine one that the old daemon holds at the first version.
+// settled makes the machine one that the old daemon holds at the first revision.
 func settled(t *testing.T, r *rig) {
 	t.Helper()
 	for _, exe := range []string{oldDaemon, newDaemon} {
@@ -42,8 +42,8 @@ func settled(t *testing.T, r *rig) {
 	}
 }
 
-// witnesses notes which daemon wrote each version.
-func (r *rig) witnesses() func() map[string]string {
+// writers notes which daemon wrote each revision.
+func (r *rig) writers() func() map[string]string {
 	var mu sync.Mutex
 	said := map[string]string{}
 	r.api.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -66,7 +66,7 @@ func (r *rig) witnesses() func() map[string]string {
 func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		settled(t, r)
-		who := r.witnesses()
+		who := r.writers()
 		version := r.publish(t, withDaemon(another("two"), newDaemon))
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
@@ -125,7 +125,7 @@ func TestADaemonThatIsStoppedWhileItTriesAnotherBlamesNoRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stateFile.Failed != nil {
-			t.Errorf("version %s failed: %v", stateFile.Failed.Version, stateFile.Failed.Problem)
+			t.Errorf("version %s failed: %v", stateFile.Failed.Name, stateFile.Failed.Problem)
 		}
 		r.slow.Store(false)
 		r.start(t, r.api)
@@ -204,7 +204,7 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 			for at := int64(1); at <= changes; at++ {
 				t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, r *rig) {
-						who := r.witnesses()
+						who := r.writers()
 						version := replaceProgram(t, r, at)
 						r.stopDaemon()
 						r.mortal = nil
@@ -229,7 +229,7 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 	}
 }
 
-// released is a version of a release that knows more than this one, or means something that this
+// released is a revision of a release that knows more than this one, or means something that this
 // one can't do.
 func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
 	t.Helper()

@@ -144,7 +144,7 @@ func phaseOf(s state.State) Phase {
 // ErrReplaced when this process must end, so that another program takes over, ErrReleased when
 // the host is to be cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
-	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "version", r.State.Version, "phase",
+	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "phase",
 		r.machine.phase)
 	ctx, stop := context.WithCancel(ctx)
 	defer r.beside.Wait()
@@ -245,18 +245,18 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 // inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
 // change none of them.
 type inputs struct {
-	exists                   bool
-	desired, version, status string
-	manifest, candidate      string
-	confidential             bool
-	values                   map[string]string
-	problem                  contract.Problem
+	exists                    bool
+	desired, revision, status string
+	manifest, candidate       string
+	confidential              bool
+	values                    map[string]string
+	problem                   contract.Problem
 	// token counts the tokens that were written.
 	token int64
 }
 
 func (i inputs) equal(other inputs) bool {
-	return i.exists == other.exists && i.desired == other.desired && i.version == other.version &&
+	return i.exists == other.exists && i.desired == other.desired && i.revision == other.revision &&
 		i.status == other.status &&
 		i.manifest == other.manifest && i.candidate == other.candidate && i.confidential == other.confidential &&
 		i.problem == other.problem && i.token == other.token &&
@@ -292,7 +292,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		return
 	}
 	// Somebody else wrote or removed the revision: that asks for everything to be verified.
-	thorough := now.exists && r.seen.exists && now.version != r.seen.version
+	thorough := now.exists && r.seen.exists && now.revision != r.seen.revision
 	r.seen = now
 	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough})
 	if r.machine.phase == AwaitingRestart {
@@ -311,11 +311,11 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 		values: r.remember(ctx, node), token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
-		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredRevisionAnnotation],
+		now.exists, now.desired, now.revision, now.status = true, a[contract.DesiredRevisionAnnotation],
 			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation]
 	}
 	if c != nil {
-		now.candidate = c.Version
+		now.candidate = c.Revision.Name
 	}
 	if problem != nil {
 		now.problem = *problem
@@ -326,16 +326,16 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 // identity is what a manifest of the state's is, as far as it takes the encoding of all of it to
 // find out.
 type identity struct {
-	version, digest string
-	// named says that the version is its name.
+	revision, digest string
+	// named says that the revision is its name.
 	named bool
 }
 
 // of identifies the state's revision. What was found out is forgotten when that changes.
 func (i *identity) of(s *state.File) identity {
-	if i.digest == "" || i.version != s.Version {
-		*i = identity{version: s.Version, digest: s.Manifest.Digest(),
-			named: contract.IsRevisionOf(s.Version, s.Manifest)}
+	if i.digest == "" || i.revision != s.Revision.Name {
+		*i = identity{revision: s.Revision.Name, digest: s.Manifest.Digest(),
+			named: contract.IsRevisionOf(s.Revision.Name, s.Manifest)}
 	}
 	return *i
 }
@@ -358,7 +358,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	}
 	r.program.relieve(ctx, node, r.Clock)
 	if last := r.failures.last; last != nil {
-		if node != nil && (desired(node) != last.version || r.recovered(last)) {
+		if node != nil && (desired(node) != last.revision || r.recovered(last)) {
 			r.failures.clear(ctx)
 		} else {
 			report.Failed = slices.Concat([]*contract.Problem{last.problem}, report.Failed)
@@ -379,7 +379,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)
 	}
-	return r.failures.untilNextTry(pause, r.State.Version)
+	return r.failures.untilNextTry(pause, r.State.Revision.Name)
 }
 
 // publish writes on the Node what holds, and answers after which time it is to be called again, or
@@ -388,7 +388,7 @@ func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
 	if after != nil { // our own change is no news
-		r.seen.version, r.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
+		r.seen.revision, r.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
 	}
 	return again
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// holds begins to reconcile and waits until version 1 holds.
+// holds begins to reconcile and waits until revision 1 holds.
 func holds(t *testing.T, r *rig) {
 	t.Helper()
 	r.publish(t, manifest())
@@ -259,7 +259,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.publishData(t, two, other) // valid, and not what the version stands for
+		r.publishData(t, two, other) // valid, and not what the revision stands for
 		pass(10 * time.Second)
 		status("ManifestInvalid")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {

@@ -282,7 +282,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 			r.write(t, contract.DirStore+`\`+digestOf(content), content)
 		}
 		_, err = verbs.Bootstrap(t.Context(), r.Host(), contract.PathDaemon,
-			contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(),
+			contract.BootstrapRequest{NodeName: nodeName, Revision: one(), Manifest: manifest(),
 				BootstrapKubeconfig: []byte("secret")})
 		if err != nil {
 			t.Fatal(err)
@@ -432,7 +432,7 @@ func (r *rig) overlay(t *testing.T) {
 	}
 }
 
-// node makes the Node, which desires a version.
+// node makes the Node, which desires a revision.
 func (r *rig) node(t *testing.T, desired string) {
 	t.Helper()
 	node := &unstructured.Unstructured{Object: map[string]any{
@@ -477,7 +477,7 @@ func (r *rig) annotate(t *testing.T, name, value string) {
 // versionOf names a manifest as the operator does.
 func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.RevisionDigits] }
 
-// one is the version that the machine was bootstrapped with.
+// one is the revision that the machine was bootstrapped with.
 func one() string { return versionOf(manifest()) }
 
 // publish makes the ConfigMap of a manifest.
@@ -529,7 +529,7 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 	return r.publish(t, m)
 }
 
-// expectStatus checks that the Node says that a version holds, or what keeps it from it.
+// expectStatus checks that the Node says that a revision holds, or what keeps it from it.
 func (r *rig) expectStatus(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)

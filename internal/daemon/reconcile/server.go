@@ -15,12 +15,12 @@ type serverCA struct {
 	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	clock     clock.Clock
 	intervals Intervals
-	// version is the revision that was looked at last, and pending its CA until the API server is verified by that
+	// revision is the revision that was looked at last, and pending its CA until the API server is verified by that
 	// alone. The next attempt is due at again, after pause.
-	version string
-	pending []byte
-	again   time.Time
-	pause   time.Duration
+	revision string
+	pending  []byte
+	again    time.Time
+	pause    time.Duration
 }
 
 // follow trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back from
@@ -29,15 +29,15 @@ func (s *serverCA) follow(ctx context.Context, c *candidate, host state.Revision
 	if c != nil {
 		host = c.Revision
 	}
-	if host.Version != s.version {
-		s.version, s.pending, s.again, s.pause = host.Version, []byte(host.Manifest.BootstrapCA()), time.Time{}, 0
+	if host.Name != s.revision {
+		s.revision, s.pending, s.again, s.pause = host.Name, []byte(host.Manifest.BootstrapCA()), time.Time{}, 0
 	}
 	if len(s.pending) == 0 || s.trust == nil || s.clock.Now().Before(s.again) {
 		return
 	}
 	settled, err := s.trust(ctx, s.pending, c != nil)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the API server is not verified by another CA yet", "version", s.version,
+		logr.FromContextOrDiscard(ctx).Info("the API server is not verified by another CA yet", "revision", s.revision,
 			"detail", err.Error())
 	}
 	if err == nil && settled {

@@ -14,7 +14,7 @@ import (
 
 const newProxy, newKubelet = "MZ proxy of the next version", "MZ kubelet of the next version"
 
-// next is a version with two other programs.
+// next is a revision with two other programs.
 func next() contract.Manifest {
 	return bringing(map[string]string{contract.PathKubeProxy: newProxy, contract.PathKubelet: newKubelet})
 }

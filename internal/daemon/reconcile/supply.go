@@ -32,9 +32,9 @@ func (s *supply) lacks(c *candidate) *contract.Problem {
 		return nil
 	}
 	var coming *contract.Problem
-	if over, problem := s.stager.Need(c.Version, blobs); !over || problem == nil {
+	if over, problem := s.stager.Need(c.Revision.Name, blobs); !over || problem == nil {
 		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
-			"%s%d of %d blobs are not on the host yet", contract.AboutRevision(c.Version), missing, len(blobs))
+			"%s%d of %d blobs are not on the host yet", contract.AboutRevision(c.Revision.Name), missing, len(blobs))
 	}
 	return coming
 }
@@ -54,10 +54,10 @@ func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (
 	if s.stager == nil {
 		return nil
 	}
-	version, blobs := present.Version, present.Manifest.Blobs()
+	version, blobs := present.Revision.Name, present.Manifest.Blobs()
 	switch {
-	case c != nil && c.Version != present.Version && s.missing(c.Manifest.Blobs()) > 0:
-		version, blobs = c.Version, c.Manifest.Blobs()
+	case c != nil && c.Revision.Name != present.Revision.Name && s.missing(c.Manifest.Blobs()) > 0:
+		version, blobs = c.Revision.Name, c.Manifest.Blobs()
 	case !slices.ContainsFunc(report.Failed, ofPayload) || s.missing(blobs) == 0:
 		s.stager.Content()
 		return nil
@@ -76,8 +76,8 @@ func (r *Reconciler) supplied(c *candidate) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false
 	}
-	if last := r.failures.last; last != nil && c != nil && c.Version == last.version && ofPayload(last.problem) &&
-		r.supply.missing(c.Manifest.Blobs()) == 0 {
+	if last := r.failures.last; last != nil && c != nil && c.Revision.Name == last.revision &&
+		ofPayload(last.problem) && r.supply.missing(c.Manifest.Blobs()) == 0 {
 		last.until = r.Clock.Now()
 	}
 	return true

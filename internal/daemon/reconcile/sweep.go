@@ -45,7 +45,7 @@ type sweeper struct {
 // came after goes when two newer ones have been proven.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
-	if !s.state.Proven || s.revision == s.state.Version && now.Sub(s.swept) < sweepPause {
+	if !s.state.Proven || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {
 		return
 	}
 	blobs := map[string]bool{}
@@ -56,7 +56,7 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 		}
 		blobs = keeps
 	}
-	s.swept, s.revision = now, s.state.Version
+	s.swept, s.revision = now, s.state.Revision.Name
 	log := logr.FromContextOrDiscard(ctx)
 	confidential := []string{s.state.Manifest.Confidential}
 	for _, f := range s.state.Manifest.Files {

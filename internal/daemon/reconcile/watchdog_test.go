@@ -92,7 +92,7 @@ func (r *rig) mortals(p *sim.Process) winos.Host {
 	return m.host(p.Host)
 }
 
-// installed has the service manager run the old daemon, which holds the first version, and offers
+// installed has the service manager run the old daemon, which holds the first revision, and offers
 // it another with this exe.
 func installed(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
@@ -116,7 +116,7 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
-// unproven is installed, with a daemon in between that comes up, and whose version never holds.
+// unproven is installed, with a daemon in between that comes up, and whose revision never holds.
 func unproven(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	between := installed(t, r, newDaemon)
@@ -134,7 +134,7 @@ func unproven(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("three"), exe))
 }
 
-// expectOldDaemon checks that the old daemon holds the first version, and that no watchdog is left.
+// expectOldDaemon checks that the old daemon holds the first revision, and that no watchdog is left.
 func (r *rig) expectOldDaemon(t *testing.T) {
 	t.Helper()
 	if got := r.read(t, contract.PathDaemon); got != oldDaemon {

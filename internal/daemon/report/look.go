@@ -82,14 +82,14 @@ func read(files winos.Files) (was state.State, err error) {
 }
 
 func stateOf(was state.State) contract.ReportedState {
-	s := contract.ReportedState{Revision: was.Version, Proven: was.Proven, Directories: len(was.Directories),
+	s := contract.ReportedState{Revision: was.Revision.Name, Proven: was.Proven, Directories: len(was.Directories),
 		Files: len(was.Files), Certificates: len(was.Certificates), Variables: len(was.Environment),
 		Features: was.Features, Routes: was.Routes}
 	if was.Before != nil {
-		s.Before = was.Before.Version
+		s.Before = was.Before.Name
 	}
 	if f := was.Failed; f != nil {
-		s.Failed, s.FailedUntil = f.Version, new(f.Until.UTC())
+		s.Failed, s.FailedUntil = f.Name, new(f.Until.UTC())
 		if f.Problem != nil {
 			s.Why = string(f.Problem.Reason) + ": " + f.Problem.Detail
 		}
@@ -123,7 +123,7 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 
 // networks are that of the revision, and those of others before.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
-	if was.Version == "" {
+	if was.Revision.Name == "" {
 		return
 	}
 	names := slices.Concat(was.Networks, []string{was.Manifest.HNSNetwork()})

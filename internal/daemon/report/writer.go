@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// every is how old a report gets while nothing happens, between lies at least between two.
-	every   = 5 * time.Minute
-	between = 10 * time.Second
+	// refreshInterval is how old a report gets while nothing happens, minInterval lies at least between two.
+	refreshInterval = 5 * time.Minute
+	minInterval     = 10 * time.Second
 	// lookLimit ends a look at a host whose service manager or network does not answer.
 	lookLimit = time.Minute
 )
@@ -79,8 +79,8 @@ func (w *Writer) Run(ctx context.Context) {
 		if err := w.write(ctx); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).V(1).Info("the report can't be written", "detail", err.Error())
 		}
-		w.pause(ctx, between, nil)
-		w.pause(ctx, every-between, w.news)
+		w.pause(ctx, minInterval, nil)
+		w.pause(ctx, refreshInterval-minInterval, w.news)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Verb is the command that the watchdog's service runs.
-const Verb = "guard"
+const Verb = "watchdog"
 
 // StartWatchdog has the program of the daemon that held last be the watchdog: that is the one to
 // put back. It is the running one, whose digest is given, or another, if the revision that brought
@@ -42,7 +42,7 @@ func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, 
 		return apply.FileProblem(errors.Join(err, host.Files.Remove(path))) // it is fetched again
 	case path != contract.PathDaemon && errors.Is(err, fs.ErrNotExist):
 		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of revision %s, to which the host "+
-			"would go back, is not in %s", stateFile.Before.Version, contract.DirStore)
+			"would go back, is not in %s", stateFile.Before.Name, contract.DirStore)
 	case err != nil:
 		return apply.FileProblem(err)
 	}

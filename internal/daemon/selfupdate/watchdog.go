@@ -176,7 +176,7 @@ func (w Watchdog) act(ctx context.Context, own, why string) error {
 	case now == present && have == own:
 		return w.start(ctx)
 	}
-	logr.FromContextOrDiscard(ctx).Info("rolling back", "why", why, "version", stateFile.Version)
+	logr.FromContextOrDiscard(ctx).Info("rolling back", "why", why, "revision", stateFile.Revision.Name)
 	if have == own {
 		return w.goBack(ctx, own, why, "")
 	}
@@ -215,7 +215,7 @@ func (w Watchdog) goBack(ctx context.Context, own, why, source string) error {
 			return fmt.Errorf("putting the program back: %w", err)
 		}
 	}
-	log.Info("went back", "version", stateFile.Version)
+	log.Info("went back", "revision", stateFile.Revision.Name)
 	return w.start(ctx)
 }
 
@@ -235,7 +235,7 @@ func (w Watchdog) source(ctx context.Context, own string) string {
 func (w Watchdog) note(stateFile *state.File, own, why, source string) (string, error) {
 	stateFile.AddAside(aside())
 	if turnOf(stateFile, own) == before {
-		failed := stateFile.Version
+		failed := stateFile.Revision.Name
 		stateFile.Back()
 		stateFile.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), refused, refusedLimit,
 			time.Now().Add)

@@ -96,7 +96,7 @@ type Changes struct {
 
 // Revision is one desired state.
 type Revision struct {
-	Version  string            `json:"version,omitempty"`
+	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
 	// Partial says that this is not all of what was published: see State.
 	Partial bool `json:"partial,omitempty"`
@@ -104,7 +104,7 @@ type Revision struct {
 
 // FailedRevision is a desired state that could not be had.
 type FailedRevision struct {
-	Version string            `json:"version"`
+	Name    string            `json:"revision"`
 	Problem *contract.Problem `json:"problem"`
 	// Pause lies before the next attempt, which is due at Until.
 	Pause time.Duration `json:"pause"`
@@ -241,22 +241,22 @@ func (s *State) Back() {
 // Fail notes why a revision could not be had, in words that the operator knows; the present one is
 // where the host is held. It is not tried again before until, after a pause: the first, or, when it failed before, one
 // twice as long as that was, up to a limit.
-func (s *State) Fail(version string, why *contract.Problem, first, limit time.Duration,
+func (s *State) Fail(revision string, why *contract.Problem, first, limit time.Duration,
 	until func(pause time.Duration) time.Time) {
 	pause := first
-	if last := s.Failed; last != nil && last.Version == version {
+	if last := s.Failed; last != nil && last.Name == revision {
 		pause = max(min(2*last.Pause, limit), first)
 	}
 	s.Failed = &FailedRevision{
-		Version: version, Pause: pause, Until: until(pause),
-		Problem: s.HeldInstead(version, why),
+		Name: revision, Pause: pause, Until: until(pause),
+		Problem: s.HeldInstead(revision, why),
 	}
 }
 
 // HeldInstead is why a revision could not be had, in words that the operator knows: it says where the host is held.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
-		s.Version)
+		s.Revision.Name)
 }
 
 // Made says whether we made this directory.

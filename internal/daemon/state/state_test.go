@@ -49,7 +49,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 		t.Errorf("an empty state was written, %v", err)
 	}
 	before := "http://before"
-	stateFile.NodeName, stateFile.Version = "win-a", "1"
+	stateFile.NodeName, stateFile.Revision.Name = "win-a", "1"
 	stateFile.AddDirectory(contract.DirTLS)
 	stateFile.AddDirectory(strings.ToUpper(contract.DirTLS))
 	stateFile.AddFile(contract.PathKubelet)

@@ -83,9 +83,9 @@ func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 		var held string
 		zeroed(t, r, func(s *state.File) {
 			before := s.Revision
-			held, s.Before, s.Proven = before.Version, &before, false
+			held, s.Before, s.Proven = before.Name, &before, false
 			s.Manifest.Confidential = strings.Repeat("a", 64)
-			s.Version = versionOf(s.Manifest)
+			s.Revision.Name = versionOf(s.Manifest)
 		})
 		time.Sleep(6 * time.Minute)
 		stop(t, r, contract.ServiceDaemon)
@@ -93,8 +93,8 @@ func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stateFile.Version != held || stateFile.Failed == nil {
-			t.Errorf("the host is held at %s, having failed at %+v; before it held %s", stateFile.Version,
+		if stateFile.Revision.Name != held || stateFile.Failed == nil {
+			t.Errorf("the host is held at %s, having failed at %+v; before it held %s", stateFile.Revision.Name,
 				stateFile.Failed, held)
 		}
 	})

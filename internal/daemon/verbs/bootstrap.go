@@ -68,7 +68,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
 	applier := apply.New(apply.Options{Host: host, State: stateFile})
-	report := applier.Pass(ctx, apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
+	report := applier.Apply(ctx, apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
@@ -207,15 +207,16 @@ func note(stateFile *state.File, request contract.BootstrapRequest, told identif
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
 	}
-	if stateFile.Version != request.Version {
+	if stateFile.Revision.Name != request.Revision {
 		if stateFile.Proven {
-			stateFile.Before = &state.Revision{Version: stateFile.Version, Manifest: stateFile.Manifest,
+			stateFile.Before = &state.Revision{Name: stateFile.Revision.Name, Manifest: stateFile.Manifest,
 				Partial: stateFile.Partial}
 		}
 		stateFile.Proven = false
 	}
 	stateFile.Partial, stateFile.Failed, stateFile.Faults = false, nil, nil
-	stateFile.NodeName, stateFile.Version, stateFile.Manifest = request.NodeName, request.Version, request.Manifest
+	stateFile.NodeName = request.NodeName
+	stateFile.Revision.Name, stateFile.Manifest = request.Revision, request.Manifest
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
 	stateFile.Extra = nil
 	for _, f := range []contract.File{

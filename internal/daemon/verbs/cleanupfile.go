@@ -44,7 +44,7 @@ func (c *cleaning) undecided(context.Context) {
 		return
 	}
 	c.kept("CA certificates of the cluster's that were in place when the state file was lost")
-	if c.state.Version == "" { // nor does a revision tell
+	if c.state.Revision.Name == "" { // nor does a revision tell
 		c.kept("environment variables of the cluster's")
 	}
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp} {
@@ -178,7 +178,7 @@ func (c *cleaning) root() {
 // anew does not say it before a revision was read.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	if c.lost {
-		return c.state.Version == ""
+		return c.state.Revision.Name == ""
 	}
 	info, err := c.host.Files.Stat(contract.DirK)
 	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() && len(entries) == 0

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// join walks a machine in, as the operator does.
+// join makes a machine a node, as the operator does.
 func join(t *testing.T, r *rig) {
 	t.Helper()
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))

@@ -113,7 +113,7 @@ func (w *world) render(t *testing.T) {
 	}
 }
 
-// publish makes a version readable for daemons, and only the versions that were published so.
+// publish makes a revision readable for daemons, and only the revisions that were published so.
 func (w *world) publish(t *testing.T, version string, m contract.Manifest, c contract.Confidential) {
 	t.Helper()
 	data, err := m.Data()
@@ -258,7 +258,7 @@ func (w *world) annotate(t *testing.T, annotations string) {
 	}
 }
 
-// join walks the machine in with the real API server.
+// join makes the machine a node of the real API server.
 func (w *world) join(t *testing.T) {
 	t.Helper()
 	r := w.rig
@@ -293,15 +293,15 @@ func (w *world) join(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, contract.BootstrapRequest{
-		NodeName: "win-a", Version: w.desired.Version, Manifest: w.desired.Manifest, BootstrapKubeconfig: kubeconfig,
+		NodeName: "win-a", Revision: w.desired.Revision, Manifest: w.desired.Manifest, BootstrapKubeconfig: kubeconfig,
 		BootstrapCA: w.CAPEM, KubeletCA: w.CAPEM, Register: true,
 	}))
 	eventually(t, "registering", func() bool { return w.node(t) != nil })
-	w.publish(t, w.desired.Version, w.desired.Manifest, w.desired.Confidential)
-	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredRevisionAnnotation, w.desired.Version,
+	w.publish(t, w.desired.Revision, w.desired.Manifest, w.desired.Confidential)
+	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredRevisionAnnotation, w.desired.Revision,
 		contract.HybridSubnetAnnotation, "10.132.1.0/24"))
 	over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
-		NodeName: "win-a", Version: w.desired.Version, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
+		NodeName: "win-a", Revision: w.desired.Revision, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
 		CA: w.CAPEM, Namespace: contract.OperatorNamespace,
 	}))
 	if !over.ServiceRunning {
@@ -315,7 +315,7 @@ func joinedWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.approve(t)
 	w.join(t)
-	w.holds(t, w.desired.Version)
+	w.holds(t, w.desired.Revision)
 	return w
 }
 
@@ -421,7 +421,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 
 	t.Run("A15: the version comes back", func(t *testing.T) {
 		w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
-		w.holds(t, w.desired.Version)
+		w.holds(t, w.desired.Revision)
 	})
 
 	var next string

@@ -27,7 +27,7 @@ func inCloud(name string) contract.BootstrapRequest {
 	m.Services[1].Command += " --hostname-override=CLOUD_NAME"
 	m.Services[1].HostVariables = append(m.Services[1].HostVariables,
 		contract.HostVariable{Name: "CLOUD_NAME", Fact: contract.FactGCPHostname})
-	request.Manifest, request.NodeName, request.Version = m, name, versionOf(m)
+	request.Manifest, request.NodeName, request.Revision = m, name, versionOf(m)
 	return request
 }
 

@@ -32,7 +32,7 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
 	bootstrap := bootstrapRequest()
 	bootstrap.Manifest = withDaemon(firstDaemon)
-	bootstrap.Version = versionOf(bootstrap.Manifest)
+	bootstrap.Revision = versionOf(bootstrap.Manifest)
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrap))
 	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover,
 		r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {

@@ -104,7 +104,7 @@ func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	}})
 	must(t, call[contract.ReceiveAnswer](t, w.rig, contract.VerbReceive, send(t, w.Host().Files, w.Home(), nil)))
 	w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
-	w.holds(t, w.desired.Version)
+	w.holds(t, w.desired.Revision)
 	_, err := w.Host().Services.Get(t.Context(), contract.ServiceCleanup)
 	if !errors.Is(err, winos.ErrNotFound) {
 		t.Errorf("the cleaning was begun again: %v", err)

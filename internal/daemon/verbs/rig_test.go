@@ -350,7 +350,7 @@ func send(t *testing.T, files winos.Files, home string, missing []contract.Blob)
 
 func bootstrapRequest() contract.BootstrapRequest {
 	return contract.BootstrapRequest{
-		NodeName: "win-a", Version: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"),
+		NodeName: "win-a", Revision: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"),
 		BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
 	}
 }
@@ -358,7 +358,7 @@ func bootstrapRequest() contract.BootstrapRequest {
 func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
 	t.Helper()
 	return contract.HandoverRequest{
-		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
+		NodeName: "win-a", Revision: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
 		APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
 	}
 }

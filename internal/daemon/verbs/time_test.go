@@ -145,7 +145,7 @@ func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T
 	request := bootstrapRequest()
 	i := slices.IndexFunc(request.Manifest.Files, func(f contract.File) bool { return f.Path == file })
 	request.Manifest.Files[i].Content = "new"
-	request.Version = versionOf(request.Manifest)
+	request.Revision = versionOf(request.Manifest)
 	stopped, goOn := make(chan struct{}), make(chan struct{})
 	r.life.Store(&mortal{stopped: func(ctx context.Context) {
 		close(stopped)
@@ -174,7 +174,7 @@ func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T
 	if got := read(t, r, file); got != "new" {
 		t.Errorf("the daemon holds the host at what was before: %q", got)
 	}
-	if got := read(t, r, contract.PathState); !strings.Contains(got, request.Version) {
+	if got := read(t, r, contract.PathState); !strings.Contains(got, request.Revision) {
 		t.Error("the state of before was written over that of the bootstrap")
 	}
 }
@@ -248,7 +248,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	request := bootstrapRequest()
 	request.Manifest.Confidential, request.Manifest.ConfidentialEnvironment = digest, c.EnvironmentDigest()
 	request.Manifest.WatchedEnvironmentVars = []string{"HTTPS_PROXY"}
-	request.Version, request.Confidential = versionOf(request.Manifest), data
+	request.Revision, request.Confidential = versionOf(request.Manifest), data
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
 
@@ -264,7 +264,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	}
 	kubelet := service(t, r, "kubelet").PID
 	handover := r.handoverRequest(t, made.DaemonCSR)
-	handover.Version = request.Version
+	handover.Revision = request.Revision
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, handover))
 	awaitReconciled(t, r)
 	if service(t, r, "kubelet").PID != kubelet {

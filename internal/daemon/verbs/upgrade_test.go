@@ -93,7 +93,7 @@ func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	const proxy, daemon = "MZ kube-proxy 2", "MZ wicd 2"
 	w.payloadServer(t, shelf{digestOf(proxy): proxy, digestOf(daemon): daemon})
 	w.join(t)
-	w.holds(t, w.desired.Version)
+	w.holds(t, w.desired.Revision)
 	before := w.rig.Snapshot()
 	next := replaced(w.desired.Manifest, map[string]string{contract.PathKubeProxy: proxy, contract.PathDaemon: daemon})
 	version := versionOf(next)

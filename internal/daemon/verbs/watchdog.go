@@ -28,7 +28,7 @@ func watchdogCommand(o Options) *cobra.Command {
 }
 
 func runWatchdog(ctx context.Context, o Options, running func()) error {
-	return logged(ctx, o, "guard.log", func(ctx context.Context) error {
+	return logged(ctx, o, "watchdog.log", func(ctx context.Context) error {
 		running()
 		return selfupdate.Watchdog{Host: o.Host, Self: o.Self, Intervals: o.Watchdog}.Run(ctx)
 	})

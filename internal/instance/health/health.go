@@ -115,7 +115,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	desired, _, err := h.Desired.Current(ctx)
 	switch {
 	case err != nil || journey.IsUnderWay(status): // nobody knows what is desired, or it is on its way
-	case desired.Version != status.DesiredRevision:
+	case desired.Revision != status.DesiredRevision:
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
 		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	default:
@@ -145,7 +145,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case found.Update != nil:
 		found.Outcome = journey.Wait(again, contract.ReasonRevisionPending,
 			"revision %s is desired and waits for the rollout budget",
-			desired.Version)
+			desired.Revision)
 		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
 			return h.uncordon(ctx, found) // it serves until it has its turn, whatever was begun with it before
 		}
@@ -253,7 +253,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	if err != nil {
 		return ""
 	}
-	return policy.CheckSkew(journey.ReleaseOf(desired.Version), journey.ReleaseOf(instance.Status.Revision))
+	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
 // Unresponsive gives the Node of a host that has joined, and why its daemon is taken for dead, or for one

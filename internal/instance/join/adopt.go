@@ -40,14 +40,14 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.WaitForCluster(err)
 	}
-	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Revision: desired.Version}
-	if !journey.NodeReadyAt(node, desired.Version) {
+	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Revision: desired.Revision}
+	if !journey.NodeReadyAt(node, desired.Revision) {
 		marks.Cordon = true
 	}
 	if err = j.Nodes.Request(ctx, node, marks); err != nil {
 		return j.retryInSlot(instance, err)
 	}
-	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Version
+	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Revision
 	return journey.Done()
 }
 
@@ -87,7 +87,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	answer, err := journey.Call[contract.HandoverAnswer](ctx, session.Conn, contract.VerbHandover,
 		contract.HandoverRequest{
-			NodeName: instance.Status.NodeName, Version: desired.Version, Certificate: certificate,
+			NodeName: instance.Status.NodeName, Revision: desired.Revision, Certificate: certificate,
 			APIServer: facts.APIServer, CA: []byte(facts.BootstrapCA), Namespace: j.Namespace,
 		})
 	if err != nil {

@@ -123,7 +123,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 		return nil, journey.Fail(err)
 	}
 	return &contract.BootstrapRequest{
-		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version,
+		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Revision: desired.Revision,
 		Manifest:     desired.Manifest,
 		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
 		KubeletCA: []byte(facts.KubeletCA),

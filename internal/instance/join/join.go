@@ -48,7 +48,7 @@ func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	}
 	if phase == v1alpha1.PhaseConfirming {
 		if desired, _, err := j.Revisions.Of(ctx, instance); err == nil &&
-			desired.Version != instance.Status.DesiredRevision {
+			desired.Revision != instance.Status.DesiredRevision {
 			return 0
 		}
 	}

@@ -230,7 +230,7 @@ func NodeReady(node *corev1.Node) (ready bool, message string) {
 	return false, "kubelet has not reported yet"
 }
 
-// KubeletReports says that a Node's condition Ready is kubelet's own word: where kubelet has not
+// KubeletReports says that a Node's condition Ready was written by kubelet: where kubelet has not
 // reported for long, the cluster's node lifecycle controller writes that it is Unknown.
 func KubeletReports(node *corev1.Node) bool {
 	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {

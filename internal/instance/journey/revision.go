@@ -36,7 +36,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 		return current, facts, err
 	}
 	revision := JoinRevision(&instance.Status)
-	if revision == "" || revision == current.Version {
+	if revision == "" || revision == current.Revision {
 		return current, facts, nil
 	}
 	published, found, err := r.published(ctx, revision)
@@ -62,16 +62,16 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 // that is nowhere to be had any more; empty where it is.
 func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := r.Of(ctx, instance)
-	if err != nil || desired.Version == JoinRevision(&instance.Status) ||
-		desired.Version == instance.Status.HeldRevision {
+	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
+		desired.Revision == instance.Status.HeldRevision {
 		return "" // where it can't be read, the join waits for it
 	}
-	return desired.Version
+	return desired.Revision
 }
 
 // Named reads a revision that is desired, or was published before and still is.
 func (r *Revisions) Named(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
-	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Version == revision {
+	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Revision == revision {
 		return current, err == nil, err
 	}
 	return r.published(ctx, revision)
@@ -81,7 +81,7 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 // name stands for, or not all known to this release, counts as not there.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
-	desired.Version = revision
+	desired.Revision = revision
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: desired.ConfigMapName()}
 	if err = r.options.Client.Get(ctx, key, configMap); err != nil {
 		return desired, false, absent("reading ConfigMap "+key.Name, err)
@@ -117,8 +117,8 @@ func absent(doing string, err error) error {
 // Compare says what it takes to come from a published revision to the desired one. Whatever may be
 // missing counts for a revision whose manifest can't be read any more.
 func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
-	update := &Update{Revision: to.Version, Payload: true, Restarts: true, Drains: true}
-	if change, known := r.changes.of(from, to.Version,
+	update := &Update{Revision: to.Revision, Payload: true, Restarts: true, Drains: true}
+	if change, known := r.changes.of(from, to.Revision,
 		func() (change, bool, bool) { return r.compare(ctx, from, to) }); known {
 		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
 	}
@@ -141,7 +141,7 @@ func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desir
 	for _, b := range Blobs(old) {
 		had[b.Digest] = true
 	}
-	c.payload = ReleaseOf(from) != ReleaseOf(to.Version) ||
+	c.payload = ReleaseOf(from) != ReleaseOf(to.Revision) ||
 		slices.ContainsFunc(Blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
 	c.restarts, c.drains = len(blueprint.Restarts(old, to.Manifest)) > 0, blueprint.Drains(old, to.Manifest)
 	return c, true, contract.IsRevisionOfData(from, published.Data)

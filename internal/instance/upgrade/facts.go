@@ -192,7 +192,7 @@ func drainState(outcome journey.Outcome) policy.DrainState {
 // lacks is what a node lacks to be well at its revision; nil when it is.
 func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
 	update, node, kubelet := view.Instance.Status.Update, view.Node, ""
-	if view.Desired != nil && view.Desired.Version == update.Revision {
+	if view.Desired != nil && view.Desired.Revision == update.Revision {
 		kubelet = view.Desired.KubeletVersion
 	}
 	ready, message := journey.NodeReady(node)

@@ -258,18 +258,18 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) error {
 		}
 	}
 	switch {
-	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Version):
+	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Revision):
 		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
-	case desired != nil && update.Revision != desired.Version: // from where it is, without going back in between
+	case desired != nil && update.Revision != desired.Revision: // from where it is, without going back in between
 		if journey.Begun(update.Step) {
 			if err := u.noteRequested(ctx, view); err != nil {
 				return err
 			}
 		}
-		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Version, "instead",
+		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Revision, "instead",
 			update.Revision)
 		on := u.Revisions.Compare(ctx, update.Revision, *desired)
-		begin(desired.Version, update.From, update.Drains || on.Drains, on.Payload)
+		begin(desired.Revision, update.From, update.Drains || on.Drains, on.Payload)
 	}
 	return nil
 }

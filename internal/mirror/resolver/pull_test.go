@@ -407,7 +407,7 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 	}
 }
 
-func TestASizeThatTheManifestNamesTellsALiarFromTheStart(t *testing.T) {
+func TestASizeThatTheManifestNamesRevealsACorruptSourceFromTheStart(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 5<<20)
 	lying, good := newUpstream(t, m), newUpstream(t, m)

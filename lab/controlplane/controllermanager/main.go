@@ -71,8 +71,10 @@ func addFlags(flags *pflag.FlagSet) *options {
 	flags.BoolVar(&o.allocateNodeCIDRs, "allocate-node-cidrs", false, "give each node its part of the pods' network")
 	flags.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the pods' network")
 	flags.DurationVar(&o.monitorPeriod, "node-monitor-period", 5*time.Second, "how often nodes are looked at")
-	flags.DurationVar(&o.monitorGrace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent")
-	flags.DurationVar(&o.startupGrace, "node-startup-grace-period", time.Minute, "how long a new node may be silent")
+	flags.DurationVar(&o.monitorGrace, "node-monitor-grace-period", 50*time.Second,
+		"how long a node may be unresponsive")
+	flags.DurationVar(&o.startupGrace, "node-startup-grace-period", time.Minute,
+		"how long a new node may be unresponsive")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	flags.AddGoFlag(verbosity.Lookup("v"))
