@@ -123,7 +123,7 @@ func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	}{
 		"drainTimeout": {made.Spec.Rollout.DrainTimeout, v1alpha1.DefaultDrainTimeout},
 		"settleTime":   {made.Spec.Rollout.SettleTime, v1alpha1.DefaultSettleTime},
-		"proofTimeout": {made.Spec.Rollout.ProofTimeout, v1alpha1.DefaultProofTimeout},
+		"verifyTimeout": {made.Spec.Rollout.VerifyTimeout, v1alpha1.DefaultVerifyTimeout},
 	} {
 		if c.crd == nil || c.crd.Duration != c.operator {
 			t.Errorf("%s is %v in the CRD and %s in the operator", name, c.crd, c.operator)

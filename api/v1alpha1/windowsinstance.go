@@ -265,7 +265,7 @@ const (
 )
 
 // Step is how far a node is in an update or a reboot.
-// +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Proving;RollingBack
+// +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Verifying;RollingBack
 type Step string
 
 // Steps, in their order.
@@ -274,8 +274,8 @@ const (
 	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; it serves
 	StepDraining    Step = "Draining"    // it has its place: cordoned, and pods are moved away
 	StepSwitching   Step = "Switching"   // the daemon brings the host to the revision, or reboots it
-	StepProving     Step = "Proving"     // Ready for the settling time
-	StepRollingBack Step = "RollingBack" // a proof failed: the previous revision is put back
+	StepVerifying   Step = "Verifying"   // Ready for the settling time
+	StepRollingBack Step = "RollingBack" // verification failed: the previous revision is put back
 )
 
 // Progress is how far a node is in an update or a reboot.
@@ -304,7 +304,7 @@ type Update struct {
 	// Revision is the revision that it is taken to.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
-	// From is the revision that it goes back to if it fails; absent when none was proven.
+	// From is the revision that it goes back to if it fails; absent when none was verified.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	From string `json:"from,omitempty"`
@@ -478,7 +478,7 @@ type WindowsInstanceStatus struct {
 	// +optional
 	Update *Update `json:"update,omitempty"`
 	// UpdateFailure is the last revision at which the node failed; absent once another one than
-	// before is proven.
+	// before is verified.
 	// +optional
 	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
 	// Reboot is how far the node is in a reboot.
@@ -488,13 +488,13 @@ type WindowsInstanceStatus struct {
 	// that lasts.
 	// +optional
 	Reboots int32 `json:"reboots,omitempty"`
-	// LastRebootTime is when the last of them was proven.
+	// LastRebootTime is when the last of them was verified.
 	// +optional
 	LastRebootTime *metav1.Time `json:"lastRebootTime,omitempty"`
 	// Host is what preflight found.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
-	// RebootTime is when a reboot was asked for that is not proven yet.
+	// RebootTime is when a reboot was asked for that is not verified yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
 	// UnresponsiveSince is since when the daemon, while kubelet is healthy, has neither applied the
@@ -514,7 +514,7 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
-	// HeldRevision is the last revision at which the node was proven. It goes back to it when
+	// HeldRevision is the last revision at which the node was verified. It goes back to it when
 	// another one fails.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional

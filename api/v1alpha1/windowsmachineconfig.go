@@ -35,9 +35,9 @@ const (
 // Defaults of RolloutSpec, where there is no WindowsMachineConfig to hold them. The CRD has the
 // same.
 const (
-	DefaultDrainTimeout = 10 * time.Minute
-	DefaultSettleTime   = 10 * time.Second
-	DefaultProofTimeout = 10 * time.Minute
+	DefaultDrainTimeout  = 10 * time.Minute
+	DefaultSettleTime    = 10 * time.Second
+	DefaultVerifyTimeout = 10 * time.Minute
 	// Hiccups of leases last seconds, and kubelet's restart less than a minute.
 	DefaultUnavailableAfter = 5 * time.Minute
 )
@@ -81,14 +81,14 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
-	// ProofTimeout is how long a node may take from the switch until it is proven at its new
+	// VerifyTimeout is how long a node may take from the switch until it is verified at its new
 	// revision. After that the previous revision is restored. A reboot may take as long, but at
 	// least 20 minutes.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
-	ProofTimeout *metav1.Duration `json:"proofTimeout,omitempty"`
+	VerifyTimeout *metav1.Duration `json:"verifyTimeout,omitempty"`
 	// FailureThreshold is how many nodes may fail at a revision before no other node is taken to
 	// it. Hosts that join for the first time get it all the same.
 	// +kubebuilder:default=1

@@ -422,8 +422,8 @@ func (in *RolloutSpec) DeepCopyInto(out *RolloutSpec) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
-	if in.ProofTimeout != nil {
-		in, out := &in.ProofTimeout, &out.ProofTimeout
+	if in.VerifyTimeout != nil {
+		in, out := &in.VerifyTimeout, &out.VerifyTimeout
 		*out = new(metav1.Duration)
 		**out = **in
 	}

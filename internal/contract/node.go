@@ -61,7 +61,7 @@ const (
 	// without one can't say so: the daemon writes it as long as it can.
 	CertificateEndAnnotation = Prefix + "certificate-end"
 	// RebootRequestedAnnotation is a user's request for one reboot of the node, whatever its value;
-	// the operator removes it when the reboot is proven.
+	// the operator removes it when the reboot is verified.
 	RebootRequestedAnnotation = Prefix + "reboot"
 	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the
 	// signs, separated by commas. The daemon writes it.

@@ -573,7 +573,7 @@ func nodeExplanations() []row {
 				"service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd on the " +
 				"host."},
 		{ReasonRollbackTimedOut, 714,
-			"The node did not get back to its previous revision within spec.rollout.proofTimeout. It is out of " +
+			"The node did not get back to its previous revision within spec.rollout.verifyTimeout. It is out of " +
 				"service and keeps its place in the rollout budget.",
 			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
 				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +

@@ -29,9 +29,9 @@ type NodeReport struct {
 // ReportedState is what the state file says.
 type ReportedState struct {
 	Revision string `json:"revision"`
-	// Proven says that the revision has held completely; Before is the one that did before it.
-	Proven bool   `json:"proven"`
-	Before string `json:"before,omitempty"`
+	// Verified says that the revision has held completely; Before is the one that did before it.
+	Verified bool   `json:"verified"`
+	Before   string `json:"before,omitempty"`
 	// Failed is the revision that could not be had last, why, and until when it is left.
 	Failed      string     `json:"failed,omitempty"`
 	Why         string     `json:"why,omitempty"`

@@ -15,12 +15,12 @@ const mostOfEach = 10
 
 // Report adds what the daemon of the node reports.
 func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
-	proven := map[bool]string{true: "proven", false: "not proven"}[r.State.Proven]
+	verified := map[bool]string{true: "verified", false: "not verified"}[r.State.Verified]
 	phase := "no pass yet"
 	if r.Reconciled != nil {
 		phase = r.Reconciled.Phase
 	}
-	d.fact("holds", "%s, %s, %s", proven, phase, cmp.Or(r.State.Revision, "nothing"))
+	d.fact("holds", "%s, %s, %s", verified, phase, cmp.Or(r.State.Revision, "nothing"))
 	d.fact("report", "%s ago, by daemon %s", now.Sub(r.Time).Round(time.Second), r.Version)
 	if s := r.State; s.Failed != "" {
 		d.add(Notice, "daemon", "", "revision %s could not be had: %s", s.Failed, s.Why)

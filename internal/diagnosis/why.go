@@ -205,7 +205,7 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host, ago fu
 	if h := i.Status.Host; h != nil {
 		d.fact("windows", "%s %s", h.ProductName, h.Build)
 	}
-	d.fact("revision", "%s, desired %s, last proven %s", cmp.Or(host.Revision, "none"), cmp.Or(host.Desired, "none"),
+	d.fact("revision", "%s, desired %s, last verified %s", cmp.Or(host.Revision, "none"), cmp.Or(host.Desired, "none"),
 		cmp.Or(i.Status.HeldRevision, "none"))
 	if i.Status.Failures > 0 {
 		d.fact("attempts", "%d failed", i.Status.Failures)

@@ -82,6 +82,7 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{"itness", regexp.MustCompile(`(?i)\bwitness(es)?\b`), "what it observes or reports", nil},
 		{"ilent", regexp.MustCompile(`(?i)\bsilent ?(daemon|kubelet|node)|kubelet is silent`), "unresponsive", nil},
 		{" target", regexp.MustCompile(`\b(the|its|last pass's) target (lacks|names|and the state)`), "desired state", nil},
+		{"ro", regexp.MustCompile(`\bStepProving\b|[pP]roofTimeout|"Proving"`), "Verifying, verifyTimeout", nil},
 		{" care", regexp.MustCompile(`\bcare\(|\bcare decides`), "needs, health", nil},
 	}
 	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.go")

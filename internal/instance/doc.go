@@ -4,7 +4,7 @@
 // by the same parts.
 //
 //	join:    connect → preflight → prepare → deliver → bootstrap → adopt → hand over → confirm
-//	upgrade: stage → take a place → (drain) → switch → prove, or go back
-//	reboot:  take a place → drain → restart → prove
+//	upgrade: stage → take a place → (drain) → switch → verify, or go back
+//	reboot:  take a place → drain → restart → verify
 //	remove:  cordon → connect → drain → clean → forget
 package instance

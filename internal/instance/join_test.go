@@ -733,9 +733,9 @@ func TestAHostThatIsNotConfirmedInTimeKeepsNoPlaceFromOthers(t *testing.T) {
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || outcome.Endless {
 		t.Errorf("at first it is %+v", outcome)
 	}
-	w.clock = w.clock.Add(v1alpha1.DefaultProofTimeout + time.Minute)
+	w.clock = w.clock.Add(v1alpha1.DefaultVerifyTimeout + time.Minute)
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || !outcome.Endless {
-		t.Errorf("after the time for the proof it is %+v", outcome)
+		t.Errorf("after the time for verification it is %+v", outcome)
 	}
 }
 

@@ -44,7 +44,7 @@ func reports(t *testing.T, at *terminal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := []string{"1.2.3", "not proven, Steady, rev-1", "rev-2", "service kube-proxy", "no network overlay", "StartService",
+	shown := []string{"1.2.3", "not verified, Steady, rev-1", "rev-2", "service kube-proxy", "no network overlay", "StartService",
 		"and 4991 more", "kubelet run"}
 	out := at.behind(t, &front{logs: reported(t, string(text))}).expect(t, 2, shown, "why", "node/win-1")
 	if strings.ContainsAny(out, "\x1b\a\u202e") || strings.Contains(out, "\nHOST forged") {

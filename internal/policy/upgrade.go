@@ -28,17 +28,17 @@ type UpgradeFacts struct {
 	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
 	IsSwitched bool
 	ResponseFacts
-	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
+	// Lacks is why the node is not verified; empty when it is Ready with its revision, and settles.
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
 	IsSettled bool
 	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
 	// which no cache that lags behind may decide.
 	IsLive bool
-	// ProofTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing. LeaderSince is since when
+	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing. LeaderSince is since when
 	// this operator looks after hosts: see Deadline.
-	ProofTimeout, DaemonTimeout time.Duration
-	LeaderSince                 time.Time
+	VerifyTimeout, DaemonTimeout time.Duration
+	LeaderSince                  time.Time
 }
 
 // isLate reports whether what began then has taken longer than it may.
@@ -138,10 +138,10 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.CanStage }},
 		{staging, "the daemon was not told yet", staging, ActionRequestStaging, contract.ReasonStaging,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
-		{staging, "the node has its place, and proofTimeout is over", StepFailed, ActionFail,
+		{staging, "the node has its place, and verifyTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.HasPlace && f.isLate(f.StepSince, f.ProofTimeout, now)
+				return f.HasPlace && f.isLate(f.StepSince, f.VerifyTimeout, now)
 			}},
 		{staging, "the daemon has got nothing for as long as --daemon-timeout", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
@@ -176,14 +176,14 @@ func upgradeBegins() []UpgradeRow {
 
 // upgradeEnds are the steps at which the daemon applies a revision.
 func upgradeEnds() []UpgradeRow {
-	const waiting, draining, switching, proving, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
-		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepRollingBack
+	const waiting, draining, switching, verifying, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
+		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
 	late := func(f UpgradeFacts, now time.Time) bool {
 		began := f.StepSince
 		if !f.SwitchSince.IsZero() {
 			began = f.SwitchSince
 		}
-		return f.isLate(began, f.ProofTimeout, now)
+		return f.isLate(began, f.VerifyTimeout, now)
 	}
 	return []UpgradeRow{
 		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching,
@@ -193,35 +193,35 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotRequested }},
 		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
-		{switching, "the daemon reports the revision", proving, ActionWait, "",
+		{switching, "the daemon reports the revision", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		{switching, "the cache shows that the daemon went back, or that proofTimeout is over", switching,
+		{switching, "the cache shows that the daemon went back, or that verifyTimeout is over", switching,
 			ActionReadNode, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
 		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
 		// that can't be joined in as much time again counts as one that failed.
-		{switching, "proofTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
+		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.IsUnresponsive && late(f, now) && !f.isLate(f.SwitchSince, 2*f.ProofTimeout, now)
+				return f.IsUnresponsive && late(f, now) && !f.isLate(f.SwitchSince, 2*f.VerifyTimeout, now)
 			}},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
-		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
+		{switching, "verifyTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
-		{proving, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and proofTimeout " +
-			"is over", proving, ActionReadNode, "",
+		{verifying, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout " +
+			"is over", verifying, ActionReadNode, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && f.Lacks != "" && late(f, now) }},
-		{proving, "the node is not Ready, or kubelet or the daemon report otherwise, and proofTimeout is over",
+		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout is over",
 			StepFailed,
 			ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, now time.Time) bool { return f.Lacks != "" && late(f, now) }},
-		{proving, "the node is not Ready, or kubelet or the daemon report otherwise", proving, ActionWait, "",
+		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks != "" }},
-		{proving, "it has been well for settleTime", "", ActionFinish, contract.ReasonNodeReady,
+		{verifying, "it has been well for settleTime", "", ActionFinish, contract.ReasonNodeReady,
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsSettled }},
-		{proving, "otherwise", proving, ActionWait, contract.ReasonSettling, always},
+		{verifying, "otherwise", verifying, ActionWait, contract.ReasonSettling, always},
 
 		{StepFailed, "the daemon was not told the revision, so the node is at the one that it held", waiting,
 			ActionReturn,
@@ -238,8 +238,8 @@ func upgradeEnds() []UpgradeRow {
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
 		// By the clock alone, unlike isLate: it only reports, and says so once, whoever leads meanwhile.
-		{rollingBack, "proofTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
-			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.ProofTimeout }},
+		{rollingBack, "verifyTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
+			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.VerifyTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
 	}
 }

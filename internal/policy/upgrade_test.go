@@ -17,7 +17,7 @@ func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 		last[row.Step] = row
 	}
 	for _, step := range []v1alpha1.Step{v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
-		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepRollingBack, StepFailed} {
+		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack, StepFailed} {
 		if row, ok := last[step]; !ok || row.When != "otherwise" || !row.holds(UpgradeFacts{}, time.Time{}) {
 			t.Errorf("%s ends with %+v", step, row)
 		}
@@ -54,20 +54,20 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 			UpgradeFacts{DrainFacts: DrainFacts{Drain: DrainWaiting, IsOut: true}}, v1alpha1.StepDraining, ActionWait,
 			contract.ReasonDraining},
 		"too late by the cache": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, SwitchSince: long,
-			ProofTimeout: time.Minute}, v1alpha1.StepSwitching, ActionReadNode, ""},
+			VerifyTimeout: time.Minute}, v1alpha1.StepSwitching, ActionReadNode, ""},
 		"refused by the cache": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, Refused: true},
 			v1alpha1.StepSwitching, ActionReadNode, ""},
-		"never Ready by the cache": {v1alpha1.StepProving, UpgradeFacts{Lacks: contract.ReasonNodeNotReady,
-			SwitchSince: long, ProofTimeout: time.Minute}, v1alpha1.StepProving, ActionReadNode, ""},
+		"never Ready by the cache": {v1alpha1.StepVerifying, UpgradeFacts{Lacks: contract.ReasonNodeNotReady,
+			SwitchSince: long, VerifyTimeout: time.Minute}, v1alpha1.StepVerifying, ActionReadNode, ""},
 		"too late": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, IsLive: true, SwitchSince: long,
-			ProofTimeout: time.Minute},
+			VerifyTimeout: time.Minute},
 			StepFailed, ActionFail, contract.ReasonUpdateFailed},
 		"too late, of a daemon that may have been dead before": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true,
-			IsLive: true, SwitchSince: now.Add(-90 * time.Second), ProofTimeout: time.Minute,
+			IsLive: true, SwitchSince: now.Add(-90 * time.Second), VerifyTimeout: time.Minute,
 			ResponseFacts: ResponseFacts{IsUnresponsive: true}}, v1alpha1.StepSwitching, ActionJoin, ""},
 		"much too late, of a daemon that may have been dead before": {v1alpha1.StepSwitching,
 			UpgradeFacts{IsRequested: true, IsLive: true, SwitchSince: now.Add(-2 * time.Minute),
-				ProofTimeout: time.Minute, ResponseFacts: ResponseFacts{IsUnresponsive: true}}, StepFailed, ActionFail,
+				VerifyTimeout: time.Minute, ResponseFacts: ResponseFacts{IsUnresponsive: true}}, StepFailed, ActionFail,
 			contract.ReasonUpdateFailed},
 		"a failure before the switch": {StepFailed, UpgradeFacts{HasPrevious: true}, v1alpha1.StepWaiting,
 			ActionReturn, ""},
@@ -77,7 +77,7 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 			ResponseFacts: ResponseFacts{IsDownUnreported: true}}, v1alpha1.StepRollingBack, ActionRollBackOnly, ""},
 		"a failure with nowhere to go back to": {StepFailed, UpgradeFacts{IsSwitched: true}, "", ActionWait, ""},
 		"not back in time": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: long,
-			ProofTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
+			VerifyTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
 			contract.ReasonRollbackTimedOut},
 		"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""},
 	} {

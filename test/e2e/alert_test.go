@@ -135,7 +135,7 @@ func newBadLab(t *testing.T) *badLab {
 	}
 	two := intstr.FromInt32(2)
 	o.Settings.Rollout.MaxUnavailable = &two
-	o.Settings.Rollout.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second}
+	o.Settings.Rollout.VerifyTimeout = &metav1.Duration{Duration: 15 * time.Second}
 	o.Metrics = true
 	o.Arguments = []string{"--metrics-bind-address", lease.Address.String() + ":" + operatorMetricsPort,
 		"--daemon-timeout", "15m"}
@@ -265,7 +265,7 @@ func (l *badLab) badFleet(t *testing.T) {
 
 	overlay(string(before))
 	must(t, client.IgnoreNotFound(l.Client.Delete(t.Context(), pod)))
-	l.setProofTimeout(t, time.Minute) // healthy nodes may be slow
+	l.setVerifyTimeout(t, time.Minute) // healthy nodes may be slow
 	must(t, l.Upgrade(t.Context(), "", good))
 	l.shell(t.Context(), t, "kubectl annotate node "+l.pending.Name+" "+contract.RebootRequestedAnnotation+
 		"=$(date +%s) --overwrite")

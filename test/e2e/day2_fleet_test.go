@@ -21,7 +21,7 @@ import (
 // What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it,
 // reads a Secret and writes its Node; where something is not there at once it does so once more.
 // The operator writes the Node, and the instance's status on the way and at the end. What pods feel
-// has it also take a place in the rollout budget, cordon, drain, prove and give the place back.
+// has it also take a place in the rollout budget, cordon, drain, verify and give the place back.
 const (
 	daemonRequests     = 8
 	operatorRequests   = 8

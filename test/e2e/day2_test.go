@@ -217,7 +217,7 @@ func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachin
 	})
 }
 
-// allAtOnce lets changes that restart services reach all nodes at once, and lets them be proven
+// allAtOnce lets changes that restart services reach all nodes at once, and lets them be verified
 // quickly.
 func allAtOnce(spec *v1alpha1.WindowsMachineConfigSpec) {
 	all := intstr.FromString("100%")

@@ -157,7 +157,7 @@ func TestA60A62_SuitesHoldOnEveryKindOfCluster(t *testing.T) {
 			t.Parallel()
 			o := rolling(2, 1)
 			o.Scheduler, o.Kubernetes, o.Settings.Network.Type = false, true, k.network
-			o.Settings.Rollout.ProofTimeout = &metav1.Duration{Duration: time.Minute}
+			o.Settings.Rollout.VerifyTimeout = &metav1.Duration{Duration: time.Minute}
 			s := own(t, o)
 			g := &ground{kind: k, options: o,
 				crew: newCrew(t, s, *o.Settings, inTheConfig(), s.hosts(t, o.Hosts.Count)...)}

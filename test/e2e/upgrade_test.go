@@ -394,7 +394,7 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 	t.Parallel()
 	v := depart(t, rolling(3, 1,
-		func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: time.Minute} }))
+		func(r *v1alpha1.RolloutSpec) { r.VerifyTimeout = &metav1.Duration{Duration: time.Minute} }))
 	for _, bad := range []struct {
 		name   string
 		change scene.Change
@@ -466,19 +466,19 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	v.inService(t, v.hosts...)
 }
 
-// failsSoon lets a node that is not proven fail after 15 s, until healthy ones are given their minute back.
+// failsSoon lets a node that is not verified fail after 15 s, until healthy ones are given their minute back.
 func (v *trip) failsSoon(t *testing.T) (back func()) {
 	t.Helper()
-	v.setProofTimeout(t, 15*time.Second)
-	return func() { v.setProofTimeout(t, time.Minute) }
+	v.setVerifyTimeout(t, 15*time.Second)
+	return func() { v.setVerifyTimeout(t, time.Minute) }
 }
 
-// setProofTimeout bounds the time from a switch to its proof from now on.
-func (s *stage) setProofTimeout(t *testing.T, limit time.Duration) {
+// setVerifyTimeout bounds the time from a switch to its verification from now on.
+func (s *stage) setVerifyTimeout(t *testing.T, limit time.Duration) {
 	t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	must(t, s.Client.Patch(context.WithoutCancel(t.Context()), config,
-		merge(fmt.Sprintf(`{"spec":{"rollout":{"proofTimeout":%q}}}`, limit))))
+		merge(fmt.Sprintf(`{"spec":{"rollout":{"verifyTimeout":%q}}}`, limit))))
 }
 
 // resumes has the last version go on, which then fails on another node.

@@ -139,7 +139,7 @@ func TestA30_AHostThatRebootedWhileNoOperatorWorkedIsNotRebootedAgain(t *testing
 	}
 	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2")
 	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepVerifying, contract.ReasonSettling)
 }
 
 func TestA28_PodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {

@@ -57,7 +57,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if i.Status.UpdateFailure != nil || r.machine(1).Dials() == dials {
-		t.Fatalf("after the time for the proof: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+		t.Fatalf("after the time for verification: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.register(t, 1, r.version)
 	r.joinsAgain(t, 1)

@@ -241,7 +241,7 @@ func boundsOf(config *v1alpha1.WindowsMachineConfig) journey.Bounds {
 		wanted *metav1.Duration
 		bound  *time.Duration
 	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle},
-		{config.Spec.Rollout.ProofTimeout, &bounds.Proof},
+		{config.Spec.Rollout.VerifyTimeout, &bounds.Verify},
 		{config.Spec.Rollout.UnavailableAfter, &bounds.Unavailable}} {
 		if one.wanted != nil {
 			*one.bound = one.wanted.Duration

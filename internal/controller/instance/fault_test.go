@@ -133,8 +133,8 @@ func TestTheBoundsAreTheUsers(t *testing.T) {
 	minutes := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Minute} }
 	rollout := &config.Spec.Rollout
 	rollout.DrainTimeout, rollout.SettleTime = minutes(31), minutes(32)
-	rollout.ProofTimeout, rollout.UnavailableAfter = minutes(33), minutes(34)
-	want := journey.Bounds{Drain: 31 * time.Minute, Settle: 32 * time.Minute, Proof: 33 * time.Minute,
+	rollout.VerifyTimeout, rollout.UnavailableAfter = minutes(33), minutes(34)
+	want := journey.Bounds{Drain: 31 * time.Minute, Settle: 32 * time.Minute, Verify: 33 * time.Minute,
 		Unavailable: 34 * time.Minute}
 	if got := boundsOf(config); got != want {
 		t.Errorf("they are %+v", got)
@@ -435,7 +435,7 @@ func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: revision "+second+": the state can't be written")
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)
-	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonRevisionPending)
 	if !strings.Contains(i.Status.Message, "can't be written") {
 		t.Errorf("it says %s", i.Status.Message)
 	}
@@ -748,7 +748,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.slow = hosttestUnreachable
 	r.advance(t, 1, time.Second)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
-	r.advance(t, 1, v1alpha1.DefaultProofTimeout+time.Second)
+	r.advance(t, 1, v1alpha1.DefaultVerifyTimeout+time.Second)
 	i := r.get(t, 1)
 	if i.Status.UpdateFailure != nil || i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepRollingBack ||
 		!strings.Contains(i.Status.Update.Message, "did not respond") {
@@ -817,7 +817,7 @@ func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 				r.broken["node"] = err
 				r.clock = r.clock.Add(time.Minute)
 				again := r.reconcile(t, 1).RequeueAfter
-				i := r.expect(t, 1, phase, v1alpha1.StepProving, contract.ReasonAPICallFailed)
+				i := r.expect(t, 1, phase, v1alpha1.StepVerifying, contract.ReasonAPICallFailed)
 				if !strings.Contains(i.Status.Message, "hands off") || again < 10*time.Second {
 					t.Errorf("it is tried again after %s, and says %s", again, i.Status.Message)
 				}

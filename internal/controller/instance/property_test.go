@@ -288,16 +288,16 @@ func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
 }
 
 // goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a
-// reboot. An operator that was killed after the switch finds a node that has long proven its revision,
+// reboot. An operator that was killed after the switch finds a node that has long verified its revision,
 // and never saves that it looks.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
-	proves := was.Status.Update.Step == v1alpha1.StepProving
+	verifies := was.Status.Update.Step == v1alpha1.StepVerifying
 	if switched := was.Status.Update.SwitchTime; was.Status.Update.Step == v1alpha1.StepSwitching && switched != nil {
-		proves = f.rig.clock.Sub(switched.Time) >= v1alpha1.DefaultSettleTime
+		verifies = f.rig.clock.Sub(switched.Time) >= v1alpha1.DefaultSettleTime
 	}
-	if !proves || now.Status.Update != nil ||
+	if !verifies || now.Status.Update != nil ||
 		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= reboot.MaxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}

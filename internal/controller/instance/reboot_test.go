@@ -40,7 +40,7 @@ func (r *rig) boots(t *testing.T, n int, boot string) {
 	r.isReady(t, n, true)
 	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)
-	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
+	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepVerifying, contract.ReasonSettling)
 	r.advance(t, n, time.Minute) // what asked for it is taken away
 	r.reconcile(t, n)
 }
@@ -768,7 +768,7 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.switched(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.4" })
 	r.arrives(t, 1, second)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonRevisionPending)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.1+build" })
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)

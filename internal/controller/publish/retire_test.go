@@ -84,7 +84,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			return instance(v1alpha1.WindowsInstanceStatus{Revision: "other", DesiredRevision: "other",
 				Update: &v1alpha1.Update{
 					Revision: "other", From: v,
-					Progress: v1alpha1.Progress{Step: v1alpha1.StepProving, Since: metav1.Now()},
+					Progress: v1alpha1.Progress{Step: v1alpha1.StepVerifying, Since: metav1.Now()},
 				}})
 		},
 		"because a host's node has gone lost": func(

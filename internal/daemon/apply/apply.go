@@ -191,7 +191,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 // isStateLost reports whether it is unknown who put in place what is there: until the first revision holds since the
 // state file was lost.
 func (a *Applier) isStateLost() bool {
-	return a.state.Lost && !a.state.Proven && a.state.Before == nil
+	return a.state.Lost && !a.state.Verified && a.state.Before == nil
 }
 
 // adopt has files and variables that are in place as they should be count as ours while that is forgotten: such a
@@ -306,9 +306,9 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	return problems
 }
 
-// ProofTime is how long a service that was started anew must run until it counts as one that
+// VerifyTime is how long a service that was started anew must run until it counts as one that
 // starts: programs that refuse their configuration end within a second.
-const ProofTime = 2 * time.Second
+const VerifyTime = 2 * time.Second
 
 // StayTime is how long a service has to be seen until it is known whether it stays up.
 const StayTime = endsWindow
@@ -321,7 +321,7 @@ func (a *Applier) Try() {
 }
 
 // Ended names the services of the last pass that we started in this trial, and that have ended since: before they were
-// seen to run for ProofTime, or again and again.
+// seen to run for VerifyTime, or again and again.
 func (a *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range a.last.Services {
 		if s.Waiting != nil {

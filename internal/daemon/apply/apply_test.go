@@ -471,7 +471,7 @@ func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
 				if r := a.Apply(ctx, apply.Request{Scope: plan.Everything, Confidential: &c}); !r.Holds() {
 					t.Fatal(r.Problem())
 				}
-				h.state.Proven = true
+				h.state.Verified = true
 			}
 			without := h.state.Manifest
 			with := without

@@ -12,7 +12,7 @@ import (
 )
 
 // A CA of ours that Windows does not let go is brought by somebody else, too, such as by group policy, which
-// shows in the same store. That says nothing about a revision and keeps none from being proven. Its removal is tried
+// shows in the same store. That says nothing about a revision and keeps none from being verified. Its removal is tried
 // again a few times, in case that ends; then the CA is the other's, and is left to him.
 const (
 	removalPause = time.Hour

@@ -42,7 +42,7 @@ type life struct {
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried says that we started it since the last call of Applier.Try, stayed that it was seen to run for ProofTime
+	// tried says that we started it since the last call of Applier.Try, stayed that it was seen to run for VerifyTime
 	// since, and fell is when it has ended in that time.
 	tried, stayed bool
 	fell          []time.Time
@@ -59,7 +59,7 @@ func (l *lives) saw(name string, s winos.Service) {
 	case l.ended(name, s):
 		known.ends = append(known.ends, l.now())
 		known.fell = append(known.fell, l.now())
-	case known != nil && known.up && winos.Age(l.now(), known.started) >= ProofTime:
+	case known != nil && known.up && winos.Age(l.now(), known.started) >= VerifyTime:
 		known.stayed = true
 	}
 	l.is(name, s.State == winos.ServiceRunning, s.PID)

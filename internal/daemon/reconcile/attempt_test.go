@@ -308,8 +308,8 @@ func TestAnAdministratorWhoTakesAChangeBackIsFollowedAtOnce(t *testing.T) {
 
 func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
 	for name, gap := range map[string]time.Duration{"at once": 0,
-		"while the first is under way":  500 * time.Millisecond,
-		"during the proof of the first": 1500 * time.Millisecond} {
+		"while the first is under way":         500 * time.Millisecond,
+		"during the verification of the first": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
@@ -473,7 +473,7 @@ func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T)
 			t.Error(err)
 		}
 		last := file.Revision
-		file.Before, file.Proven, file.Revision.Name, file.Manifest = &last, false, two, another("two")
+		file.Before, file.Verified, file.Revision.Name, file.Manifest = &last, false, two, another("two")
 		for i := range file.Faults {
 			file.Faults[i].About, file.Faults[i].CrashLooping = "", false
 		}
@@ -587,7 +587,7 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "test")) // so that no revision is proven
+		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "test")) // so that no revision is verified
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(20 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {

@@ -32,7 +32,7 @@ func (r *Reconciler) incomplete() bool {
 // isUnread says that the host's revision has not held yet and is not all understood: no pass is made, since that
 // would take away what the revision does not seem to name, such as containerd's rules. What has held is kept as it
 // was noted.
-func (r *Reconciler) isUnread() bool { return r.trial.unsure && !r.State.Proven }
+func (r *Reconciler) isUnread() bool { return r.trial.unsure && !r.State.Verified }
 
 // awaitsManifest says that there is nothing to do before the host's revision was read.
 func (r *Reconciler) awaitsManifest(c *candidate) bool { return r.isUnread() && c == nil }

@@ -105,7 +105,7 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 		r.expectStatus(t, one(), "")
 		r.expectServing(t, "{}")
 		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || stateFile.Revision.Name != one() || !stateFile.Proven {
+		if err != nil || stateFile.Revision.Name != one() || !stateFile.Verified {
 			t.Errorf("the state file has revision %q, %v", stateFile.Revision.Name, err)
 		}
 	})
@@ -175,7 +175,7 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
 		}
 		stateFile.Revision = state.Revision{Name: one(), Manifest: contract.Manifest{Files: manifest().Files},
 			Partial: true}
-		stateFile.Proven, stateFile.Before = false, nil
+		stateFile.Verified, stateFile.Before = false, nil
 		if err = stateFile.Save(); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func TestADaemonBeginsInThePhaseThatTheStateFileTells(t *testing.T) {
 	t.Parallel()
 	before := &state.Revision{Name: "one"}
 	for want, s := range map[Phase]state.State{
-		Steady:    {Proven: true, Before: before},
+		Steady:    {Verified: true, Before: before},
 		Applying:  {Before: before},
 		Verifying: {},
 	} {

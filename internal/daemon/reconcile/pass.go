@@ -20,7 +20,7 @@ import (
 //	                       ┌── can't be prepared: nothing has changed ──┐
 //	candidate ── applying ─┼── a step fails ──── back to what held ─────┼── failed: tried again later
 //	               │   ▲   └── applied ── verifying ── a service ended ─┘
-//	               └───┘                      └── everything holds ── proven
+//	               └───┘                      └── everything holds ── verified
 //	          a step has to wait
 //
 // A step that has to wait, because the host says nothing or not all is known, keeps the trial going for as long. That
@@ -40,8 +40,8 @@ type pass struct {
 
 // trial is what is known of the revision on trial, beside what the state file says.
 type trial struct {
-	// proofDue is when what was started by it has run long enough, or zero.
-	proofDue time.Time
+	// verifyDue is when what was started by it has run long enough, or zero.
+	verifyDue time.Time
 	// changed says that it has changed something on the host, hampered that something fails in it that failed before:
 	// that is not waited for.
 	changed, hampered bool
@@ -133,11 +133,11 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	before := r.State.Revision.Name
 	if problem == nil {
 		err := r.State.Change(func() error {
-			if r.State.Proven && r.State.Revision.Name != c.Revision.Name {
+			if r.State.Verified && r.State.Revision.Name != c.Revision.Name {
 				last := r.State.Revision
 				r.State.Before = &last
 			}
-			r.State.Revision, r.State.Proven = c.Revision, false
+			r.State.Revision, r.State.Verified = c.Revision, false
 			return nil
 		})
 		if err != nil {
@@ -183,7 +183,7 @@ func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 		return report, applied
 	}
 	if started(report) {
-		r.trial.proofDue = r.Clock.Now().Add(apply.ProofTime)
+		r.trial.verifyDue = r.Clock.Now().Add(apply.VerifyTime)
 	}
 	r.trial.changed = r.trial.changed || report.Changed
 	r.trial.hampered = len(report.Broken) > 0
@@ -267,7 +267,7 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 // ended looks whether what was started for the revision on trial still runs, and gives the problem
 // if not. A service that failed before it, too, tells nothing about it.
 func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
-	if r.State.Before == nil || r.trial.proofDue.IsZero() {
+	if r.State.Before == nil || r.trial.verifyDue.IsZero() {
 		return nil
 	}
 	ended := slices.DeleteFunc(r.applier.Ended(ctx), func(name string) bool {
@@ -280,37 +280,37 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 		strings.Join(ended, ", "))
 }
 
-// settle notes that the state's revision holds, as soon as it does, and gives how long its proof
-// still takes. What can't be written down is not proven: another process would not see it.
+// settle notes that the state's revision holds, as soon as it does, and gives how long its verification
+// still takes. What can't be written down is not verified: another process would not see it.
 func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Duration, *contract.Problem) {
 	if !report.Holds() || r.isUnread() || r.machine.phase != Verifying && r.machine.phase != RollingBack {
 		return 0, nil
 	}
-	if left := r.trial.proofDue.Sub(r.Clock.Now()); !r.trial.proofDue.IsZero() && left > 0 {
+	if left := r.trial.verifyDue.Sub(r.Clock.Now()); !r.trial.verifyDue.IsZero() && left > 0 {
 		return left, nil
 	}
-	proves := !r.State.Proven && r.State.Revision.Name != "" // a state file that was lost names nothing to go back to
+	verifies := !r.State.Verified && r.State.Revision.Name != "" // a state file that was lost names nothing to go back to
 	faults := r.trial.unjudged(report.CrashLooping, r.Clock.Now())
 	if err := r.State.Change(func() error {
-		if proves {
-			r.State.Proven, r.State.Failed, r.State.Faults = true, nil, faults
+		if verifies {
+			r.State.Verified, r.State.Failed, r.State.Faults = true, nil, faults
 		}
 		return nil
 	}); err != nil {
 		return 0, apply.FileProblem(err)
 	}
-	if proves {
+	if verifies {
 		r.failures.last, r.trial.before = nil, faults
 	}
-	r.trial.proofDue = time.Time{}
+	r.trial.verifyDue = time.Time{}
 	logr.FromContextOrDiscard(ctx).Info("the revision holds", "revision", r.State.Revision.Name)
 	r.machine.on(logr.FromContextOrDiscard(ctx), held)
 	return 0, nil
 }
 
 // recovered says that the host has what failed before. While that is on trial the failure stands,
-// so that the next pause is longer if it has to be left again. It may remain unproven for as long
+// so that the next pause is longer if it has to be left again. It may remain unverified for as long
 // as something fails that failed before, too.
 func (r *Reconciler) recovered(last *failure) bool {
-	return last.revision == r.State.Revision.Name && (r.State.Proven || !r.Clock.Now().Before(r.trial.proofDue))
+	return last.revision == r.State.Revision.Name && (r.State.Verified || !r.Clock.Now().Before(r.trial.verifyDue))
 }

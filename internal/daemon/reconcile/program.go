@@ -27,7 +27,7 @@ import (
 //	old: smoke test ── does not run here: failed, nothing has changed
 //	     write down what is on trial ── start the rollback watchdog ── replace the exe ──
 //	     end, with an error: the service manager starts the new one
-//	new: apply ── holds: proven; the watchdog is stopped, and only now the revision is on the Node
+//	new: apply ── holds: verified; the watchdog is stopped, and only now the revision is on the Node
 //	           ├─ fails: back to what held, the old exe included ── end
 //	           └─ does not come up, or hangs: the watchdog puts the exe of what held back and writes down why
 //	old: keeps what held, and stops the watchdog; the state file says what failed, and until when
@@ -152,7 +152,7 @@ func (p *program) replace(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// ownLife is how long a daemon that has proven nothing yet must have lived until it is trusted to
+// ownLife is how long a daemon that has verified nothing yet must have lived until it is trusted to
 // go back by itself, or when it is told to.
 const ownLife = time.Minute
 
@@ -160,7 +160,7 @@ const ownLife = time.Minute
 // hears the API server, and either what was on trial holds, or it has lived for a while. It comes
 // before the revision is on the Node: nobody takes that back.
 func (p *program) relieve(ctx context.Context, node *unstructured.Unstructured, clock clock.Clock) {
-	if !selfupdate.WatchdogRuns(p.state) || node == nil || !p.state.Proven && clock.Since(p.since) < ownLife {
+	if !selfupdate.WatchdogRuns(p.state) || node == nil || !p.state.Verified && clock.Since(p.since) < ownLife {
 		return
 	}
 	if err := selfupdate.StopWatchdog(ctx, p.host, p.state); err != nil {

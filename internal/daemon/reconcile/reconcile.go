@@ -132,7 +132,7 @@ func New(options Options) *Reconciler {
 // phaseOf is the phase in which a daemon begins, by what the one before wrote.
 func phaseOf(s state.State) Phase {
 	switch {
-	case s.Proven:
+	case s.Verified:
 		return Steady
 	case s.Before != nil:
 		return Applying
@@ -283,7 +283,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	changed := !now.equal(r.seen) || r.supplied(c)
 	switch {
 	case changed, due && r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
-		due && (!r.pauses.resting() || r.status.unwritten > 0), due && !r.trial.proofDue.IsZero(),
+		due && (!r.pauses.resting() || r.status.unwritten > 0), due && !r.trial.verifyDue.IsZero(),
 		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.Glance(ctx):
 	case due:
 		r.next = r.Clock.Now().Add(r.Intervals.Glance)
@@ -352,7 +352,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	} else if dropped {
 		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
 	}
-	proof, unwritten := r.settle(ctx, report)
+	verification, unwritten := r.settle(ctx, report)
 	if unwritten != nil {
 		report.Failed = append(report.Failed, unwritten)
 	}
@@ -373,8 +373,8 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	}
 	r.fullPass = r.Clock.Now().Add(apiclient.Jitter(r.Intervals.Resync))
 	pause := r.pauses.next(report, changed)
-	if proof > 0 {
-		pause = min(pause, proof)
+	if verification > 0 {
+		pause = min(pause, verification)
 	}
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)

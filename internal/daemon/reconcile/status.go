@@ -38,7 +38,7 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 	desired := have[contract.DesiredRevisionAnnotation]
 	changes := map[string]any{}
 	if problem := report.Problem(); problem == nil {
-		if desired != "" && desired == s.state.Revision.Name && s.state.Proven &&
+		if desired != "" && desired == s.state.Revision.Name && s.state.Verified &&
 			have[contract.RevisionAnnotation] != desired {
 			changes[contract.RevisionAnnotation] = desired
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// What nobody needs any more is looked for when another revision is proven, so that no secret stays that
+// What nobody needs any more is looked for when another revision is verified, so that no secret stays that
 // was withdrawn, and else at most every sweepPause. A blob that no manifest names may be of one that is
 // still to come: it stays for stagedLife after it was written.
 const (
@@ -35,17 +35,17 @@ type sweeper struct {
 	clock  clock.Clock
 	// now is the time by which the host's files are dated.
 	now func() time.Time
-	// swept is when it last did, and revision what was proven then.
+	// swept is when it last did, and revision what was verified then.
 	swept    time.Time
 	revision string
 }
 
 // sweep removes what neither the present revision nor the one before names, nor one that is being
 // staged. The one before stays, so that the host can go back to it without the operator; so what it
-// came after goes when two newer ones have been proven.
+// came after goes when two newer ones have been verified.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
-	if !s.state.Proven || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {
+	if !s.state.Verified || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {
 		return
 	}
 	blobs := map[string]bool{}

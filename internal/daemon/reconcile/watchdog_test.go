@@ -116,8 +116,8 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
-// unproven is installed, with a daemon in between that comes up, and whose revision never holds.
-func unproven(t *testing.T, r *rig, exe string) (version string) {
+// unverified is installed, with a daemon in between that comes up, and whose revision never holds.
+func unverified(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	between := installed(t, r, newDaemon)
 	if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
@@ -236,7 +236,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *t
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		t.Run(exe, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
-				version := unproven(t, r, exe)
+				version := unverified(t, r, exe)
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 				if got := r.read(t, contract.PathDaemon); got != exe {
@@ -262,7 +262,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackThoughTheVersionBeforeItNeverHeld(t *t
 
 func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		version := unproven(t, r, "MZ crashes")
+		version := unverified(t, r, "MZ crashes")
 		const dir = contract.DirStore + `\`
 		if err := r.Host().Files.Remove(dir + digestOf(oldDaemon)); err != nil {
 			t.Fatal(err)
@@ -486,7 +486,7 @@ func TestAWatchdogOutlivesReboots(t *testing.T) {
 func TestAWatchdogKilledAtAnyStepGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, offer := range map[string]func(*testing.T, *rig, string) string{"after a version that held": installed,
-		"after one that did not": unproven} {
+		"after one that did not": unverified} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var want sim.Snapshot

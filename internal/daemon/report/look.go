@@ -82,7 +82,7 @@ func read(files winos.Files) (was state.State, err error) {
 }
 
 func stateOf(was state.State) contract.ReportedState {
-	s := contract.ReportedState{Revision: was.Revision.Name, Proven: was.Proven, Directories: len(was.Directories),
+	s := contract.ReportedState{Revision: was.Revision.Name, Verified: was.Verified, Directories: len(was.Directories),
 		Files: len(was.Files), Certificates: len(was.Certificates), Variables: len(was.Environment),
 		Features: was.Features, Routes: was.Routes}
 	if was.Before != nil {

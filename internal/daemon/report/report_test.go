@@ -108,7 +108,7 @@ func TestA75_TheReportNamesWhatANodeHasAndNoSecret(t *testing.T) {
 		}
 	}
 	s := found.State
-	if found.Node != "win-a" || s.Revision != "2" || s.Before != "1" || s.Failed != "3" || s.Proven || s.Files != 1 ||
+	if found.Node != "win-a" || s.Revision != "2" || s.Before != "1" || s.Failed != "3" || s.Verified || s.Files != 1 ||
 		s.Certificates != 1 || s.Variables != 1 || !strings.HasPrefix(s.Why, string(contract.ReasonServiceFailed)) {
 		t.Errorf("it says of the state %+v", s)
 	}

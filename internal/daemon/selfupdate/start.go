@@ -18,7 +18,7 @@ const Verb = "watchdog"
 
 // StartWatchdog has the program of the daemon that held last be the watchdog: that is the one to
 // put back. It is the running one, whose digest is given, or another, if the revision that brought
-// the running one was never proven. A watchdog that is there already is replaced.
+// the running one was never verified. A watchdog that is there already is replaced.
 func StartWatchdog(ctx context.Context, host winos.Host, stateFile *state.File, digest string) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err

@@ -247,7 +247,7 @@ func (w Watchdog) note(stateFile *state.File, own, why, source string) (string, 
 	return source, err
 }
 
-// leave puts the new program back where it was taken from, if it was: it has proven itself after
+// leave puts the new program back where it was taken from, if it was: it has shown that it works after
 // all.
 func (w Watchdog) leave(ctx context.Context, have string) error {
 	if have != "" {

@@ -32,9 +32,9 @@ type State struct {
 	// Failed is the revision that could not be had last, and is not to be tried again too soon, by
 	// whichever daemon.
 	Failed *FailedRevision `json:"failed,omitempty"`
-	// Proven says that this desired state has held completely. Until then the host goes back to
+	// Verified says that this desired state has held completely. Until then the host goes back to
 	// Before when it can't be had.
-	Proven bool `json:"proven,omitempty"`
+	Verified bool `json:"verified,omitempty"`
 	// Before is the last desired state that held, other than the present one. Its payload and
 	// confidential part stay on the host.
 	Before *Revision `json:"before,omitempty"`
@@ -235,7 +235,7 @@ func (f *File) Erase() error {
 
 // Back makes the desired state that held before the present one again. There must be one.
 func (s *State) Back() {
-	s.Revision, s.Before, s.Proven = *s.Before, nil, true
+	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }
 
 // Fail notes why a revision could not be had, in words that the operator knows; the present one is

@@ -83,7 +83,7 @@ func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 		var held string
 		zeroed(t, r, func(s *state.File) {
 			before := s.Revision
-			held, s.Before, s.Proven = before.Name, &before, false
+			held, s.Before, s.Verified = before.Name, &before, false
 			s.Manifest.Confidential = strings.Repeat("a", 64)
 			s.Revision.Name = versionOf(s.Manifest)
 		})

@@ -208,11 +208,11 @@ func note(stateFile *state.File, request contract.BootstrapRequest, told identif
 		stateFile.NodeValues = nil
 	}
 	if stateFile.Revision.Name != request.Revision {
-		if stateFile.Proven {
+		if stateFile.Verified {
 			stateFile.Before = &state.Revision{Name: stateFile.Revision.Name, Manifest: stateFile.Manifest,
 				Partial: stateFile.Partial}
 		}
-		stateFile.Proven = false
+		stateFile.Verified = false
 	}
 	stateFile.Partial, stateFile.Failed, stateFile.Faults = false, nil, nil
 	stateFile.NodeName = request.NodeName

@@ -51,7 +51,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // step only: who is to be drained first is told by that step, who goes back takes the daemon's status of
 // before away in the same write, and who has lost its place must have it back first.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
-	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepProving ||
+	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepVerifying ||
 		status.Disruption == nil) {
 		return ""
 	}

@@ -104,7 +104,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
-// cordon. A host that has another revision to go back to has as long as the proof of an update. One
+// cordon. A host that has another revision to go back to has as long as the verification of an update. One
 // that has none is waited for as long as its kubelet reports, which may want something of the cluster
 // such as a network of pods, as it holds no slot and no place. What it was told to have is in the
 // status: a cached Node may not show it yet.
@@ -157,7 +157,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return journey.Done()
 }
 
-// confirmInTime turns a wait into a failure when the time for the proof is over.
+// confirmInTime turns a wait into a failure when the time for verification is over.
 func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
@@ -165,7 +165,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 		return journey.Retry(err)
 	}
 	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-	late := ok && j.Left(began, bounds.Proof) <= 0
+	late := ok && j.Left(began, bounds.Verify) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
 		_, message := journey.NodeReady(node)
 		if late && !journey.KubeletReports(node) && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
@@ -177,7 +177,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	if late {
 		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
-			bounds.Proof))
+			bounds.Verify))
 	}
 	return outcome
 }

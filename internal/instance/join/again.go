@@ -43,14 +43,14 @@ func Begin(status *v1alpha1.WindowsInstanceStatus) {
 		status.Update = nil
 	}
 	status.Phase = v1alpha1.PhasePending
-	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID == "" && !isToProve(reboot) {
+	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID == "" && !isToVerify(reboot) {
 		status.Reboot = nil // or its next try might wait longer
 	}
 }
 
-// isToProve says that a host was joined again because its node did not come back after a reboot, which is still to be
+// isToVerify says that a host was joined again because its node did not come back after a reboot, which is still to be
 // told from its next boot id.
-func isToProve(reboot *v1alpha1.Reboot) bool {
+func isToVerify(reboot *v1alpha1.Reboot) bool {
 	return reboot.BootID != "" && !journey.Begun(reboot.Step)
 }
 
@@ -79,7 +79,7 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 }
 
 // DidNotHelp reports whether a host was joined again at the revision that it held, and did not become Ready in the time
-// of a proof, or failed at what is done with that revision.
+// of a verification, or failed at what is done with that revision.
 func DidNotHelp(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
@@ -90,7 +90,7 @@ func DidNotHelp(ctx context.Context, parts *journey.Parts, instance *v1alpha1.Wi
 			return false, err
 		}
 		began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-		return ok && parts.Left(began, bounds.Proof) <= 0, nil
+		return ok && parts.Left(began, bounds.Verify) <= 0, nil
 	}
 	return false, nil
 }
@@ -205,7 +205,7 @@ const bootReport = time.Minute
 // awaitBoot has a reboot that is to be told from the next boot id wait for that: a daemon that was just started has yet
 // to say in which boot it runs.
 func awaitBoot(reboot *v1alpha1.Reboot, now time.Time) {
-	if reboot != nil && isToProve(reboot) {
+	if reboot != nil && isToVerify(reboot) {
 		reboot.NextTime = new(journey.Seconds(now.Add(bootReport)))
 	}
 }

@@ -14,16 +14,16 @@ import (
 
 // Bounds are the user's, for a node that goes to another revision or through a reboot.
 type Bounds struct {
-	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may
+	// Drain is how long pods are given; Settle how long a node must be Ready; Verify how long it may
 	// take from the switch on; Unavailable how long it must be not Ready to count as out of
 	// service.
-	Drain, Settle, Proof, Unavailable time.Duration
+	Drain, Settle, Verify, Unavailable time.Duration
 }
 
 // DefaultBounds hold where the user sets none; they are the CRD's defaults, too.
 func DefaultBounds() Bounds {
 	return Bounds{Drain: v1alpha1.DefaultDrainTimeout, Settle: v1alpha1.DefaultSettleTime,
-		Proof: v1alpha1.DefaultProofTimeout, Unavailable: v1alpha1.DefaultUnavailableAfter}
+		Verify: v1alpha1.DefaultVerifyTimeout, Unavailable: v1alpha1.DefaultUnavailableAfter}
 }
 
 // CurrentBounds are the user's, or the defaults.

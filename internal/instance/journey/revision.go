@@ -159,7 +159,7 @@ func ReleaseOf(revision string) string {
 type Update struct {
 	Revision string
 	// From is the revision that held last on the node, and that it goes back to when the other one
-	// does not hold; empty when none was ever proven.
+	// does not hold; empty when none was ever verified.
 	From string
 	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts
 	// says that services on which pods depend are started anew; Drains that pods must leave before.

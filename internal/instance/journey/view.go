@@ -52,7 +52,7 @@ type Place struct {
 
 // What a disruption came to, beside the reasons for which a node goes back into service earlier.
 const (
-	ResultProven     = "Proven"     // the node is well at its revision, or has rebooted
+	ResultVerified   = "Verified"   // the node is well at its revision, or has rebooted
 	ResultRolledBack = "RolledBack" // it failed at its revision, and is well at the one before
 )
 
@@ -112,10 +112,10 @@ func (p *Parts) ToStep(here *v1alpha1.Progress, step v1alpha1.Step) {
 }
 
 // MustSave reports whether the present step is to be saved before it is taken. To wait for a place,
-// or for the proof, changes nothing.
+// or for verification, changes nothing.
 func (v *View) MustSave(purpose v1alpha1.DisruptionPurpose) bool {
 	step := Progress(&v.Instance.Status, purpose).Step
-	return step != v1alpha1.StepWaiting && step != v1alpha1.StepProving && !v.IsNoted(purpose)
+	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && !v.IsNoted(purpose)
 }
 
 // KeepsPlace has a node that lost its place to a pause ask for one again before it goes on. One that

@@ -1,4 +1,4 @@
-// Package reboot answers how a node is rebooted, and how the reboot is proven. The instance controller
+// Package reboot answers how a node is rebooted, and how the reboot is verified. The instance controller
 // runs it. It never contacts a host: the daemon reboots it.
 package reboot
 
@@ -20,8 +20,8 @@ import (
 type Reboot struct{ *journey.Parts }
 
 const (
-	// rebootProof is the least time that a reboot has: servers with much memory take 10 minutes.
-	rebootProof = 20 * time.Minute
+	// rebootVerifyTimeout is the least time that a reboot has: servers with much memory take 10 minutes.
+	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is how often in a row a host is rebooted that goes on asking for it.
 	MaxReboots = 3
 	// rebootsInARow is how long after a reboot another one counts as one more in a row, also when the
@@ -160,8 +160,8 @@ func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome,
 		case v1alpha1.StepDraining:
 			next, outcome = v1alpha1.StepSwitching, r.Evacuate(ctx, view.Instance, view)
 		case v1alpha1.StepSwitching:
-			next, outcome = v1alpha1.StepProving, r.restartHost(ctx, view.Instance, view)
-		case v1alpha1.StepProving:
+			next, outcome = v1alpha1.StepVerifying, r.restartHost(ctx, view.Instance, view)
+		case v1alpha1.StepVerifying:
 			if outcome = r.comeBack(ctx, view.Instance, view); outcome.IsDone() {
 				return r.finish(ctx, view), nil
 			}
@@ -243,7 +243,7 @@ func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome
 	now := journey.Seconds(r.Now())
 	status.Reboots, status.LastRebootTime = status.Reboots+1, &now
 	status.Reboot = nil
-	outcome.Released = journey.Release(status, purpose, journey.ResultProven)
+	outcome.Released = journey.Release(status, purpose, journey.ResultVerified)
 	outcome.After = againRetry
 	return outcome
 }
@@ -313,7 +313,7 @@ func asked() map[string]string {
 
 // back turns a wait for a host into a failure when it takes too long.
 func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journey.Outcome) journey.Outcome {
-	left := r.Left(reboot.Since.Time, max(view.Bounds.Proof, rebootProof))
+	left := r.Left(reboot.Since.Time, max(view.Bounds.Verify, rebootVerifyTimeout))
 	if left <= 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", outcome.Problem.Detail,
 			reboot.Since.UTC().Format(time.RFC3339)))

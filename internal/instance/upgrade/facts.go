@@ -67,7 +67,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: staging, DrainFacts: u.drainFacts(view), NothingSince: u.nothingSince(update, node),
-		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
+		StepSince: update.Since.Time, VerifyTimeout: view.Bounds.Verify, DaemonTimeout: u.DaemonTimeout,
 		LeaderSince: u.Leads(),
 		IsSwitched:  isRequested(status) || update.From != "" && status.DesiredRevision != update.From,
 		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
@@ -81,7 +81,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	}
 	lacks := (*contract.Problem)(nil)
 	switch update.Step {
-	case v1alpha1.StepProving:
+	case v1alpha1.StepVerifying:
 		lacks = u.lacks(view)
 		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
 		f.IsSettled = lacks == nil && left <= 0
@@ -245,20 +245,20 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 	}
 	if u.isDownUnreported(update, node) {
 		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond "+
-			"within %s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Proof)
+			"within %s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Verify)
 	}
-	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Proof)
+	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Verify)
 }
 
 // wait is what a row says that waits, and when to look again.
 func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcome {
 	update, node, outcome := view.Instance.Status.Update, view.Node, journey.Outcome{}
-	proof := func() time.Duration {
+	untilLate := func() time.Duration {
 		began := update.Since.Time
 		if update.SwitchTime != nil {
 			began = update.SwitchTime.Time
 		}
-		return u.Left(began, view.Bounds.Proof)
+		return u.Left(began, view.Bounds.Verify)
 	}
 	switch update.Step {
 	case v1alpha1.StepStaging:
@@ -269,10 +269,10 @@ func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcom
 		return u.goesBack(view, row.Reason)
 	case v1alpha1.StepSwitching:
 		outcome = journey.Follows(node, update.Revision)
-		outcome.After = proof()
+		outcome.After = untilLate()
 	default:
 		if lacks := u.lacks(view); lacks != nil {
-			outcome = journey.Wait(proof(), lacks.Reason, "%s", lacks.Detail)
+			outcome = journey.Wait(untilLate(), lacks.Reason, "%s", lacks.Detail)
 			break
 		}
 		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
@@ -304,8 +304,8 @@ func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.O
 	_, left := u.Daemons.Unresponsive(&view.Instance.Status, view.Node)
 	if reason == contract.ReasonRollbackTimedOut {
 		since = " since " + update.Since.UTC().Format(time.RFC3339)
-	} else if proof := view.Bounds.Proof - u.Now().Sub(update.Since.Time); left == 0 || proof < left {
-		left = proof
+	} else if bound := view.Bounds.Verify - u.Now().Sub(update.Since.Time); left == 0 || bound < left {
+		left = bound
 	}
 	problem := u.lacksBack(view, reason, since)
 	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)

@@ -70,7 +70,7 @@ func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
 	update.OverSSH = facts.OverSSH
 	u.noteNothing(update, view.Node, facts.NothingSince)
 	switch {
-	case update.Step != v1alpha1.StepProving:
+	case update.Step != v1alpha1.StepVerifying:
 	case facts.Lacks == "":
 		update.ReadySince, _ = u.Settles(view.Node, update.ReadySince, view.Bounds.Settle)
 	default:
@@ -149,7 +149,7 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 		err = u.Nodes.Mark(ctx, node,
 			journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 		view.IsRequested = err == nil
-		// The time for the proof begins when the daemon is told, which may be long after that was decided.
+		// The time for verification begins when the daemon is told, which may be long after that was decided.
 		if now := u.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
 			update.SwitchTime = new(journey.Seconds(now))
 		}
@@ -393,7 +393,7 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 	status.Revision, status.HeldRevision = revision, revision
 	status.Update, status.Failures = nil, 0
 	place := status.Disruption
-	outcome.Released = journey.Release(status, purpose, journey.ResultProven)
+	outcome.Released = journey.Release(status, purpose, journey.ResultVerified)
 	if view.RebootDue {
 		status.Disruption, outcome.Then = place, journey.RebootToo
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A cache whose watch hangs shows a node as it was before it was proven. Whether a revision failed, which
+// A cache whose watch hangs shows a node as it was before it was verified. Whether a revision failed, which
 // halts the rollout for all, is read from the API server.
 func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	t.Parallel()
 	const failed = "ServiceFailed: revision " + second + ": kubelet ended; the host is held at " + first
 	for name, was := range map[string]func(t *testing.T, r *rig){
-		"not applied":         func(*testing.T, *rig) {},
-		"applied, not Ready":  func(t *testing.T, r *rig) { r.annotate(t, 1, contract.RevisionAnnotation, second) },
-		"refused at a start":  func(t *testing.T, r *rig) { r.annotate(t, 1, contract.ApplyStatusAnnotation, failed) },
-		"proven for a moment": func(t *testing.T, r *rig) { r.proves(t) },
+		"not applied":           func(*testing.T, *rig) {},
+		"applied, not Ready":    func(t *testing.T, r *rig) { r.annotate(t, 1, contract.RevisionAnnotation, second) },
+		"refused at a start":    func(t *testing.T, r *rig) { r.annotate(t, 1, contract.ApplyStatusAnnotation, failed) },
+		"verified for a moment": func(t *testing.T, r *rig) { r.verifies(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +37,7 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 			r.isReady(t, 1, true)
 			r.staleNode = before
 			for range 3 {
-				r.advance(t, 1, v1alpha1.DefaultProofTimeout+time.Minute)
+				r.advance(t, 1, v1alpha1.DefaultVerifyTimeout+time.Minute)
 			}
 			r.staleNode = nil
 			i := r.get(t, 1)
@@ -54,15 +54,15 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	}
 }
 
-// proves is a node that was not Ready for a moment after it had reported its revision, and looked at.
-func (r *rig) proves(t *testing.T) {
+// verifies is a node that was not Ready for a moment after it had reported its revision, and looked at.
+func (r *rig) verifies(t *testing.T) {
 	t.Helper()
 	r.annotate(t, 1, contract.RevisionAnnotation, second)
 	r.isReady(t, 1, true)
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
 	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonNodeNotReady)
 }
 
 // Of a node that is well nothing is read past the cache, and of one that fails once.
@@ -75,7 +75,7 @@ func TestAFailureCostsOneReadPastTheCache(t *testing.T) {
 	if r.liveNodes != reads {
 		t.Errorf("%d reads while it waits", r.liveNodes-reads)
 	}
-	r.advance(t, 1, v1alpha1.DefaultProofTimeout)
+	r.advance(t, 1, v1alpha1.DefaultVerifyTimeout)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 	if r.liveNodes != reads+1 {
 		t.Errorf("%d reads for a failure", r.liveNodes-reads)
