@@ -14,10 +14,10 @@ import (
 // durations finds those of an expression, as ranges and offsets.
 var durations = regexp.MustCompile(`\[([0-9a-z]+)\]|\boffset ([0-9a-z]+)\b`)
 
-// Hasten makes each alert of PrometheusRules quicker, so that its longest duration is this one: the time for
+// ScaleAlertTimes makes each alert of PrometheusRules quicker, so that its longest duration is this one: the time for
 // which its condition must hold, and the ranges and offsets of its expression, are divided by the same
 // number. All else stays, byte for byte; so do rules that record. It gives the number for each alert.
-func Hasten(manifests []byte, longest time.Duration) (_ []byte, factors map[string]float64, err error) {
+func ScaleAlertTimes(manifests []byte, longest time.Duration) (_ []byte, factors map[string]float64, err error) {
 	documents, factors := bytes.Split(manifests, []byte("\n---\n")), map[string]float64{}
 	for i, document := range documents {
 		rule := &monitoringv1.PrometheusRule{}

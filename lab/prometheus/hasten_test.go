@@ -35,7 +35,7 @@ metadata: {name: other}
     - expr: rate(c[5m])
       record: d
 `
-	out, factors, err := prometheus.Hasten([]byte(in), 24*time.Second)
+	out, factors, err := prometheus.ScaleAlertTimes([]byte(in), 24*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ metadata: {name: other}
 		t.Errorf("divided by %v", factors)
 	}
 	for _, bad := range []string{"a[1x] > 0", "a > 0", "a[10s] > 0"} {
-		if _, _, err = prometheus.Hasten([]byte(head+"    - alert: Bad\n      expr: "+bad+"\n"), 24*time.Second); err == nil {
+		if _, _, err = prometheus.ScaleAlertTimes([]byte(head+"    - alert: Bad\n      expr: "+bad+"\n"), 24*time.Second); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}

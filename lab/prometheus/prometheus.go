@@ -36,7 +36,7 @@ type Options struct {
 	Nodes string
 	// Interval is between scrapes and between evaluations, and Hold is how long an alert's condition must
 	// hold, instead of what the manifests say: a test has no half hour. With a Hold of zero the manifests say
-	// it: see Hasten.
+	// it: see ScaleAlertTimes.
 	Interval, Hold time.Duration
 	// Progress receives the lines of a build. Nil discards.
 	Progress io.Writer

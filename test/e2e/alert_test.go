@@ -155,7 +155,7 @@ func newBadLab(t *testing.T) *badLab {
 func (l *badLab) watch(t *testing.T) {
 	t.Helper()
 	manifests, _ := l.monitored(t)
-	manifests, factors, err := prometheus.Hasten(append(manifests, kubeletMonitor...), longestHold)
+	manifests, factors, err := prometheus.ScaleAlertTimes(append(manifests, kubeletMonitor...), longestHold)
 	must(t, err)
 	l.factors = factors
 	l.apply(t, ofOpenShift)

@@ -246,7 +246,7 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	c.stop()
 	c.status.timed(c.instance.Status.Phase)
 	status := &c.instance.Status
-	c.recorder.record(ctx, c.instance, c.journeys.join.TurnBack(ctx, c.instance, outcome.Problem)...)
+	c.recorder.record(ctx, c.instance, c.journeys.join.RevertToHeld(ctx, c.instance, outcome.Problem)...)
 	status.Failures++
 	c.life.failedIn = status.Phase
 	wait := policy.Backoff(status.Failures, c.jitter())

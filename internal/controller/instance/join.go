@@ -47,7 +47,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
 			func() { c.journeys.upgrade.Granted(status) })
 	}
-	c.journeys.join.ComeBack(status)
+	c.journeys.join.RejoinAtHeld(status)
 	halted, err := c.halted(ctx, c.parts.Revisions.NotHeld(ctx, c.instance))
 	if halted != "" {
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
@@ -91,7 +91,7 @@ func (c joining) follow(ctx context.Context) error {
 		return nil //nolint:nilerr // the join waits for it
 	}
 	if !join.DropUndesired(status, desired.Revision) {
-		if noHelp, err := join.DidNotHelp(ctx, c.parts, c.instance); err != nil || !noHelp {
+		if noHelp, err := join.RejoinFailed(ctx, c.parts, c.instance); err != nil || !noHelp {
 			return err
 		}
 	}

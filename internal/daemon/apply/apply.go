@@ -50,7 +50,7 @@ type Applier struct {
 	waits    waits
 	// sane are the processes that ran when their services were last configured as they should be.
 	sane map[string]uint32
-	// last is what the last Apply wanted, for Glance.
+	// last is what the last Apply wanted, for QuickCheck.
 	last plan.Desired
 	// missing is since when the host was seen without the node's address, or zero.
 	missing time.Time

@@ -33,11 +33,11 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	return have, nil
 }
 
-// Glance says whether something that the last Apply brought about is visibly no longer so. It asks for the
+// QuickCheck says whether something that the last Apply brought about is visibly no longer so. It asks for the
 // states of services, the sizes and times of files, the environment, certificates, routes and the node's address; it
 // reads no file and starts nothing. What Apply could not do, waits for, or holds back does not
 // count.
-func (a *Applier) Glance(ctx context.Context) bool {
+func (a *Applier) QuickCheck(ctx context.Context) bool {
 	have, err := a.lookAgain(ctx)
 	if err != nil {
 		return true
@@ -57,7 +57,7 @@ func (a *Applier) Glance(ctx context.Context) bool {
 	return len(plan.Diff(a.last, have, a.state.State).Steps) > 0
 }
 
-// Differences are the steps that would be taken now for what the last Apply wanted, as far as Glance sees,
+// Differences are the steps that would be taken now for what the last Apply wanted, as far as QuickCheck sees,
 // also those that are held back. It changes nothing.
 func (a *Applier) Differences(ctx context.Context) []plan.Step {
 	have, err := a.lookAgain(ctx)

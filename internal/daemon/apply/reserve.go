@@ -73,7 +73,7 @@ func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 		ours, err := reservations(files, dirReserved(network.Name))
 		all = append(all, err)
 		for _, path := range ours {
-			if problem, err := state.UsurpedAbove(files, path); problem != nil || err != nil {
+			if problem, err := state.UntrustedAbove(files, path); problem != nil || err != nil {
 				kept = append(kept, path)
 				continue
 			}

@@ -58,7 +58,7 @@ func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
 // another held before: then it says so, and a pass is due.
 func (r *Reconciler) giveUp(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem) bool {
 	if r.Clock.Since(r.trial.unsureSince) < readLimit || r.State.Before == nil {
-		r.next = r.Clock.Now().Add(r.Intervals.Glance)
+		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
 		if problem != nil && r.Client != nil {
 			r.publish(ctx, node, apply.Report{Failed: []*contract.Problem{problem}})
 		}

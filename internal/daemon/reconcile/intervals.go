@@ -11,8 +11,8 @@ import (
 
 // Intervals says how often things are looked at.
 type Intervals struct {
-	// Glance lies between quick looks at service states, file sizes and the environment; 10 s if 0.
-	Glance time.Duration
+	// QuickCheck lies between quick looks at service states, file sizes and the environment; 10 s if 0.
+	QuickCheck time.Duration
 	// Resync lies between full passes while everything holds, give or take a fifth; 2 min if 0.
 	Resync time.Duration
 	// Waiting is the first pause after a pass that waits for a fact that no event announces, such
@@ -33,7 +33,7 @@ type Intervals struct {
 
 func (i Intervals) withDefaults() Intervals {
 	for value, fallback := range map[*time.Duration]time.Duration{
-		&i.Glance: 10 * time.Second, &i.Resync: 2 * time.Minute, &i.Waiting: time.Second,
+		&i.QuickCheck: 10 * time.Second, &i.Resync: 2 * time.Minute, &i.Waiting: time.Second,
 		&i.WaitingLimit: 15 * time.Second,
 		&i.Failing:      5 * time.Second, &i.FailingLimit: time.Minute, &i.Status: 5 * time.Second,
 		&i.Settle: 3 * time.Second,
@@ -78,7 +78,7 @@ func (p *pauses) next(report apply.Report, changed bool) time.Duration {
 		return p.waiting
 	}
 	p.failing, p.waiting = 0, 0
-	return p.intervals.Glance
+	return p.intervals.QuickCheck
 }
 
 func grow(pause time.Duration, factor float64, first, limit time.Duration) time.Duration {

@@ -284,9 +284,9 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	switch {
 	case changed, due && r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
 		due && (!r.pauses.resting() || r.status.unwritten > 0), due && !r.trial.verifyDue.IsZero(),
-		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.Glance(ctx):
+		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.QuickCheck(ctx):
 	case due:
-		r.next = r.Clock.Now().Add(r.Intervals.Glance)
+		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
 		return
 	default:
 		return
@@ -344,7 +344,7 @@ func (i *identity) of(s *state.File) identity {
 func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured, report apply.Report,
 	problem *contract.Problem, changed bool) time.Duration {
 	if ctx.Err() != nil {
-		return r.Intervals.Glance
+		return r.Intervals.QuickCheck
 	}
 	log := logr.FromContextOrDiscard(ctx)
 	if dropped, err := DropBootstrapCredential(r.Host.Files, r.NodeName, r.Host.System.Now()); err != nil {

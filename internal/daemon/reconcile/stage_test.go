@@ -232,7 +232,7 @@ func TestASlowPayloadServerKeepsNobodyWaiting(t *testing.T) {
 func TestStagedPayloadIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.supplied(t, newProxy, newKubelet)
-		r.pace = reconcile.Intervals{Glance: 10 * time.Minute, Resync: time.Hour}
+		r.pace = reconcile.Intervals{QuickCheck: 10 * time.Minute, Resync: time.Hour}
 		holds(t, r)
 		version := r.publish(t, next())
 		r.annotate(t, contract.StageAnnotation, version)

@@ -141,7 +141,7 @@ func Recover(files winos.Files, stateFile *File) error {
 }
 
 // Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure
-// would, or what Usurped finds with the same shared directories. It changes nothing.
+// would, or what UntrustedOwner finds with the same shared directories. It changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -159,20 +159,20 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Usurped(files, shared...)
+	return UntrustedOwner(files, shared...)
 }
 
-// Usurped says whether one of our directories outside C:\k, or one above it, is somebody's who is no
+// UntrustedOwner says whether one of our directories outside C:\k, or one above it, is somebody's who is no
 // administrator: as its owner he could put another directory in the place of one that SYSTEM's
 // programs write to. The same is asked of shared directories, which others fill and from which SYSTEM's
 // programs run what they find, and of what lies in them: Windows lets users make files in a directory
 // that is not theirs. What does not exist is nobody's.
-func Usurped(files winos.Files, shared ...string) (*contract.Problem, error) {
+func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
 			continue
 		}
-		problem, err := UsurpedAbove(files, dir)
+		problem, err := UntrustedAbove(files, dir)
 		if problem == nil && err == nil {
 			problem, err = usurped(files, dir)
 		}
@@ -194,8 +194,8 @@ func Usurped(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return nil, nil
 }
 
-// UsurpedAbove is Usurped for the directories above a path.
-func UsurpedAbove(files winos.Files, path string) (*contract.Problem, error) {
+// UntrustedAbove is UntrustedOwner for the directories above a path.
+func UntrustedAbove(files winos.Files, path string) (*contract.Problem, error) {
 	for _, dir := range parents(path) {
 		if problem, err := usurped(files, dir); problem != nil || err != nil {
 			return problem, err

@@ -129,7 +129,7 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 	if err := errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...)); err != nil {
 		return apply.FileProblem(err)
 	}
-	problem, err := state.Usurped(files, shared...)
+	problem, err := state.UntrustedOwner(files, shared...)
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (c *cleaning) directories() {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
 			continue
 		}
-		problem, err := state.UsurpedAbove(c.host.Files, dir)
+		problem, err := state.UntrustedAbove(c.host.Files, dir)
 		if problem != nil || err != nil {
 			continue
 		}
@@ -233,7 +233,7 @@ func (c *cleaning) removeAll(path string) {
 
 // replaceable says whether a user could put something else in the place of path, and then keeps it.
 func (c *cleaning) replaceable(path string) bool {
-	problem, err := state.UsurpedAbove(c.host.Files, path)
+	problem, err := state.UntrustedAbove(c.host.Files, path)
 	if problem == nil && err == nil {
 		return false
 	}

@@ -1,7 +1,11 @@
 package verbs_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +14,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -216,6 +221,38 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// unlisted is a service manager that does not say which services there are.
+type unlisted struct{ winos.Services }
+
+// List is winos.Services.
+func (unlisted) List(context.Context) ([]string, error) { return nil, winos.ErrDenied }
+
+func TestAMachineThatMayBeAnothersIsNotCleanedWhileItsServicesAreUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	host := r.Host()
+	host.Services = unlisted{host.Services}
+	request, err := json.Marshal(contract.CleanupRequest{NodeName: "win-a", MachineID: "another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	command := verbs.New(verbs.Options{Host: host, HomeDir: r.Home(), Self: r.uploaded,
+		Stdin: bytes.NewReader(request), Stdout: &out, Stderr: io.Discard})
+	command.SetArgs([]string{string(contract.VerbCleanup)})
+	if err = command.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var answer contract.Answer[contract.CleanupAnswer]
+	if err = json.Unmarshal(out.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if p := answer.Problem; p == nil || p.Reason != contract.ReasonCleanupFailed ||
+		!strings.Contains(p.Detail, "listing services") {
+		t.Errorf("answered %s", out.String())
 	}
 }
 

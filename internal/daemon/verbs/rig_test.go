@@ -174,7 +174,7 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,
 		Stderr: p.Stderr, Running: p.Running,
 		Intervals: reconcile.Intervals{
-			Glance: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond,
+			QuickCheck: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond,
 			FailingLimit: 100 * time.Millisecond},
 	})
 	cmd.SetArgs(append([]string{}, p.Args[1:]...))

@@ -78,9 +78,9 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// DidNotHelp reports whether a host was joined again at the revision that it held, and did not become Ready in the time
+// RejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the time
 // of a verification, or failed at what is done with that revision.
-func DidNotHelp(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
+func RejoinFailed(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
 		return status.Failures > 0, nil
@@ -141,12 +141,12 @@ func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
 	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
 	awaitBoot(status.Reboot, j.Now())
-	j.ComeBack(status)
+	j.RejoinAtHeld(status)
 }
 
-// ComeBack has a host without a place, which was being taken to another revision over SSH, come back at
+// RejoinAtHeld has a host without a place, which was being taken to another revision over SSH, come back at
 // the one that it held. One whose node was down then goes to the other like any node, once it is Ready.
-func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
+func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	switch update := status.Update; {
 	case !IsOverSSH(update):
 	case update.WhileDown:
@@ -161,9 +161,9 @@ func (j *Join) ComeBack(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// TurnBack notes a revision that a host failed at over SSH, and turns it back to the one that it held.
+// RevertToHeld notes a revision that a host failed at over SSH, and turns it back to the one that it held.
 // What lies with the host, the network or the cluster is no revision's failure.
-func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
+func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
 	if status.Reboot != nil { // it is tried again without: the daemon may be well by now
