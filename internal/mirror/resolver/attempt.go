@@ -55,6 +55,9 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 		err = answer.body.prime()
 	}
 	if err == nil {
+		err = context.Cause(limited) // what comes as the connection is closed is the end of the handler, no answer
+	}
+	if err == nil {
 		return answer, nil
 	}
 	timer.Stop()
