@@ -62,7 +62,7 @@ func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {
 }
 
 // A node's exporter publishes nothing under the names of what others export or record, and its targets have both
-// of the names by which rules know whose series are whose: a label that the target lacks is the node's to choose.
+// of the names by which rules know whose series are whose: a label that the scraped target lacks is the node's to choose.
 func TestA53_ANodePublishesNoSeriesUnderNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	endpoint := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec.Endpoints[0]

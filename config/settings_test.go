@@ -121,8 +121,8 @@ func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 		crd      *metav1.Duration
 		operator time.Duration
 	}{
-		"drainTimeout": {made.Spec.Rollout.DrainTimeout, v1alpha1.DefaultDrainTimeout},
-		"settleTime":   {made.Spec.Rollout.SettleTime, v1alpha1.DefaultSettleTime},
+		"drainTimeout":  {made.Spec.Rollout.DrainTimeout, v1alpha1.DefaultDrainTimeout},
+		"settleTime":    {made.Spec.Rollout.SettleTime, v1alpha1.DefaultSettleTime},
 		"verifyTimeout": {made.Spec.Rollout.VerifyTimeout, v1alpha1.DefaultVerifyTimeout},
 	} {
 		if c.crd == nil || c.crd.Duration != c.operator {

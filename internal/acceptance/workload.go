@@ -200,7 +200,7 @@ func guardCompletesPods(ctx context.Context, r *run) error {
 	if err := r.client.Get(ctx, client.ObjectKey{Name: "windows-workload-pod"}, policy); err != nil {
 		return cannot("the policies are not installed, or the API server is older than 1.36: %v", err)
 	}
-	namespace, err := r.makeNamespace(ctx, "guard", map[string]string{guardLabel: "enabled"})
+	namespace, err := r.makeNamespace(ctx, "workload-guard", map[string]string{guardLabel: "enabled"})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type UpgradeFacts struct {
 	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
 	// which no cache that lags behind may decide.
 	IsLive bool
-	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing. LeaderSince is since when
+	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that reports nothing. LeaderSince is since when
 	// this operator looks after hosts: see Deadline.
 	VerifyTimeout, DaemonTimeout time.Duration
 	LeaderSince                  time.Time
@@ -210,8 +210,8 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "verifyTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
-		{verifying, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout " +
-			"is over", verifying, ActionReadNode, "",
+		{verifying, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and " +
+			"verifyTimeout is over", verifying, ActionReadNode, "",
 			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && f.Lacks != "" && late(f, now) }},
 		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout is over",
 			StepFailed,

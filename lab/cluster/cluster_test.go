@@ -42,7 +42,7 @@ func TestCluster(t *testing.T) {
 		t.Run("a certificate request is signed when approved and only so", look.signing)
 		t.Run("a node may touch its own objects only", look.nodeRestriction)
 		t.Run("a deployment and a daemon set get their pods", look.workloads)
-		t.Run("a silent node is marked and a deleted owner's objects go", look.nodeLifecycle)
+		t.Run("an unresponsive node is marked and a deleted owner's objects go", look.nodeLifecycle)
 		t.Run("OpenShift's definitions are served, and installed twice", look.openShift)
 		t.Run("the audit log tells who asked for what, and by which right", look.audit)
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // nodeMonitorPeriod is how often nodes are looked at: often enough that the grace
-// period, and not this, decides when a silent node is noticed.
+// period, and not this, decides when an unresponsive node is noticed.
 const nodeMonitorPeriod = 2 * time.Second
 
 // signingDuration is the flag with the longest life of a certificate.

@@ -38,7 +38,7 @@ type Options struct {
 	// There, the controller runs, too, that approves requests of kubelets whom a rule lets ask for it. On
 	// OpenShift both is others' alone, and this is empty.
 	PodNetwork string
-	// NodeMonitorGrace is how long a node may be silent before it is marked
+	// NodeMonitorGrace is how long a node may be unresponsive before it is marked
 	// unhealthy; zero means 20 s, while real clusters wait about 50 s.
 	NodeMonitorGrace time.Duration
 	// SigningDuration is the longest life of a certificate that the controller manager signs; zero means

@@ -210,7 +210,7 @@ func (d Disruption) conflicts(other Disruption) bool {
 	return slices.Contains(programs, d.Kind) && slices.Contains(programs, other.Kind)
 }
 
-// What an hour's soak does. A silent node is NotReady after 20 s in the lab, so that hosts which vanish
+// What an hour's soak does. An unresponsive node is NotReady after 20 s in the lab, so that hosts which vanish
 // are noticed in half of all cases. The API server is away for less than it takes the operator to lose
 // its lease.
 const (

@@ -289,7 +289,8 @@ func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Dura
 	if left := r.trial.verifyDue.Sub(r.Clock.Now()); !r.trial.verifyDue.IsZero() && left > 0 {
 		return left, nil
 	}
-	verifies := !r.State.Verified && r.State.Revision.Name != "" // a state file that was lost names nothing to go back to
+	// A state file that was lost names nothing to go back to.
+	verifies := !r.State.Verified && r.State.Revision.Name != ""
 	faults := r.trial.unjudged(report.CrashLooping, r.Clock.Now())
 	if err := r.State.Change(func() error {
 		if verifies {

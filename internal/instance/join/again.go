@@ -78,8 +78,8 @@ func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
 }
 
-// RejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the time
-// of a verification, or failed at what is done with that revision.
+// RejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
+// time of a verification, or failed at what is done with that revision.
 func RejoinFailed(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
