@@ -211,7 +211,7 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 }
 
 // Whoever waits in front has a place held for it when somebody asks who came later.
-func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
+func TestThoseThatFailedGoLastAndTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	var objects []client.Object
 	for _, name := range []string{"busy", "young", "old", "failed"} {
@@ -252,10 +252,10 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 		}
 	}
 	free("busy")
-	if ask("young") {
+	if ask("failed") {
 		t.Error("the last in the queue took the place")
 	}
-	for _, name := range []string{"failed", "old", "young"} {
+	for _, name := range []string{"old", "young", "failed"} {
 		if len(called) == 0 || called[len(called)-1] != name {
 			t.Fatalf("called %v, and it is the turn of %s", called, name)
 		}

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Order says who goes first when not all can: nodes that serve nobody, then those with the most
-// failures, then the oldest.
+// Order says who goes first when not all can: nodes that serve nobody, then those with the fewest
+// failures, then the oldest. Those that fail again and again, such as at a drain that is blocked, would
+// otherwise take turns, and keep all others from a place.
 type Order struct {
 	// NotReady says that the node is not Ready, or that its host accepts no key: nobody is disrupted there.
 	NotReady bool
@@ -33,7 +34,7 @@ func (o Order) Compare(other Order) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(first(o), first(other)), cmp.Compare(other.Failures, o.Failures),
+	return cmp.Or(cmp.Compare(first(o), first(other)), cmp.Compare(o.Failures, other.Failures),
 		o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
 }
 
