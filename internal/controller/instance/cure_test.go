@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -42,6 +43,45 @@ func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)
 	}
 	r.advance(t, hosts[0], 24*time.Hour)
 	return r, desire
+}
+
+// A mirror takes nothing out of service. A node that was told one, and has not reported it, was taken for one that is
+// between two revisions: its pods were disrupted against their budget, and against an administrator.
+func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then   func(t *testing.T, r *rig)
+		reason contract.Reason
+	}{
+		"its pods can't be evicted": {func(t *testing.T, r *rig) { r.advance(t, 1, 11*time.Minute) },
+			contract.ReasonDrainBlocked},
+		"somebody uncordons it": {func(t *testing.T, r *rig) {
+			r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+			r.reconcile(t, 1)
+		}, contract.ReasonUncordoned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, desire := calm(t, 1)
+			blocked := true
+			r.evicts(&blocked)
+			r.pod(t, 1, "web")
+			desire("before", "a mirror")
+			r.reconcile(t, 1)
+			mirror := r.version
+			if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirror {
+				t.Fatalf("it was told %s, want %s", told, mirror)
+			}
+			desire("after", "a mirror")
+			r.reconcile(t, 1)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+			test.then(t, r)
+			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, test.reason)
+			if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirror {
+				t.Errorf("it was told %s", told)
+			}
+		})
+	}
 }
 
 // A setting brings nothing that a daemon would fetch first, so one that has been dead for weeks is found only when the

@@ -492,6 +492,33 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
+// With the most failures first, two hosts that could not be drained took turns for ever, and no other node got a place.
+func TestTwoDrainsThatAreBlockedLeaveThePlaceToOthersInBetween(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2, 3)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.pod(t, 2, "db")
+	r.remove(t, 1)
+	r.remove(t, 2)
+	for range 180 {
+		r.clock = r.clock.Add(20 * time.Second)
+		for _, n := range []int{1, 2, 3} {
+			r.reconcile(t, n)
+			r.annotate(t, 3, contract.StagedAnnotation, second)
+		}
+	}
+	for _, n := range []int{1, 2} {
+		if i := r.get(t, n); i.Status.Failures == 0 {
+			t.Errorf("host %d is %+v", n, i.Status)
+		}
+	}
+	if i := r.get(t, 3); i.Status.Update == nil || i.Status.Update.SwitchTime == nil {
+		t.Errorf("after an hour the third is %+v", i.Status)
+	}
+}
+
 func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 	t.Parallel()
 	t.Run("one of before stays", func(t *testing.T) {
@@ -604,6 +631,42 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
 		contract.ReasonRevisionPending); i.Status.Disruption == nil {
 		t.Error("it goes on without a place")
+	}
+}
+
+// Whoever pauses a node in midway, and repairs its host meanwhile, was blamed for the time by the revision.
+func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(t *testing.T, r *rig){
+		"while it is switched": func(*testing.T, *rig) {},
+		"while it is verified": func(t *testing.T, r *rig) {
+			r.annotate(t, 1, contract.RevisionAnnotation, second)
+			r.reconcile(t, 1)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonSettling)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.switched(t, 1)
+			before(t, r)
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+			r.reconcile(t, 1)
+			r.isReady(t, 1, false)
+			r.advance(t, 1, time.Hour)
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+			r.reconcile(t, 1)
+			r.reconcile(t, 1)
+			i := r.get(t, 1)
+			if i.Status.UpdateFailure != nil || i.Status.Update == nil || i.Status.Disruption == nil ||
+				i.Status.Update.Step == v1alpha1.StepRollingBack {
+				t.Fatalf("unpaused, it is %+v", i.Status)
+			}
+			r.advance(t, 1, 11*time.Minute)
+			if i = r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step == v1alpha1.StepSwitching {
+				t.Errorf("after verifyTimeout it is %+v", i.Status)
+			}
+		})
 	}
 }
 

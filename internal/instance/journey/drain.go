@@ -181,9 +181,8 @@ func few(names []string, name string) []string {
 // can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
 // to leave its revision already only goes on.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, view *View) Outcome {
-	status, node := &instance.Status, view.Node
-	between := status.Update != nil && status.Update.From != "" &&
-		node.Annotations[contract.DesiredRevisionAnnotation] != status.Update.From
+	node := view.Node
+	between := p.HasLeft(ctx, instance.Status.Update, node.Annotations[contract.DesiredRevisionAnnotation])
 	switch {
 	case IsUncordoned(node) && between:
 		return Done()
@@ -193,6 +192,20 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	return emptied(instance, p.IsOut(node, view.Bounds), between,
 		p.CordonAndDrain(ctx, instance, node, view.Bounds.Drain))
+}
+
+// HasLeft reports whether a node whose daemon was told a revision is to leave the one that it held for one that needs a
+// place. One that needs none, such as for another mirror, takes nothing out of service, whether the daemon has it or not. A
+// revision that can't be read counts as one that does.
+func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Update, told string) bool {
+	switch {
+	case update == nil || update.From == "" || told == update.From:
+		return false
+	case told == update.Revision:
+		return true
+	}
+	to, found, err := p.Revisions.Named(ctx, told)
+	return err != nil || !found || p.Revisions.Compare(ctx, update.From, to).Waits()
 }
 
 // emptied judges what a drain came to.

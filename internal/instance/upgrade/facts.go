@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func quiet(view *journey.View) time.Duration {
 }
 
 // facts are what the table decides upon.
-func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
+func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeFacts {
 	status, node := &view.Instance.Status, view.Node
 	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
 	staging := stagingFacts(update, node)
@@ -66,10 +67,10 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains,
 		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
-		StagingFacts: staging, DrainFacts: u.drainFacts(view), NothingSince: u.nothingSince(update, node),
+		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.nothingSince(update, node),
 		StepSince: update.Since.Time, VerifyTimeout: view.Bounds.Verify, DaemonTimeout: u.DaemonTimeout,
 		LeaderSince: u.Leads(),
-		IsSwitched:  isRequested(status) || update.From != "" && status.DesiredRevision != update.From,
+		IsSwitched:  isRequested(status) || u.HasLeft(ctx, update, status.DesiredRevision),
 		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
 	}
 	if update.SwitchTime != nil {
@@ -162,11 +163,11 @@ func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFact
 	}
 }
 
-func (u *Upgrade) drainFacts(view *journey.View) policy.DrainFacts {
+func (u *Upgrade) drainFacts(ctx context.Context, view *journey.View) policy.DrainFacts {
 	update, node := view.Instance.Status.Update, view.Node
 	f := policy.DrainFacts{
 		Uncordoned: journey.IsUncordoned(node), IsOut: u.IsOut(node, view.Bounds), IsUnseen: isUnseen(view),
-		HasLeft: update.From != "" && node.Annotations[contract.DesiredRevisionAnnotation] != update.From,
+		HasLeft: u.HasLeft(ctx, update, requestedOf(node)),
 	}
 	if view.Drain != nil {
 		f.Drain = drainState(*view.Drain)

@@ -53,7 +53,7 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 		if view.MustSave(purpose) {
 			return journey.Outcome{Then: journey.Save}, nil
 		}
-		facts := u.facts(view)
+		facts := u.facts(ctx, view)
 		row := policy.NextUpgrade(status.Update.Step, facts, u.Now())
 		u.noteFacts(view, facts)
 		outcome, ends, err := u.act(ctx, view, row, facts)
@@ -198,6 +198,19 @@ func (u *Upgrade) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	if !update.Drains {
 		update.Step = v1alpha1.StepSwitching
 		u.noteSwitch(status)
+	}
+}
+
+// Resumed has what was under way when its host was paused take its time anew, as nobody looked at it meanwhile. How long
+// a node has gone back is reported, and goes on.
+func (u *Upgrade) Resumed(status *v1alpha1.WindowsInstanceStatus) {
+	update, now := status.Update, journey.Seconds(u.Now())
+	if update == nil || !journey.Begun(update.Step) || update.Step == v1alpha1.StepRollingBack {
+		return
+	}
+	update.Since, update.ReadySince, status.DrainTime = now, nil, nil
+	if update.SwitchTime != nil {
+		update.SwitchTime = &now
 	}
 }
 
