@@ -252,6 +252,23 @@ func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 }
 
+// A controller that is gone has left a finalizer. Deleting the pod by force does not remove that.
+func TestAPodThatHasEndedAndIsHeldByAFinalizerHoldsNoDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	deleted := metav1.NewTime(w.clock.Add(-time.Hour))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ended", DeletionTimestamp: &deleted,
+			Finalizers: []string{"example.com/gone"}},
+		Spec:   corev1.PodSpec{NodeName: "win-a"},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed},
+	}
+	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.remove.Leave(t.Context(), leaving(), &journey.Session{}, drainTimeout), "done", "")
+}
+
 func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

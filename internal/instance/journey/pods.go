@@ -11,9 +11,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// mustGo reports whether a drain moves a pod: not what the node itself or a DaemonSet runs there. One of which
-// the API server does not tell that is noted, as far as there is an answer.
+// mustGo reports whether a drain moves a pod: not what the node itself or a DaemonSet runs there, nor one that was
+// deleted and has ended, and is there for a finalizer only. One of which the API server does not tell that is noted, as
+// far as there is an answer.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
+	if pod.DeletionTimestamp != nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+		return false
+	}
 	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return false
 	}
