@@ -174,7 +174,7 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 // states is what is counted of an instance. One whose update waits or fails is Ready all the while.
 type states struct {
 	leaving, failing, ready, progressing, joined, paused bool
-	way                                                  hostProgress
+	progress                                             hostProgress
 }
 
 func state(i *v1alpha1.WindowsInstance) states {
@@ -183,7 +183,7 @@ func state(i *v1alpha1.WindowsInstance) states {
 		joined: i.Status.JoinedTime != nil, paused: i.Spec.Paused,
 		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
 		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
-		way:         progress(i, i.Status.DesiredRevision),
+		progress:    progress(i, i.Status.DesiredRevision),
 	}
 }
 

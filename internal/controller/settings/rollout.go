@@ -24,7 +24,8 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 	}
 	all := failures(status.Rollout.Failures, f)
 	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: all[:min(len(all), maxFailures)]}
-	var moving, waiting int
+	var moving, paused int
+	var waiting []*v1alpha1.WindowsInstance
 	var instances []*v1alpha1.WindowsInstance
 	for i := range f.Instances {
 		one := &f.Instances[i]
@@ -39,10 +40,12 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 		r.Unavailable += count1(p.unavailable)
 		switch {
 		case p.updated:
+		case p.paused:
+			paused++
 		case p.moving:
 			moving++
 		default:
-			waiting++
+			waiting = append(waiting, one)
 		}
 	}
 	seen := f.Config.DeepCopy()
@@ -56,10 +59,13 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 		r.Message = halted + ". " + contract.ReasonRolloutHalted.Fix()
 	case moving > 0:
 		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the revision, %d are "+
-			"being upgraded, %d wait", r.Updated, r.Total, moving, waiting)
+			"being upgraded, %d wait", r.Updated, r.Total, moving, len(waiting))
 	default:
 		r.Phase, r.Message = v1alpha1.RolloutWaiting,
-			fmt.Sprintf("%d of %d nodes are at the revision; %s", r.Updated, r.Total, waitsFor(f, r))
+			fmt.Sprintf("%d of %d nodes are at the revision; %s", r.Updated, r.Total, waitsFor(f, r, waiting))
+	}
+	if paused > 0 && halted == "" {
+		r.Message += fmt.Sprintf(", %d paused", paused)
 	}
 	status.Rollout = r
 	return len(all)
@@ -72,14 +78,23 @@ func count1(yes bool) int32 {
 	return 0
 }
 
-// waitsFor says why no node is on its way.
-func waitsFor(f Facts, r v1alpha1.RolloutStatus) string {
+// waitsFor says why none of those that wait is being upgraded.
+func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInstance) string {
 	spec := f.Config.Spec.Rollout
+	if len(waiting) == 0 {
+		return "no other node waits"
+	}
 	if problems := policy.CheckRollout(spec); len(problems) > 0 {
 		return problems[0].Detail
 	}
 	if closed := policy.Closed(spec, f.Now); closed != "" {
 		return closed
+	}
+	for _, one := range waiting {
+		if update := one.Status.Update; update != nil && update.NextTime != nil && f.Now.Before(update.NextTime.Time) {
+			return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", one.Status.NodeName,
+				update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
+		}
 	}
 	budget := "1"
 	if spec.MaxUnavailable != nil {
@@ -92,8 +107,8 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus) string {
 // hostProgress is how far a host that has joined is towards a revision. It is what the status follows
 // from, so that changes of anything else are no news.
 type hostProgress struct {
-	revision, failed                     string
-	updated, staged, moving, unavailable bool
+	revision, failed, next                       string
+	updated, staged, moving, unavailable, paused bool
 }
 
 func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
@@ -101,8 +116,11 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	p := hostProgress{revision: s.DesiredRevision, unavailable: s.Disruption != nil ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
 	p.updated = s.Update == nil && s.DesiredRevision == revision && s.Revision == revision
-	p.moving = s.Disruption != nil || s.Update == nil && !p.updated
+	p.moving, p.paused = s.Disruption != nil || s.Update == nil && !p.updated, i.Spec.Paused
 	if s.Update != nil {
+		if s.Update.NextTime != nil {
+			p.next = s.Update.NextTime.String()
+		}
 		p.revision = s.Update.Revision
 		p.staged = s.Update.Step != v1alpha1.StepStaging
 		// Over SSH a host is reached before it takes its place.

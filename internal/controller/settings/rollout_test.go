@@ -29,6 +29,12 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 		case "waiting":
 			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+		case "blocked":
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
+				&v1alpha1.Update{Revision: "2", Code: "W802", Reason: "DrainBlocked", Message: "pods are left",
+					Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, NextTime: new(metav1.NewTime(time.Unix(7200, 0)))}}
+		case "paused":
+			i.Status.Revision, i.Status.DesiredRevision, i.Spec.Paused = "1", "1", true
 		case "switching":
 			i.Status.Revision, i.Status.Update = "1",
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
@@ -75,6 +81,15 @@ func TestHowFarARolloutIs(t *testing.T) {
 		"one is reached over SSH": {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH"), joined("b", "waiting")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 2, 0},
 			says: "0 of 2 nodes are at the revision, 1 are being upgraded, 1 wait"},
+		"one is paused": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "paused")},
+			phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 1, 0},
+			says: "1 of 2 nodes are at the revision; no other node waits, 1 paused"},
+		"one is paused, and one is upgraded": {hosts: []v1alpha1.WindowsInstance{joined("a", "switching"),
+			joined("b", "paused")}, phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 1, 1},
+			says: "0 of 2 nodes are at the revision, 1 are being upgraded, 0 wait, 1 paused"},
+		"one is tried again later": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "blocked")},
+			phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 2, 0},
+			says: "node b is tried again at 1970-01-01T02:00:00Z, because of W802 DrainBlocked: pods are left"},
 		"one is staged": {hosts: []v1alpha1.WindowsInstance{joined("a", "staging"), joined("b", "leaving")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{1, 0, 0, 0}, says: "0 of 1"},
 		"the budget is zero": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
