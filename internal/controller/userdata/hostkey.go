@@ -103,9 +103,11 @@ func (k *hostKey) publishedSince() (time.Time, bool) {
 }
 
 // mark notes at the secret since when machines are given the key, or that they are not given it any
-// more.
+// more. A time that is to come is of a clock that was ahead, and is noted anew: all machines that are made until
+// then would be trusted at first contact.
 func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
-	if _, was := key.publishedSince(); was == published {
+	since, was := key.publishedSince()
+	if isAhead := since.After(r.Now().Add(margin)); was == published && !(was && isAhead) {
 		return nil
 	}
 	secret := key.secret.DeepCopy()
