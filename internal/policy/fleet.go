@@ -107,6 +107,9 @@ type Set struct {
 // SetHost is a host of a Set.
 type SetHost struct {
 	Name string
+	// Node is its Node as its Machine names it; empty while that names none. An instance that lost its status names
+	// none, either.
+	Node string
 	// Leaving is set once the host is being deleted.
 	Leaving bool
 }
@@ -116,38 +119,60 @@ type SetHost struct {
 // taken out of service because no instance has it is missed by nobody, and would hold back all others
 // for as long as it is there.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]time.Time) Fleet {
-	hosts, setOf := map[string]SetHost{}, map[string]types.UID{}
-	for _, set := range sets {
-		for _, host := range set.Hosts {
-			hosts[host.Name], setOf[host.Name] = host, set.UID
-		}
-	}
 	byNode := map[string]*v1alpha1.WindowsInstance{}
 	for i := range instances {
 		if name := instances[i].Status.NodeName; name != "" {
 			byNode[name] = &instances[i]
 		}
 	}
+	made := madeBy(sets, byNode)
 	fleet := Fleet{Sets: sets}
 	there := map[string]bool{}
 	for i := range nodes {
-		if byNode[nodes[i].Name] == nil && isOrphan(&nodes[i]) {
+		name := nodes[i].Name
+		if byNode[name] == nil && made.byNode[name] == "" && isOrphan(&nodes[i]) {
 			continue
 		}
-		there[nodes[i].Name] = true
-		member := memberOf(&nodes[i], byNode[nodes[i].Name], hosts, setOf)
-		member.NotReadySince = NotReadySince(&nodes[i], seen[nodes[i].Name])
+		there[name] = true
+		member := memberOf(&nodes[i], byNode[name], made)
+		member.NotReadySince = NotReadySince(&nodes[i], seen[name])
 		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
 			hasPlace := instance.Status.Disruption != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
-				Unavailable: "its Node is gone",
-				Granted:     hasPlace, Unplaced: hosts[instance.Name].Leaving && !hasPlace, Set: setOf[instance.Name]})
+				Unavailable: "its Node is gone", Granted: hasPlace,
+				Unplaced: made.hosts[instance.Name].Leaving && !hasPlace, Set: made.setOf[instance.Name]})
 		}
 	}
 	return fleet
+}
+
+// made are the hosts of sets, and which set made each, by the name of their instances. byNode has that name by their
+// Nodes, of those whose instances name none.
+type made struct {
+	hosts  map[string]SetHost
+	setOf  map[string]types.UID
+	byNode map[string]string
+}
+
+// madeBy looks at the hosts of sets. byNode are the instances that name their Nodes.
+func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
+	all := made{hosts: map[string]SetHost{}, setOf: map[string]types.UID{}, byNode: map[string]string{}}
+	names := map[string]bool{}
+	for _, instance := range byNode {
+		names[instance.Name] = true
+	}
+	for _, set := range sets {
+		for _, host := range set.Hosts {
+			all.hosts[host.Name], all.setOf[host.Name] = host, set.UID
+			if host.Node != "" && !names[host.Name] {
+				all.byNode[host.Node] = host.Name
+			}
+		}
+	}
+	return all
 }
 
 // Count says how many hosts of a set stay, serve nobody, and are as wanted.
@@ -200,19 +225,20 @@ func (f Fleet) Leave(host string) {
 	}
 }
 
-// memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
-func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost,
-	setOf map[string]types.UID) Member {
-	member := Member{Node: node.Name, Ready: nodeIsReady(node),
+// memberOf looks at one node; instance is nil where none has it. What we have begun comes first: it does not show in
+// the Node at once.
+func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) Member {
+	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: nodeIsReady(node),
 		// the cordon itself may have been lifted by somebody else
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
-		member.Host, member.Set = instance.Name, setOf[instance.Name]
-		member.Unavailable = whyDisrupted(instance, hosts[instance.Name].Leaving)
-		member.Granted, member.Leaving = member.Unavailable != "", !instance.DeletionTimestamp.IsZero()
-		member.Unplaced = member.Granted && instance.Status.Disruption == nil
+		member.Host, member.Leaving = instance.Name, !instance.DeletionTimestamp.IsZero()
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
+	member.Set = made.setOf[member.Host]
+	member.Unavailable = whyDisrupted(instance, made.hosts[member.Host].Leaving)
+	member.Granted = member.Unavailable != ""
+	member.Unplaced = member.Granted && (instance == nil || instance.Status.Disruption == nil)
 	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
 	switch {
 	case member.Granted:
@@ -228,16 +254,19 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	return member
 }
 
-// whyDisrupted says why an instance's node is being disrupted, or is about to be; empty when it is not.
+// whyDisrupted says why a node is being disrupted, or is about to be; empty when it is not. instance is nil where none
+// has it.
 // One that is deleted serves until it has its place.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
-	claim, leaves := instance.Status.Disruption, !instance.DeletionTimestamp.IsZero()
 	switch {
 	case machineLeaves:
 		return "its Machine is being deleted"
-	case claim != nil:
+	case instance == nil:
+		return ""
+	case instance.Status.Disruption != nil:
+		claim := instance.Status.Disruption
 		return fmt.Sprintf("it was granted a place (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
-	case leaves && !NeedsPlace(instance.Spec.RemovalPolicy):
+	case !instance.DeletionTimestamp.IsZero() && !NeedsPlace(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}
 	return ""

@@ -194,9 +194,9 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 	serving, cordoned, serves := 0, 0, false
 	for _, m := range fleet.Members {
 		switch {
-		case m.Set != set.UID:
 		case m.Node == c.Node && c.Node != "":
 			serves = !fleet.isOut(m) // whatever it is down for, its pods are well, and would go
+		case m.Set != set.UID:
 		case m.Unavailable == "":
 			serving++
 		case m.Cordoned:

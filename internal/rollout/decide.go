@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,10 +16,10 @@ import (
 // list does not have it. One that is not used may still be while its instance is as it was when the
 // place was given out. A Machine's is kept until it is seen that the Machine goes.
 func settle(grants []Grant, look Snapshot) (left []Grant) {
-	stays := map[string]bool{}
+	stays, nodes := map[string]bool{}, map[string]string{}
 	for _, set := range look.Fleet.Sets {
 		for _, host := range set.Hosts {
-			stays[host.Name] = !host.Leaving
+			stays[host.Name], nodes[host.Name] = !host.Leaving, host.Node
 		}
 	}
 	for _, i := range look.Instances {
@@ -27,8 +28,8 @@ func settle(grants []Grant, look Snapshot) (left []Grant) {
 				Since: metav1.NewMicroTime(place.Since.Time), isUsed: true})
 		}
 		if strings.HasPrefix(i.Annotations[contract.PlaceAnnotation], contract.PlaceOfMachine) && stays[i.Name] {
-			left = append(left, Grant{Name: MachineName(i.Name), Node: i.Status.NodeName, Machine: i.Name,
-				Since: metav1.NewMicroTime(look.Fleet.Now), isUsed: true})
+			left = append(left, Grant{Name: MachineName(i.Name), Node: cmp.Or(i.Status.NodeName, nodes[i.Name]),
+				Machine: i.Name, Since: metav1.NewMicroTime(look.Fleet.Now), isUsed: true})
 		}
 	}
 	for _, one := range grants {

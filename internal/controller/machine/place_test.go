@@ -3,12 +3,16 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -241,4 +245,87 @@ func TestA55_AHostWhoseKubeletReportsWithoutEndKeepsNoOtherMachineFromBeingRepla
 		y.reconcile()
 	}
 	y.want("m0", "m2")
+}
+
+// restored takes from instances what a backup does not bring back, their status. Their Machines still name their Nodes.
+func (y *yard) restored(names ...string) {
+	y.t.Helper()
+	for _, name := range names {
+		i, m := y.instance(name), &machinev1beta1.Machine{}
+		i.Status = v1alpha1.WindowsInstanceStatus{}
+		if err := y.api.Status().Update(y.t.Context(), i); err != nil {
+			y.t.Fatal(err)
+		}
+		if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name},
+			m); err != nil {
+			y.t.Fatal(err)
+		}
+		m.Status.NodeRef = &corev1.ObjectReference{Kind: "Node", Name: name}
+		if err := y.api.Status().Update(y.t.Context(), m); err != nil {
+			y.t.Fatal(err)
+		}
+	}
+}
+
+// closed has the only maintenance window begin days later.
+func (y *yard) closed() {
+	y.t.Helper()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
+		Duration: metav1.Duration{Duration: time.Hour}}}
+	y.create(config)
+}
+
+// Nobody knows any more that its host is a node but its Machine, and its pods are as well as any.
+func TestA18_AMachineWhoseInstanceLostItsStatusIsReplacedLikeAnyWhoseNodeServes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(y *yard)
+		left   []string
+		says   contract.Reason
+	}{
+		"one after the other": {func(*yard) {}, []string{"m1", "m2"}, contract.ReasonOwnerDegraded},
+		"in no closed window": {(*yard).closed, []string{"m0", "m1", "m2"}, contract.ReasonMaintenanceWindowClosed},
+		"only if enough others serve": {func(y *yard) {
+			y.changeSet(func(s *machinev1beta1.MachineSet) {
+				s.Annotations = map[string]string{contract.MinAvailableAnnotation: "100%"}
+			})
+		}, []string{"m0", "m1", "m2"}, contract.ReasonOwnerDegraded},
+		"soon if its node is out of service": {func(y *yard) {
+			y.closed()
+			y.nodeIs("m1", corev1.ConditionFalse)
+		}, []string{"m0", "m2"}, contract.ReasonMaintenanceWindowClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 3)
+			y.restored("m0", "m1", "m2")
+			y.rotate("b")
+			y.refuses("m0", "m1", "m2")
+			test.change(y)
+			for range 3 {
+				y.reconcile()
+			}
+			y.want(test.left...)
+			if !slices.ContainsFunc(y.said, func(s string) bool { return strings.Contains(s, test.says.Code()) }) {
+				t.Errorf("said %q, want %s", y.said, test.says.Code())
+			}
+		})
+	}
+}
+
+// The place shows in the annotation of its instance, which does not name its node.
+func TestAMachineWhoseInstanceLostItsStatusKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	y.restored("m0")
+	y.rotate("b")
+	y.refuses("m0")
+	y.denied = apierrors.NewTimeoutError("away", 1)
+	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Fatal("it is not tried again")
+	}
+	if y.mayGo("m1") {
+		t.Error("another goes ahead, and the Machine may be deleted")
+	}
 }

@@ -191,7 +191,7 @@ func (r *replacer) owned(ctx context.Context) (all []dueMachine, err error) {
 	for i := range list.Items {
 		m := fromOpenShift(&list.Items[i])
 		if instance := byName[m.Name]; instance != nil && isOf(instance, m) {
-			all = append(all, dueMachine{machine: m, instance: instance, node: instance.Status.NodeName})
+			all = append(all, dueMachine{machine: m, instance: instance, node: nodeOf(m, instance)})
 		}
 	}
 	return all, nil
@@ -200,6 +200,12 @@ func (r *replacer) owned(ctx context.Context) (all []dueMachine, err error) {
 // isOf says whether an instance was made from this very Machine.
 func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
+}
+
+// nodeOf is the Node of a Machine's host, as its instance names it, or else the Machine: an instance that lost its status
+// names none. It is empty while neither does.
+func nodeOf(m inventory.Machine, instance *v1alpha1.WindowsInstance) string {
+	return cmp.Or(instance.Status.NodeName, m.NodeRef)
 }
 
 // consider has it decided about all Machines by one look, and deletes those that may go.
@@ -318,10 +324,11 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Snap
 	case err != nil:
 		return policy.ReplaceDecision{}, wrap("reading Machine "+due.machine.Name, err)
 	}
-	if look, err = r.byNow(ctx, due.machine.Name, look); err != nil {
+	m := fromOpenShift(now)
+	if look, err = r.byNow(ctx, m, look); err != nil {
 		return policy.ReplaceDecision{}, err
 	}
-	decision := r.decide(fromOpenShift(now), look, hash)
+	decision := r.decide(m, look, hash)
 	if decision.Action != policy.ActReplace {
 		return decision, errChanged
 	}
@@ -333,20 +340,20 @@ func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Snap
 
 // byNow is a look with the Node of a Machine as it is by now. A node may go as out of service only if it has not come
 // back since the fleet was read: that changes nothing of its instance, by which a place would be void.
-func (r *replacer) byNow(ctx context.Context, machine string, look rollout.Snapshot) (rollout.Snapshot, error) {
-	instance := look.Instances[machine]
-	if instance == nil || instance.Status.NodeName == "" {
+func (r *replacer) byNow(ctx context.Context, m inventory.Machine, look rollout.Snapshot) (rollout.Snapshot, error) {
+	instance := look.Instances[m.Name]
+	if instance == nil || nodeOf(m, instance) == "" {
 		return look, nil
 	}
-	node := &corev1.Node{}
-	err := r.live.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node)
+	name, node := nodeOf(m, instance), &corev1.Node{}
+	err := r.live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if apierrors.IsNotFound(err) {
 		node, err = nil, nil
 	}
 	if err != nil {
-		return look, wrap("reading Node "+instance.Status.NodeName, err)
+		return look, wrap("reading Node "+name, err)
 	}
-	look.Fleet = look.Fleet.With(instance.Status.NodeName, node, instance, r.gate.SeenNotReady(node))
+	look.Fleet = look.Fleet.With(name, node, instance, r.gate.SeenNotReady(node))
 	return look, nil
 }
 
@@ -362,7 +369,7 @@ func (r *replacer) candidate(m inventory.Machine, look rollout.Snapshot, hash st
 		return cause
 	}
 	c.Cause, c.Stale = why(instance), policy.IsRefusalStale(instance, r.options.Now())
-	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
+	c.Node, c.Paused = nodeOf(m, instance), instance.Spec.Paused
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set = m.Owner.UID
 		c.Due = look.Fleet.Count(c.Set, func(host string) bool {

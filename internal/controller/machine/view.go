@@ -112,7 +112,8 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 		case m.Ignored && !m.Deleting:
 			ignored[m.Owner.UID]++
 		default:
-			hosts[m.Owner.UID] = append(hosts[m.Owner.UID], policy.SetHost{Name: m.Name, Leaving: m.Deleting})
+			hosts[m.Owner.UID] = append(hosts[m.Owner.UID],
+				policy.SetHost{Name: m.Name, Node: m.NodeRef, Leaving: m.Deleting})
 		}
 	}
 	var all []policy.Set
