@@ -60,8 +60,8 @@ type Conn interface {
 // of Conn is one.
 type Prover interface {
 	// ProveHostKeys answers the host keys that the machine announced and proved to hold, as "<type>
-	// <base64>", best first. The one that it showed may be among them. It is empty for a machine
-	// that announces none. A repeated call gives the same answer.
+	// <base64>", best first, and that it shows to who expects them. The one that it showed may be
+	// among them. It is empty for a machine that announces none. A repeated call gives the same answer.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
 }
 

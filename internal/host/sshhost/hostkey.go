@@ -64,13 +64,17 @@ func different(a, b ssh.PublicKey) bool {
 // algorithms are the host key algorithms to offer, best first: those of the expected key only, so
 // that a host with several keys shows that one. Certificates and SHA-1 are not among them.
 func (h *hostKeyCheck) algorithms() []string {
-	rsa := []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 	if h.expected == nil {
-		return append([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
-			rsa...)
+		return []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+			ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 	}
-	if h.expected.Type() == ssh.KeyAlgoRSA {
-		return rsa
+	return algorithmsOf(h.expected)
+}
+
+// algorithmsOf are the host key algorithms with which a key may be shown, best first.
+func algorithmsOf(key ssh.PublicKey) []string {
+	if key.Type() == ssh.KeyAlgoRSA {
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 	}
-	return []string{h.expected.Type()}
+	return []string{key.Type()}
 }

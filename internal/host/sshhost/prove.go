@@ -127,7 +127,7 @@ func (a *announcement) settle(gone <-chan struct{}) error {
 
 // ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a
 // *contract.Problem HostKeyUnproven: then somebody announces what is not his. A key that it can
-// prove with SHA-1 only is passed over.
+// prove with SHA-1 only is passed over, and so is one that it would not show.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 			return err
 		}
 		var err error
-		proven, err = keyProof{c.client, c.address, c.hostKey}.prove(c.announced.keys())
+		proven, err = keyProof{c.client, c.address, c.hostKey}.prove(shown(c.announced.keys(), c.wire.offered()))
 		return err
 	})
 	if err != nil {

@@ -107,6 +107,46 @@ func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
 }
 
+// OpenSSH announces and proves every key that it has loaded, also those that its HostKeyAlgorithms keep it from
+// showing. One of these would be expected in vain for ever.
+func TestNoHostKeyIsProvenThatTheNextConnectionWouldNotBeShown(t *testing.T) {
+	t.Parallel()
+	others := further(t)
+	for name, test := range map[string]struct {
+		shows []string
+		want  []ssh.Signer // beside the one that it showed
+	}{
+		"all":              {nil, []ssh.Signer{others[1], others[0]}},
+		"no ECDSA":         {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA}, others[:1]},
+		"none but Ed25519": {[]string{ssh.KeyAlgoED25519}, nil},
+		"no RSA":           {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256}, others[1:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Change(func(s *sshd.Settings) { s.FurtherHostKeys, s.HostKeyTypes = others, test.shows })
+			want := []string{r.Server.HostKey()}
+			for _, key := range test.want {
+				want = append(want, authorizedLine(key.PublicKey()))
+			}
+			proven, err := r.prover(t).ProveHostKeys(t.Context())
+			if err != nil || !slices.Equal(proven, want) {
+				t.Errorf("proves\n%s\nwant\n%s\n%v", strings.Join(proven, "\n"), strings.Join(want, "\n"), err)
+			}
+			for _, key := range proven {
+				target := r.target()
+				target.HostKey = key
+				conn, err := New(Options{}).Dial(t.Context(), target)
+				if err != nil {
+					t.Errorf("the host proved %s and does not show it: %v", key, err)
+				} else if err = conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 func TestAHostThatDoesNotSayItsHostKeysHasNone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *sshd.Settings){
@@ -224,4 +264,38 @@ func FuzzAnnouncement(f *testing.F) {
 			t.Errorf("%d keys", len(keys))
 		}
 	})
+}
+
+func TestAnOfferIsReadWithoutTrust(t *testing.T) {
+	t.Parallel()
+	type exchange struct {
+		Cookie                 [16]byte `sshtype:"20"`
+		KeyExchanges, HostKeys []string
+		Rest                   []byte `ssh:"rest"`
+	}
+	payload := ssh.Marshal(exchange{KeyExchanges: []string{"x"}, HostKeys: []string{ssh.KeyAlgoED25519, "y"}})
+	packet := append([]byte{0, 0, 1, 0, 8}, payload...)
+	noOffer := slices.Clone(packet)
+	noOffer[5] = 2 // SSH_MSG_IGNORE
+	const greeting = "SSH-2.0-OpenSSH_for_Windows_9.5\r\n"
+	for name, test := range map[string]struct {
+		first string
+		want  []string
+	}{
+		"an offer":               {greeting + string(packet), []string{ssh.KeyAlgoED25519, "y"}},
+		"one behind other lines": {"hello\nyou\n" + greeting + string(packet), []string{ssh.KeyAlgoED25519, "y"}},
+		"nothing":                {"", nil},
+		"no greeting":            {"HTTP/1.1 400 Bad Request\r\n\r\n", nil},
+		"a greeting only":        {greeting, nil},
+		"another packet":         {greeting + string(noOffer), nil},
+		"one that is cut off":    {greeting + string(packet[:30]), nil},
+		"noise":                  {greeting + "\xff\xff\xff\xff\xff\x14noise", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := offered([]byte(test.first)); !slices.Equal(got, test.want) {
+				t.Errorf("reads %q, want %q", got, test.want)
+			}
+		})
+	}
 }

@@ -20,6 +20,9 @@ const (
 	// acknowledgement is the part of what we send that a host may send beyond that, to acknowledge
 	// it: OpenSSH takes some 100 bytes for each 32 KiB.
 	acknowledgement = 8
+	// maxFirst is how much is remembered of what a host sends first. Its offer for the key exchange is in the first
+	// two KiB, and no host says much before it.
+	maxFirst = 16 << 10
 )
 
 // errFlood ends a connection over which the host sent more than any honest one.
@@ -38,6 +41,8 @@ type wire struct {
 
 	mu    sync.Mutex
 	first error
+	// sent is what the host sent first: see offered.
+	sent []byte
 }
 
 func newWire(conn net.Conn, c clock.PassiveClock) *wire {
@@ -54,6 +59,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
 		w.heard.Store(int64(w.clock.Since(w.began)))
+		w.keep(p[:n])
 	}
 	if w.budget.Add(-int64(n)) < 0 {
 		w.note(errFlood)
@@ -80,6 +86,20 @@ func (w *wire) note(err error) {
 	if w.first == nil {
 		w.first = err
 	}
+}
+
+// keep remembers what the host sends first.
+func (w *wire) keep(p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = append(w.sent, p[:min(len(p), maxFirst-len(w.sent))]...)
+}
+
+// offered are the host key algorithms that the host offered when the connection began.
+func (w *wire) offered() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return offered(w.sent)
 }
 
 // broken is the first error of reading or writing; nil when there was none.

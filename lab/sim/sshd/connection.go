@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,8 +69,11 @@ func (s *Server) config() *ssh.ServerConfig {
 			return nil, errRefused
 		},
 	}
-	for _, key := range s.network.settings().hostKeys() {
-		config.AddHostKey(key)
+	settings := s.network.settings()
+	for _, key := range settings.hostKeys() {
+		if settings.HostKeyTypes == nil || slices.Contains(settings.HostKeyTypes, key.PublicKey().Type()) {
+			config.AddHostKey(key)
+		}
 	}
 	return config
 }

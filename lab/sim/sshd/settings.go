@@ -15,6 +15,9 @@ type Settings struct {
 	// those that logged in. One of HostKey's type is not used. Nil makes an ECDSA key, which every
 	// Windows host has; an empty slice is a host that has HostKey only.
 	FurtherHostKeys []ssh.Signer
+	// HostKeyTypes are the types of keys that are shown, as of a server with HostKeyAlgorithms. Those of other types
+	// are announced and proven all the same, as OpenSSH does. Nil shows all.
+	HostKeyTypes []string
 	// Latency is the delay of every byte on its way, in each direction. It does not limit
 	// throughput.
 	Latency time.Duration
