@@ -596,6 +596,65 @@ func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
 	}
 }
 
+// A right may be missing, or a webhook refuse it, for as long as nobody sees it.
+func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	no := apierrors.NewForbidden(corev1.Resource("anything"), "win-a", errors.New("no"))
+	for name, test := range map[string]struct {
+		refuse func(w *world)
+		in     v1alpha1.Phase
+		calls  []contract.Verb
+	}{
+		"kubelet's token": {func(w *world) { w.noToken = no }, v1alpha1.PhaseDelivering,
+			[]contract.Verb{contract.VerbPreflight}},
+		"its Node": {func(w *world) { w.broken["get"] = no }, v1alpha1.PhaseBootstrapping,
+			[]contract.Verb{contract.VerbPreflight}},
+		"the daemon's certificate": {func(w *world) { w.broken["create"] = no }, v1alpha1.PhaseBootstrapping,
+			[]contract.Verb{contract.VerbPreflight, contract.VerbBootstrap}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			test.refuse(w)
+			i, session := newInstance(), &journey.Session{}
+			for range 2 {
+				want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+				w.clock = w.clock.Add(5 * time.Minute)
+			}
+			w.clock = w.clock.Add(time.Minute)
+			want(t, w.join(t, i, session, ""), "fails", contract.ReasonAPICallFailed)
+			if i.Status.Phase != test.in {
+				t.Errorf("it happened in %s, want %s", i.Status.Phase, test.in)
+			}
+			if diff := cmp.Diff(test.calls, w.machine.Calls()); diff != "" {
+				t.Errorf("what was done at the host is done again: %s", diff)
+			}
+		})
+	}
+}
+
+// A transfer, or a drain, may take longer than a call may fail.
+func TestACallThatFailsOnceLateInItsPhaseIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, session := newInstance(), &journey.Session{}
+	w.noToken = apierrors.NewServiceUnavailable("away")
+	want(t, w.join(t, i, session, v1alpha1.PhasePreparing), "done", "")
+	i.Status.Phase = v1alpha1.PhaseDelivering
+	i.Status.Phases = append(i.Status.Phases, v1alpha1.PhaseTime{Phase: v1alpha1.PhaseDelivering,
+		StartTime: metav1.NewMicroTime(w.clock)})
+	w.clock = w.clock.Add(20 * time.Minute)
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+	w.noToken = nil
+	w.broken["create"] = apierrors.NewServiceUnavailable("away")
+	w.clock = w.clock.Add(9 * time.Minute)
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+	w.clock = w.clock.Add(9 * time.Minute)
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+	delete(w.broken, "create")
+	want(t, w.join(t, i, session, v1alpha1.PhaseBootstrapping), "done", "")
+}
+
 func TestLabelsAndTaintsThatAreRefusedAreNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, node())

@@ -28,10 +28,10 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		err = j.expectNode(ctx, instance, node)
 	}
 	if err != nil {
-		return j.retryInSlot(instance, err)
+		return j.retryInSlot(instance, session, err)
 	}
 	if node == nil {
-		return j.awaitNode(ctx, instance)
+		return j.awaitNode(ctx, instance, session)
 	}
 	if problem := journey.Foreign(node, instance); problem != nil {
 		return journey.Fail(problem)
@@ -45,18 +45,19 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		marks.Cordon = true
 	}
 	if err = j.Nodes.Request(ctx, node, marks); err != nil {
-		return j.retryInSlot(instance, err)
+		return j.retryInSlot(instance, session, err)
 	}
 	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Revision
 	return journey.Done()
 }
 
 // awaitNode waits for a Node that the cache does not show.
-func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
+func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
 	if j.isStranded(instance) {
 		node, err := j.Nodes.Live(ctx, instance.Status.NodeName)
 		if err != nil {
-			return j.retryInSlot(instance, err)
+			return j.retryInSlot(instance, session, err)
 		}
 		if node == nil || !node.DeletionTimestamp.IsZero() {
 			return stranded(instance)
@@ -75,7 +76,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	certificate, err := j.certificate(ctx, session.CSR)
 	if err != nil {
-		return j.retryInSlot(instance, err)
+		return j.retryInSlot(instance, session, err)
 	}
 	if len(certificate) == 0 {
 		return j.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
@@ -208,14 +209,19 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 }
 
 // retryInSlot tries a call again that did not succeed, but not for ever, and not what was refused: that is a
-// problem of this host. It has as long besides as was waited for what the call is about.
-func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, err error) journey.Outcome {
+// problem of this host. What counts is for how long it has failed in the present phase, which may have waited before
+// for a transfer, a drain or a Node. It has twice as long as what is waited for there.
+func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
 	}
-	if waited := inPhase(instance, j.Now()); waited > 2*waitLimit {
+	now := j.Now()
+	if now.Sub(session.FailingSince) > inPhase(instance, now) {
+		session.FailingSince = now
+	}
+	if failing := now.Sub(session.FailingSince); failing > 2*waitLimit {
 		return journey.Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v, after %s", err,
-			waited.Round(time.Second)))
+			failing.Round(time.Second)))
 	}
 	return journey.Retry(err)
 }

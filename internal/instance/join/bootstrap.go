@@ -19,8 +19,8 @@ import (
 const (
 	// eventRetry is how long to wait for something whose arrival is watched.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, or for the
-	// API server to answer about them; then it makes room for others.
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, and half of how long
+	// it may while calls of the API server fail; then it makes room for others.
 	waitLimit = 5 * time.Minute
 )
 
@@ -35,12 +35,12 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	session *journey.Session) journey.Outcome {
 	if node, err := j.Nodes.Get(ctx, instance.Status.NodeName); err == nil {
 		if err = j.expectNode(ctx, instance, node); err != nil {
-			return journey.Retry(err)
+			return j.retryInSlot(instance, session, err)
 		}
 	}
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
-		return journey.Retry(fmt.Errorf("making kubelet's first credential: %w", err))
+		return j.retryInSlot(instance, session, fmt.Errorf("making kubelet's first credential: %w", err))
 	}
 	ids := append(instance.Status.BootstrapCredentials, token.ID)
 	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
@@ -48,9 +48,25 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return journey.Done()
 }
 
-// bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request. That it stops the
-// daemon is saved before the call and no earlier: a node whose drain is blocked still has its daemon.
+// bootstrap has the host start as a node, and submits its daemon's certificate request. While that is not taken it is
+// submitted again, and nothing is done at the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	if session.Request == nil {
+		if outcome := j.start(ctx, instance, session); !outcome.IsDone() || outcome.Then == journey.Save {
+			return outcome
+		}
+	}
+	var err error
+	if session.CSR, err = j.requestCertificate(ctx, instance, session.Request); err != nil {
+		return j.retryInSlot(instance, session, err)
+	}
+	return journey.Done()
+}
+
+// start starts containerd and kubelet on the host and gets the daemon's certificate request. That it stops the
+// daemon is saved before the call and no earlier: a node whose drain is blocked still has its daemon.
+func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	request, outcome := j.bootstrapRequest(ctx, instance, session)
 	if !outcome.IsDone() {
@@ -80,10 +96,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 			"the certificate request of %s is not submitted: "+
 				"%v", instance.Spec.Address, err))
 	}
-	session.Request = answer.DaemonCSR
-	if session.CSR, err = j.requestCertificate(ctx, instance, session.Request); err != nil {
-		return journey.Retry(err)
-	}
+	session.Request, session.FailingSince = answer.DaemonCSR, time.Time{}
 	return journey.Done()
 }
 
@@ -102,7 +115,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 		err = j.expectNode(ctx, instance, node)
 	}
 	if err != nil {
-		return nil, journey.Retry(err)
+		return nil, j.retryInSlot(instance, session, err)
 	}
 	if node != nil {
 		if problem := journey.Foreign(node, instance); problem != nil {
@@ -148,18 +161,19 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
 	if err != nil {
-		return journey.Retry(err)
+		return j.retryInSlot(instance, session, err)
 	}
 	node, serves, err := j.InService(ctx, instance)
 	switch {
 	case err != nil:
-		return journey.Retry(err)
+		return j.retryInSlot(instance, session, err)
 	case node == nil, !serves && instance.Status.Disruption == nil:
 		return journey.Done() // nobody is there to be disrupted
 	case instance.Status.Disruption == nil:
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
 			"node %s is back, and its host has no place in the rollout budget", node.Name))
 	}
+	session.FailingSince = time.Time{} // a drain may take longer than calls may fail
 	outcome := j.Evacuate(ctx, instance, &journey.View{Node: node, Bounds: bounds})
 	session.Drained = outcome.IsDone()
 	if outcome.IsFailed() {

@@ -1,6 +1,8 @@
 package journey
 
 import (
+	"time"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
@@ -17,6 +19,8 @@ type Session struct {
 	Token     string // kubelet's first credential, whose id is in the saved status
 	Request   []byte // the daemon's certificate request
 	CSR       string // name of the CertificateSigningRequest made of it
+	// FailingSince is since when calls of the API server fail; zero, or before the present phase, while they don't.
+	FailingSince time.Time
 	// IsGranted says that the host may be disrupted: its node has a place in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
