@@ -30,7 +30,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	reject(flaws)
 	public, secret.Environment, flaws = environment(in.Facts.Proxy, in.Previous)
 	reject(flaws)
-	secret.PullSecret, flaws = pullSecret(in.Facts.PullSecret, before)
+	secret.PullSecret, flaws = pullSecret(in.Facts, before)
 	reject(flaws)
 	rules, refused := mirror.Merge(in.Facts.Mirrors)
 	secret.Mirrors = rules
@@ -63,9 +63,15 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret is the cluster's, or the one before while that can't be read.
-func pullSecret(raw []byte, before contract.Confidential) ([]byte, []*contract.Problem) {
-	if len(raw) == 0 {
+// pullSecret is the cluster's, or the one before while that can't be read or is gone.
+func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
+	raw := f.PullSecret
+	switch {
+	case len(raw) == 0 && f.PullSecretGone && len(before.PullSecret) > 0:
+		return before.PullSecret, []*contract.Problem{contract.NewProblem(contract.ReasonPullSecretInvalid,
+			`the secret %s in %s does not exist; to take credentials away from nodes, make one with {"auths":{}}`,
+			contract.PullSecret, contract.ConfigNamespace)}
+	case len(raw) == 0:
 		return nil, nil
 	}
 	if _, err := mirror.ParsePullSecret(raw); err != nil {

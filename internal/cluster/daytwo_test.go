@@ -151,6 +151,13 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 	gone := func(name string) func(client.Object) bool {
 		return func(o client.Object) bool { return o.GetName() != name }
 	}
+	holding := func(name string, data map[string]string) func(client.Object) bool {
+		return edit(func(o *corev1.ConfigMap) {
+			if o.Name == name {
+				o.Data, o.BinaryData = data, nil
+			}
+		})
+	}
 	for name, test := range map[string]struct {
 		change   func(client.Object) bool
 		rejected string // what is said, or nothing
@@ -164,6 +171,13 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 			"openshift-config/registry-cas", "registry-cas"},
 		"additional CAs":      {gone("more"), "spec.trust.additionalCA of the WindowsMachineConfig names", "more"},
 		"the injected bundle": {gone(contract.TrustedCAConfigMap), "", contract.TrustedCAConfigMap},
+		"additional CAs without a key": {holding("more", nil),
+			"spec.trust.additionalCA of the WindowsMachineConfig names the ConfigMap " + contract.OperatorNamespace +
+				"/more, which has no keys", "more"},
+		"additional CAs of white space": {holding("more", map[string]string{"a": " \n"}),
+			"the ConfigMap more has nothing under a", "more, key a"},
+		"an injected bundle of white space": {holding(contract.TrustedCAConfigMap,
+			map[string]string{contract.CABundleField: "\n"}), "", contract.TrustedCAConfigMap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +197,30 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 				t.Errorf("trust is %v", sources(facts.Trust))
 			}
 		})
+	}
+}
+
+func TestARegistrysCAOfWhiteSpaceWaits(t *testing.T) {
+	t.Parallel()
+	facts := read(t, dayTwo(), edit(func(o *corev1.ConfigMap) {
+		if o.Name == "registry-cas" {
+			o.Data["plain.example"] = " "
+		}
+	}))
+	if r := facts.RegistryTrust; !r["plain.example"].Pending || r["m.example:5000"].Pending || len(facts.Rejected) != 1 ||
+		!strings.Contains(facts.Rejected[0].Detail, "openshift-config/registry-cas has nothing under plain.example") {
+		t.Errorf("registry trust %v, rejected %v", r, facts.Rejected)
+	}
+}
+
+func TestA23_APullSecretThatIsNotThereIsGone(t *testing.T) {
+	t.Parallel()
+	facts := read(t, dayTwo(), func(o client.Object) bool { return o.GetName() != contract.PullSecret })
+	if facts.PullSecret != nil || !facts.PullSecretGone || len(facts.Rejected) > 0 {
+		t.Errorf("pull secret %q, gone: %v, rejected %v", facts.PullSecret, facts.PullSecretGone, facts.Rejected)
+	}
+	if read(t, dayTwo(), nil).PullSecretGone {
+		t.Error("one that is there is gone")
 	}
 }
 

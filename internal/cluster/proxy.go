@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -61,7 +62,7 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	}
 	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, Injected: true,
 		PEM: []byte(object.Data[contract.CABundleField])}
-	bundle.Pending = len(bundle.PEM) == 0
+	bundle.Pending = blank(bundle.PEM)
 	facts.Trust = append(facts.Trust, bundle)
 	return nil
 }
@@ -80,9 +81,8 @@ func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error 
 		return err
 	}
 	facts.RegistryTrust = make(map[string]blueprint.Bundle, len(data))
-	for key, pem := range data {
-		facts.RegistryTrust[registry(key)] = blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s/%s, key %s",
-			contract.ConfigNamespace, name, key), PEM: pem}
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		facts.RegistryTrust[registry(key)] = under(facts, key, data, contract.ConfigNamespace+"/"+name)
 	}
 	return nil
 }
@@ -99,28 +99,42 @@ func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name 
 	if name == "" {
 		return nil
 	}
-	data, err := r.configMap(ctx, facts, r.namespace, name, "spec.trust.additionalCA of the WindowsMachineConfig")
+	const who = "spec.trust.additionalCA of the WindowsMachineConfig"
+	data, err := r.configMap(ctx, facts, r.namespace, name, who)
 	if err != nil || data == nil {
 		return err
+	}
+	if len(data) == 0 {
+		missing(facts, fmt.Sprintf("the ConfigMap %s/%s", r.namespace, name), who, "has no keys")
 	}
 	bundles(facts, slices.Sorted(maps.Keys(data)), data, name)
 	return nil
 }
 
-// bundles adds the bundles under some keys of a ConfigMap. One that is not there waits to be
-// written.
+// bundles adds the bundles under some keys of a ConfigMap.
 func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name string) {
 	for _, key := range keys {
-		pem := data[key]
-		if len(pem) == 0 {
-			facts.Rejected = append(facts.Rejected,
-				contract.NewProblem(contract.ReasonTrustSourceMissing, "the ConfigMap %s has nothing under %s", name,
-					key))
-		}
-		facts.Trust = append(facts.Trust,
-			blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s, key %s", name, key), PEM: pem,
-				Pending: len(pem) == 0})
+		facts.Trust = append(facts.Trust, under(facts, key, data, name))
 	}
+}
+
+// under is the bundle under one key of a ConfigMap. One without text waits to be written, which is noted.
+func under(facts *blueprint.Facts, key string, data map[string][]byte, name string) blueprint.Bundle {
+	pem := data[key]
+	if blank(pem) {
+		facts.Rejected = append(facts.Rejected,
+			contract.NewProblem(contract.ReasonTrustSourceMissing, "the ConfigMap %s has nothing under %s", name, key))
+	}
+	return blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s, key %s", name, key), PEM: pem, Pending: blank(pem)}
+}
+
+func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
+
+// missing notes that what somebody names is waited for, and why.
+func missing(facts *blueprint.Facts, what, who, why string) {
+	facts.Rejected = append(facts.Rejected,
+		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))
+	facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
 }
 
 // configMap reads one that an administrator names, as bytes by key. When it is not there, the
@@ -134,9 +148,7 @@ func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespac
 		return nil, err
 	}
 	if !found {
-		facts.Rejected = append(facts.Rejected,
-			contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which does not exist", who, what))
-		facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
+		missing(facts, what, who, "does not exist")
 		return nil, nil
 	}
 	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))

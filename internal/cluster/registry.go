@@ -19,12 +19,12 @@ import (
 )
 
 // pullSecret reads the cluster's credentials. A Secret without its key is handed on as something
-// that is no pull secret.
+// that is no pull secret. One that is not there is gone, for every cluster of OpenShift has one.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 	var object corev1.Secret
 	key := client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}
 	found, err := optional(ctx, r.cached, &object, key, namePullSecret)
-	if err != nil || !found {
+	if facts.PullSecretGone = err == nil && !found; err != nil || !found {
 		return err
 	}
 	if facts.PullSecret = object.Data[corev1.DockerConfigJsonKey]; len(facts.PullSecret) == 0 {

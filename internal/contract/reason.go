@@ -710,16 +710,16 @@ func clusterExplanations() []row {
 				"ImageContentSourcePolicy, Image or WindowsMachineConfig that " +
 				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
-			"The cluster's pull secret is not valid.",
+			"The cluster's pull secret is not valid, or does not exist any more.",
 			"Correct .dockerconfigjson of the secret pull-secret in openshift-config, or, where there is no " +
-				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names. Nodes keep the last " +
-				"valid one."},
+				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names; create it again " +
+				"where it is gone. Nodes keep the last valid one."},
 		{ReasonCertificateRejected, 910,
 			"A certificate in a CA bundle is not valid or is not a CA certificate.",
 			"Remove or replace the certificate that is named. The others in its bundle are trusted."},
 		{ReasonTrustSourceMissing, 911,
-			"A CA bundle that a setting names does not exist.",
-			"Create the ConfigMap that is named with its certificates, or remove its name from the setting. The " +
+			"A CA bundle that a setting names does not exist or is empty.",
+			"Give the ConfigMap that is named its certificates, or remove its name from the setting. The " +
 				"certificates that nodes trust because of it stay."},
 		{ReasonProxyInvalid, 912,
 			"The cluster's proxy setting is not valid.",

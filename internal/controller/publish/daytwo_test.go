@@ -78,6 +78,21 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		}, func(d blueprint.Desired) bool {
 			return strings.Contains(string(d.Confidential.PullSecret), "new.example")
 		}},
+		{"A23 the pull secret is deleted, and nodes keep it", func(t *testing.T, p *plane) {
+			t.Helper()
+			p.remove(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+				Name: contract.PullSecret}})
+		}, func(d blueprint.Desired) bool {
+			return strings.Contains(string(d.Confidential.PullSecret), "new.example") && len(d.Rejected) == 1 &&
+				d.Rejected[0].Reason == contract.ReasonPullSecretInvalid
+		}},
+		{"A23 the pull secret is made again", func(t *testing.T, p *plane) {
+			t.Helper()
+			p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+				Name: contract.PullSecret}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}})
+		}, func(d blueprint.Desired) bool {
+			return string(d.Confidential.PullSecret) == `{"auths":{}}` && len(d.Rejected) == 0
+		}},
 		{"A24 a proxy is set", func(t *testing.T, p *plane) {
 			t.Helper()
 			change(t, p, "", "cluster", func(o *configv1.Proxy) {
