@@ -116,12 +116,14 @@ func newDecision(v view, machines []inventory.Machine) *decision {
 	}
 }
 
-// takeAll notes who has which address when these instances move, and no others do.
+// takeAll notes who has which address when these instances move, and no others do. A host that is only
+// checked holds none: its check gives way to who joins.
 func (d *decision) takeAll(moves []inventory.Entry) {
 	clear(d.addresses)
 	for i := range d.instances {
 		instance := &d.instances[i]
-		if !slices.ContainsFunc(moves, func(e inventory.Entry) bool { return e.Name == instance.Name }) {
+		moving := slices.ContainsFunc(moves, func(e inventory.Entry) bool { return e.Name == instance.Name })
+		if !moving && !instance.Spec.PreflightOnly {
 			d.take(instance.Spec.Address, instance.Name)
 		}
 	}

@@ -163,6 +163,10 @@ func TestInstancesFollowMachines(t *testing.T) {
 			one(nil), instances{made("b", byHand)},
 			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate}},
 		},
+		"a host that is only checked gives way": {
+			one(nil), instances{made("b", func(i *v1alpha1.WindowsInstance) { byHand(i); i.Spec.PreflightOnly = true })},
+			steps{Create: []string{"a"}},
+		},
 		"the address is being given up": {one(nil),
 			instances{made("b", func(i *v1alpha1.WindowsInstance) { byHand(i); leaving(i) })},
 			steps{Waits: []string{"a"}}},

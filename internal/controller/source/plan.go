@@ -30,7 +30,7 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	named, taken := map[string]v1alpha1.WindowsInstance{}, map[string]string{}
 	for _, instance := range instances {
 		named[instance.Name] = instance
-		if !ours(instance) {
+		if !ours(instance) && !instance.Spec.PreflightOnly { // whose check gives way to who joins
 			taken[strings.ToLower(instance.Spec.Address)] = instance.Name
 		}
 	}

@@ -46,6 +46,10 @@ func TestInstancesFollowEntries(t *testing.T) {
 			[]v1alpha1.WindowsInstance{projected("win-abc", func(i *v1alpha1.WindowsInstance) {
 				i.Spec.Address, i.Spec.Source = "h", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-abc"}
 			})}, steps{Rejected: 1}},
+		"a host that is only checked gives way": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("check", func(i *v1alpha1.WindowsInstance) {
+				i.Spec.Address, i.Spec.Source, i.Spec.PreflightOnly = "h", nil, true
+			})}, steps{Create: 1}},
 		"the entry is gone": {nil, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Remove: 1}},
 		"the entry can't be read any more, so its node stays": {nil, bad,
 			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{Rejected: 1}},
