@@ -143,7 +143,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	}
 	tokens := credential.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
-	joining.UID, other.UID = "uid-a", "uid-b"
+	s.create(joining, other) // a Secret whose owner does not exist is garbage
 	shows := func(token credential.Token) error {
 		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text

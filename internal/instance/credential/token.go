@@ -49,8 +49,8 @@ const bootstrapSeconds = 3600
 // BootstrapToken asks the API server for a token.
 func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error) {
 	name := bootstrapSecret(instance)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: contract.BootstrapSecretType,
-		Immutable: ptr.To(true)}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: ownedBy(instance)},
+		Type: contract.BootstrapSecretType, Immutable: ptr.To(true)}
 	_, err := b.Client.CoreV1().Secrets(b.Namespace).Create(ctx, secret, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return Token{}, fmt.Errorf("making secret %s/%s: %w", b.Namespace, name, err)
@@ -70,6 +70,13 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 		return Token{}, err
 	}
 	return Token{Text: answer.Status.Token, ID: id}, nil
+}
+
+// ownedBy has the garbage collector remove the Secret of an instance whose finalizer somebody cleared by hand,
+// so that nobody revokes its tokens. It blocks no deletion, which would take another right.
+func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
+	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
+	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}
 }
 
 // Revoke removes the Secret that the tokens are bound to.
