@@ -41,9 +41,9 @@ type Options struct {
 
 // Store is the payload in use, with the blobs of those that were in use before.
 //
-// Where an image is wanted, nothing else takes its place: an operator that was started anew, with an
-// empty disk, would otherwise take all nodes to its embedded payload and back. One that has had a
-// payload in use goes on with it until the image is there.
+// Where an image is wanted, nothing else takes its place: an operator that was started anew would
+// otherwise take all nodes to its embedded payload and back, or to an image that an earlier process
+// pulled long ago. A process that has had a payload in use goes on with it until the image is there.
 type Store struct {
 	Options
 	// what tests make shorter
@@ -60,14 +60,17 @@ type Store struct {
 	// image is where current is from; empty for the embedded payload. current is nil while there is none.
 	image   string
 	current *payload.Dir
-	// before was in use before current, and is not the embedded one; nil for none.
+	// before was in use before current, and is not the embedded one; nil for none. At the start it is
+	// what an earlier process pulled last, from the image left.
 	before *payload.Dir
+	left   string
 	// failed is why the wanted image is not there.
 	failed *contract.Problem
 	cancel context.CancelFunc
 }
 
-// New makes a store. What an earlier process pulled last is in use again, if it is whole.
+// New makes a store. What an earlier process pulled last is served, if it is whole, and in use again
+// once Want says that it is wanted.
 func New(ctx context.Context, o Options) (*Store, error) {
 	if o.Embedded == nil || o.Dir == "" {
 		return nil, errors.New("making a store of payloads: an option is missing")
@@ -82,8 +85,8 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		changed: make(chan event.GenericEvent, 1),
 	}
 	if digest, err := os.ReadFile(s.lastPath()); err == nil {
-		if s.current = s.open(ctx, string(digest)); s.current != nil {
-			s.image = string(digest)
+		if s.before = s.open(ctx, string(digest)); s.before != nil {
+			s.left = string(digest)
 		}
 	}
 	return s, nil
@@ -137,8 +140,11 @@ func (s *Store) Want(image string, access Access) (*payload.Dir, *contract.Probl
 		default:
 		}
 	}
-	if image == "" {
+	switch {
+	case image == "":
 		s.use("", s.Embedded)
+	case s.current == nil && digestOf(image) == s.left:
+		s.use(s.left, s.before)
 	}
 	switch {
 	case image == "" || digestOf(image) == s.image:
@@ -245,14 +251,19 @@ func (s *Store) settle(ctx context.Context, image string, err error) (again bool
 }
 
 // makeRoom removes what neither the payload in use nor the one that is pulled has, so that there are
-// never more than two.
+// never more than two. While none is in use, the one that an earlier process pulled last stays.
 func (s *Store) makeRoom(pulled []contract.Blob) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.before = nil
+	kept, image := s.current, s.image
+	if kept == nil {
+		kept, image = s.before, s.left
+	} else {
+		s.before = nil
+	}
 	keep := map[string]bool{}
-	if s.current != nil {
-		pulled = append(pulled[:len(pulled):len(pulled)], s.current.Manifest().Blobs()...)
+	if kept != nil {
+		pulled = append(pulled[:len(pulled):len(pulled)], kept.Manifest().Blobs()...)
 	}
 	for _, b := range pulled {
 		keep[b.Digest] = true
@@ -269,7 +280,7 @@ func (s *Store) makeRoom(pulled []contract.Blob) error {
 	}
 	manifests, _ := filepath.Glob(filepath.Join(s.Dir, "*.json")) // the pattern is right
 	for _, m := range manifests {
-		if s.image == "" || filepath.Base(m) != manifestName(s.image) {
+		if image == "" || filepath.Base(m) != manifestName(image) {
 			all = append(all, os.Remove(m))
 		}
 	}

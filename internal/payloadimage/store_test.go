@@ -172,6 +172,38 @@ func TestA61_ThePayloadComesFromAnImageByDigest(t *testing.T) {
 	})
 }
 
+// An operator that is started anew goes on with what it pulled before only if that is what is wanted: it may be long
+// ago that nodes had it. Until the other one is there, they stay, and can fetch what they have.
+func TestA61_ARestartTakesNoPayloadThatNobodyWantsAnyMore(t *testing.T) {
+	t.Parallel()
+	s := newSetting(t)
+	dir, next := standins(t, "v1.37.0"), registry.Payload(t, standins(t, "v1.38.0"))
+	old, wanted := s.push(t, s.registry, registry.Payload(t, dir)), s.push(t, s.registry, next)
+	s.until(t, s.store, old, has("v1.37.0"))
+	s.until(t, s.store, "", has("v1.36.0"))
+	s.stop()
+	s.registry.Lie(layerOf(t, next, 3))
+	again := s.start(t, s.store.Dir)
+	if d, problem := again.Want(wanted, s.access); d != nil || problem == nil ||
+		problem.Reason != contract.ReasonPayloadImageNotPulled {
+		t.Errorf("it takes %s, %v", version(d), problem)
+	}
+	s.until(t, again, wanted, fails(contract.ReasonPayloadImageNotPulled, "none", "pulling blob"))
+	blobs, err := again.Select(opened(t, dir).Manifest().Blobs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blobs {
+		r, err := b.Open()
+		if err != nil {
+			t.Fatalf("what nodes have can't be fetched: %v", err)
+		}
+		_ = r.Close()
+	}
+	s.registry.Lie("")
+	s.until(t, again, wanted, has("v1.38.0"))
+}
+
 // A payload that shares blobs with the one before, or with the operator's own, is pulled without them.
 func TestA61_OnlyBlobsThatAreNotThereArePulled(t *testing.T) {
 	t.Parallel()
