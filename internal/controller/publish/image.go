@@ -3,7 +3,6 @@ package publish
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -28,12 +27,12 @@ var _ Images = (*payloadimage.Store)(nil)
 
 // shipped is the payload that nodes get: that of the image which the settings name, or the operator's
 // own. While the image is not there, the facts say why, and the payload before it is used; without any
-// before it, the error is why.
-func (p *publisher) shipped(image string, facts *blueprint.Facts) (payload.Manifest, error) {
+// before it, the error is why. It is pulled as nodes pull, with what they keep of the revision before.
+func (p *publisher) shipped(image string, facts *blueprint.Facts, before blueprint.Desired) (payload.Manifest, error) {
 	if p.Images == nil {
 		return p.Payload, nil
 	}
-	access, err := accessTo(*facts)
+	access, err := accessTo(facts.Kept(before, p.Now()))
 	if err != nil {
 		return payload.Manifest{}, err
 	}
@@ -47,7 +46,7 @@ func (p *publisher) shipped(image string, facts *blueprint.Facts) (payload.Manif
 	return dir.Manifest(), nil
 }
 
-// accessTo is how the operator reaches registries: as nodes do.
+// accessTo is how the operator reaches registries, by facts that nodes keep.
 func accessTo(facts blueprint.Facts) (payloadimage.Access, error) {
 	merged, _ := mirror.Merge(facts.Mirrors) // what is refused is told when the desired state is rendered
 	rules, err := mirror.NewRules(merged)
@@ -64,7 +63,7 @@ func accessTo(facts blueprint.Facts) (payloadimage.Access, error) {
 		secret = mirror.PullSecret{} // told when the desired state is rendered
 	}
 	var cas bytes.Buffer
-	for _, b := range slices.Concat(facts.Trust, slices.Collect(maps.Values(facts.RegistryTrust))) {
+	for _, b := range facts.Trust {
 		cas.Write(b.PEM)
 		cas.WriteByte('\n')
 	}

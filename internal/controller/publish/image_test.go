@@ -1,16 +1,20 @@
 package publish
 
 import (
+	"bytes"
+	"net/url"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/payloadimage"
+	"github.com/windows-nodes/wmco/lab/registry"
 )
 
 // images answers as it is told, and notes what it is asked.
@@ -85,5 +89,49 @@ func TestA61_ThePayloadsImageIsPulledAsTheClustersSettingsSayAndItsRevisionIsPub
 	w.publish(t)
 	if now := w.current(t); now.Revision == first.Revision || now.KubeletVersion != "v1.36.3" || len(now.Rejected) > 0 {
 		t.Errorf("the new payload is not in force: kubelet %s", now.KubeletVersion)
+	}
+}
+
+// An operator whose disk is lost pulls with the values that nodes keep while the cluster's can't be used.
+func TestA61_ThePullTakesTheValuesThatNodesKeep(t *testing.T) {
+	t.Parallel()
+	ca := registry.NewCA(t, "registries").PEM
+	good := func(s *factsStub) {
+		s.facts.PullSecret, s.facts.Proxy.HTTPS = []byte(pullSecret), "http://proxy.example:3128"
+		s.facts.Trust = []blueprint.Bundle{{Source: "additionalCA", PEM: ca}}
+		s.facts.RegistryTrust = map[string]blueprint.Bundle{}
+	}
+	for name, spoil := range map[string]func(s *factsStub){
+		"nothing":                 func(*factsStub) {},
+		"the pull secret":         func(s *factsStub) { s.facts.PullSecret = []byte("junk") },
+		"the proxy":               func(s *factsStub) { s.facts.Proxy.HTTPS = "ftp://proxy.example" },
+		"a bundle, which is gone": func(s *factsStub) { s.facts.Trust = []blueprint.Bundle{{Pending: true}} },
+		"a bundle, which is junk": func(s *factsStub) { s.facts.Trust = []blueprint.Bundle{{PEM: []byte("junk")}} },
+		"a bundle, now of one registry": func(s *factsStub) {
+			s.facts.RegistryTrust["m.example"], s.facts.Trust = s.facts.Trust[0], nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
+			w.facts.answer(good)
+			store := &images{dir: standins(t, "v1.36.3")}
+			w.publisher.Images = store
+			w.publish(t)
+			w.facts.answer(spoil)
+			w.publisher.source = &Source{} // of another process
+			store.dir, store.problem = nil, contract.NewProblem(contract.ReasonPayloadImageNotPulled, "it is being pulled")
+			w.publish(t)
+			if _, ok := store.access.Secret.For("m.example", "payload"); !ok {
+				t.Error("it is pulled without credentials")
+			}
+			if !bytes.Contains(store.access.CA, bytes.TrimSpace(ca)) {
+				t.Errorf("it is pulled with the CAs %q", store.access.CA)
+			}
+			proxy, err := store.access.Proxy(&url.URL{Scheme: "https", Host: "m.example"})
+			if err != nil || proxy == nil || proxy.Host != "proxy.example:3128" {
+				t.Errorf("it is pulled through the proxy %v, %v", proxy, err)
+			}
+		})
 	}
 }

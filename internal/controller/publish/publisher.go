@@ -134,7 +134,7 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	if err != nil {
 		return blueprint.Desired{}, facts, err
 	}
-	shipped, err := p.shipped(config.Spec.Payload.Image, &facts)
+	shipped, err := p.shipped(config.Spec.Payload.Image, &facts, previous)
 	if err != nil {
 		return blueprint.Desired{}, facts, err
 	}

@@ -1,6 +1,7 @@
 package resolver_test
 
 import (
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -530,6 +531,29 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "mirror.test/m/a: Untrusted "+
 		"(certificate is for another name)") {
 		t.Fatal(asked.Load(), a)
+	}
+}
+
+// It is not the registries that are down then, and nothing is said of their names and certificates.
+func TestAProxyThatIsDownIsNamed(t *testing.T) {
+	t.Parallel()
+	foreign := newUpstream(t)
+	for name, test := range map[string]struct{ proxy, says string }{
+		"nobody listens":           {"http://" + deadHost(t), "the proxy: connection refused"},
+		"unknown name":             {"http://proxy.invalid:3128", "the proxy: name does not resolve"},
+		"an unknown certificate":   {foreign.URL, "the proxy: certificate signed by unknown authority"},
+		"no TLS where it is asked": {"https://" + bare(t, foreign), "the proxy: it does not speak TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := config(t, source+" digest mirror.test/m never")
+			c.Roots = x509.NewCertPool()
+			c.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse(test.proxy) }
+			a := newRig(t, calm(), c).ask(t, http.MethodGet, source, "a/blobs/"+digestOf([]byte("x")))
+			if !strings.Contains(string(a.content), "mirror.test/m/a: Unreachable ("+test.says+")") {
+				t.Error(a)
+			}
+		})
 	}
 }
 

@@ -185,6 +185,12 @@ func TestA22_APullThatHasNoPlaceHasAnError(t *testing.T) {
 	if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "too many pulls are under way") {
 		t.Error(a)
 	}
+	if _, failures := g.Counters(); failures != 1 {
+		t.Errorf("%d failures are counted", failures)
+	}
+	if r := g.report(t); !r.IsFailure() || !strings.HasSuffix(r.Message(), ": too many pulls are under way") {
+		t.Error(r.Message())
+	}
 }
 
 // What goes wrong in a pull's own goroutine ends that pull, as net/http has it for handlers.
