@@ -109,15 +109,19 @@ var (
 	errElsewhere = errors.New("token servers don't redirect")
 )
 
-// faultOf says what an error of the HTTP client means. ctx is that of the attempt.
+// faultOf says what an error of the HTTP client means. ctx is that of the attempt. What goes wrong on the way to the
+// proxy is no fault of the registry.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
 		own    *fault
 		status *transport.Error
+		way    *net.OpError
 	)
 	switch {
 	case errors.As(err, &own):
 		return own
+	case errors.As(err, &way) && way.Op == "proxyconnect": // net/http's word
+		return faultf(ReasonUnreachable, "the proxy: %s", faultOf(ctx, way.Err).detail)
 	case errors.Is(context.Cause(ctx), errSlow):
 		return faultf(ReasonSlow, "no answer in time")
 	case errors.Is(err, errForbidden):
