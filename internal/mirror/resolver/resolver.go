@@ -332,13 +332,9 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image",
 			p.target.name())
 		panic(http.ErrAbortHandler)
-	case errors.Is(err, errLate) && len(p.attempts) == 0:
-		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("too many pulls are under way", "image",
-			p.target.name())
-		refuse(w, http.StatusBadGateway, codeUnavailable, "too many pulls are under way")
-		return
 	}
-	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts, Refused: p.refused}
+	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts, Refused: p.refused,
+		NoPlace: errors.Is(err, errLate) && len(p.attempts) == 0}
 	if err == nil {
 		report.Served = p.served.Host + "/" + p.served.Repository
 	} else {
@@ -358,6 +354,9 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 	case errors.Is(err, errBroken):
 		log.Info("pull broke off")
 		panic(http.ErrAbortHandler) // ends the answer so that the client knows that it is not complete
+	case report.NoPlace:
+		log.Info("too many pulls are under way")
+		refuse(w, http.StatusBadGateway, codeUnavailable, report.Message())
 	default:
 		log.Info("pull failed")
 		p.resolver.kinds.doubt(p.target)
