@@ -47,7 +47,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 // Kept gives the facts by which registries are reached as nodes have them: what can't be used is that of the revision
 // before. All CAs are in Trust, in one bundle. What can't be used is named when the desired state is rendered.
 func (f Facts) Kept(before Desired, now time.Time) Facts {
-	f.PullSecret, _ = pullSecret(f.PullSecret, before.Confidential)
+	f.PullSecret, _ = pullSecret(f, before.Confidential)
 	all, _, _ := trustBundles(f, before.Confidential, now)
 	f.Trust, f.RegistryTrust = []Bundle{{PEM: []byte(strings.Join(all, ""))}}, nil
 	public, secret, _ := environment(f.Proxy, before)
