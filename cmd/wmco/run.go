@@ -274,13 +274,13 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	machineProblems := problem.NewState()
+	machineProblems, entryProblems := problem.NewState(), problem.NewState()
 	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
-		source.Setup(mgr, o.namespace),
+		source.Setup(mgr, o.namespace, entryProblems),
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr, podClient),
 		settings.Setup(mgr, settings.Options{
@@ -289,6 +289,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
 			Machines:          machineProblems,
+			Entries:           entryProblems,
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,

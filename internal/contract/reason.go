@@ -130,7 +130,7 @@ const (
 	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
 	ReasonMachineAddressUnusable   Reason = "MachineAddressUnusable"
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
-	ReasonMachineInstanceRefused   Reason = "MachineInstanceRefused"
+	ReasonInstanceRefused          Reason = "InstanceRefused"
 	ReasonConfigMapMissing         Reason = "ConfigMapMissing"
 
 	ReasonUnreachable      Reason = "Unreachable"
@@ -313,8 +313,8 @@ func entryExplanations() []row {
 				"absent for a minute.",
 			"Create it again if its hosts are to stay. To remove all of them, leave it absent, or empty it, which is " +
 				"followed at once."},
-		{ReasonMachineInstanceRefused, 110,
-			"The API server refuses to make the WindowsInstance of a Machine.",
+		{ReasonInstanceRefused, 110,
+			"The API server refuses to make the WindowsInstance of a Machine or of an entry of windows-instances.",
 			"Change the quota or policy that the message names, or give the operator its rights back. It is tried " +
 				"again every 30 seconds."},
 	}

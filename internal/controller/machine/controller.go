@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -86,7 +89,7 @@ func (r *Reconciler) say(machines []inventory.Machine, p plan) (again time.Durat
 	overdue, again := r.held.overdue(machines, p.held, now)
 	lasting, later := r.rejected.overdue(machines, p.rejected, now)
 	r.tellProblems(machines, p.rejected, overdue)
-	r.options.Problems.Set(sum(lasting, overdue))
+	r.options.Problems.Set(problem.Sum(slices.AppendSeq(slices.Collect(maps.Values(lasting)), maps.Values(overdue))))
 	return policy.Soonest(again, later)
 }
 
@@ -155,7 +158,7 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contra
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil // the cache has yet to see it, which is an event
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return contract.NewProblem(contract.ReasonMachineInstanceRefused, "WindowsInstance %s can't be made: %v",
+		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v",
 			entry.Name, err), nil
 	case err != nil:
 		return nil, fmt.Errorf("creating instance %s: %w", entry.Name, err)

@@ -2,9 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
@@ -66,28 +63,6 @@ func (r *Reconciler) tellProblems(machines []inventory.Machine, rejected, overdu
 				notes[m.UID])
 		}
 	}
-}
-
-// named is how many Machines are told of each reason.
-const named = 3
-
-// sum makes one problem of all that have the same reason, from those of some Machines by their names.
-func sum(problems ...map[string]*contract.Problem) (all []*contract.Problem) {
-	details := map[contract.Reason][]string{}
-	for _, some := range problems {
-		for _, problem := range some {
-			details[problem.Reason] = append(details[problem.Reason], problem.Detail)
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(details)) {
-		each := slices.Sorted(slices.Values(details[reason]))
-		text := strings.Join(each[:min(named, len(each))], "; ")
-		if more := len(each) - named; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
-		}
-		all = append(all, contract.NewProblem(reason, "%s", text))
-	}
-	return all
 }
 
 // tellDeleted says that a Machine makes room for another.

@@ -49,7 +49,7 @@ func newRejected() *waiting {
 				return "", 0 // only DNS does not answer
 			}
 			return what, policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
-		case contract.ReasonAddressDuplicate, contract.ReasonMachineInstanceRefused:
+		case contract.ReasonAddressDuplicate, contract.ReasonInstanceRefused:
 			return what, leavingTime // the other's instance may be told to leave in a moment, and a quota have room
 		}
 		return what, 0

@@ -6,7 +6,10 @@
 package problem
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,4 +56,24 @@ func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
 			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
 	}
 	return fresh
+}
+
+// named is how many details are told of each reason.
+const named = 3
+
+// Sum makes one problem of all that have the same reason, sorted by reason: hundreds of hosts may have the same.
+func Sum(problems []*contract.Problem) (all []*contract.Problem) {
+	details := map[contract.Reason][]string{}
+	for _, problem := range problems {
+		details[problem.Reason] = append(details[problem.Reason], problem.Detail)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(details)) {
+		each := slices.Sorted(slices.Values(details[reason]))
+		text := strings.Join(each[:min(named, len(each))], "; ")
+		if more := len(each) - named; more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
+		all = append(all, contract.NewProblem(reason, "%s", text))
+	}
+	return all
 }

@@ -23,7 +23,7 @@ import (
 type Facts struct {
 	// Lacks are prerequisites that are missing, the most important first.
 	Lacks []*contract.Problem
-	// Troubles keep nobody from joining and are nobody's entry or setting.
+	// Troubles keep nobody else from joining, and are no setting's.
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected

@@ -48,6 +48,9 @@ type Options struct {
 	UserData Troubles
 	// Machines tells why Machines don't become nodes; nil when nobody follows them.
 	Machines Troubles
+	// Entries tells why entries of windows-instances that are understood have no instance; nil when nobody
+	// follows them.
+	Entries Troubles
 }
 
 // Troubles tells what another controller finds wrong that is no WindowsInstance's.
@@ -59,7 +62,7 @@ type Troubles interface {
 
 // troubles are those that somebody tells.
 func (o Options) troubles() []Troubles {
-	return slices.DeleteFunc([]Troubles{o.UserData, o.Machines}, func(t Troubles) bool { return t == nil })
+	return slices.DeleteFunc([]Troubles{o.UserData, o.Machines, o.Entries}, func(t Troubles) bool { return t == nil })
 }
 
 // Desired tells the published desired state, or every problem that keeps it from being published.

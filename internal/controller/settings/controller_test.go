@@ -182,6 +182,20 @@ func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
 }
 
+// What keeps an entry from becoming an instance beyond its own text is told by who makes instances.
+func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	entries := problem.NewState()
+	r.Entries = entries
+	r.reconcile(t)
+	entries.Set([]*contract.Problem{contract.NewProblem(contract.ReasonInstanceRefused, "no room for a")})
+	c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionDegraded)
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != "InstanceRefused" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}

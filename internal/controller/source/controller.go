@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,11 +23,16 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
 // staleRetry is for a cache that lags behind what the API server says.
 const staleRetry = time.Second
+
+// refusedRetry is how often an instance is made again that the API server refuses: what has to change, such as a
+// quota, is no event here.
+const refusedRetry = 30 * time.Second
 
 // Reconciler keeps the instances of the windows-instances ConfigMap.
 type Reconciler struct {
@@ -37,14 +43,17 @@ type Reconciler struct {
 	namespace string
 	told      *told
 	absence   *absence
-	now       func() time.Time
+	// problems gets what keeps entries that are understood from becoming instances.
+	problems *problem.State
+	now      func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's.
-func Setup(mgr ctrl.Manager, namespace string) error {
+// Setup adds the controller to a manager. namespace is the operator's. problems gets why entries that are
+// understood have no instance.
+func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
-		told: &told{}, absence: &absence{}, now: time.Now}
+		told: &told{}, absence: &absence{}, problems: problems, now: time.Now}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
@@ -93,23 +102,41 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if !list.DeletionTimestamp.IsZero() {
 		p.create = nil // a host that joined now would leave with the list
 	}
-	return r.carryOut(ctx, list, p)
+	refused, again, err := r.carryOut(ctx, list, p)
+	r.tellRejected(list, slices.Concat(p.rejected, refused))
+	var beyond []*contract.Problem // what the list itself says wrongly is read from it for the settings, too
+	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
+		beyond = append(beyond, one.Problem)
+	}
+	r.problems.Set(problem.Sum(beyond))
+	if err != nil && len(refused) > 0 { // trying less and less often would be too late for these
+		logf.FromContext(ctx).Error(err, "not all instances are as the list says")
+		err = nil
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// carryOut does everything that it can, and joins the errors.
-func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (ctrl.Result, error) {
+// carryOut does everything that it can, and joins the errors. refused are entries whose instances the API server
+// refuses to make. again is when to look once more, 0 for never.
+func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
+	again time.Duration, err error) {
 	var all []error
-	result := ctrl.Result{}
-	r.tellRejected(list, p.rejected)
 	for _, entry := range p.create {
-		all = append(all, r.create(ctx, entry))
+		problem, err := r.create(ctx, entry)
+		if all = append(all, err); problem != nil {
+			refused = append(refused, inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: problem})
+			again = refusedRetry
+		}
 	}
 	for _, u := range p.update {
 		all = append(all, r.update(ctx, u))
 	}
 	if len(p.remove) > 0 {
 		if isNewest, err := r.isNewest(ctx, list); !isNewest {
-			all, p.remove, result.RequeueAfter = append(all, err), nil, staleRetry
+			all, p.remove, again = append(all, err), nil, staleRetry
 		}
 	}
 	for i := range p.remove {
@@ -121,10 +148,7 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 		}
 		logf.FromContext(ctx).Info("entry removed, instance leaves", "instance", instance.Name)
 	}
-	if err := errors.Join(all...); err != nil {
-		return ctrl.Result{}, err
-	}
-	return result, nil
+	return refused, again, errors.Join(all...)
 }
 
 // isNewest asks the API server whether the list is still as it was read. The cache may lag behind that of
@@ -138,7 +162,8 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
+// create makes the instance of an entry. What the API server refuses until somebody changes something is a problem.
+func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name},
 		Spec: v1alpha1.WindowsInstanceSpec{
@@ -147,14 +172,17 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
 		},
 	}
 	err := r.client.Create(ctx, instance)
-	if apierrors.IsAlreadyExists(err) {
-		return nil // the cache has yet to see it, which is an event
-	}
-	if err != nil {
-		return fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil // the cache has yet to see it, which is an event
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v",
+			entry.Name, err), nil
+	case err != nil:
+		return nil, fmt.Errorf("creating instance %s: %w", entry.Name, err)
 	}
 	logf.FromContext(ctx).Info("entry found, instance made", "instance", entry.Name)
-	return nil
+	return nil, nil
 }
 
 func (r *Reconciler) update(ctx context.Context, u update) error {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 )
 
 const namespace = "ns"
@@ -85,7 +86,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		},
 	}).Build()
 	r.Reconciler = &Reconciler{client: r.api, live: r.api, events: r, namespace: namespace, told: &told{},
-		absence: &absence{}, now: func() time.Time { return r.clock }}
+		absence: &absence{}, problems: problem.NewState(), now: func() time.Time { return r.clock }}
 	return r
 }
 
@@ -388,6 +389,73 @@ func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
 	clear(r.broken)
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=b:22", "10.0.0.4=a:22", "10.0.0.5=a:22")
+}
+
+// expectTroubles compares what is wrong now with "reason detail" of each.
+func (r *rig) expectTroubles(t *testing.T, want ...string) {
+	t.Helper()
+	got := r.problems.Problems()
+	for i, p := range got {
+		if i >= len(want) || !strings.HasPrefix(string(p.Reason)+" "+p.Detail, want[i]) {
+			t.Errorf("%s %s is wrong, want %q", p.Reason, p.Detail, want)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d problems, want %q", len(got), want)
+	}
+}
+
+// Events expire, and what the list says wrongly by itself is read elsewhere.
+func TestAnEntryWhoseAddressAnotherHasIsAProblemWhileItLasts(t *testing.T) {
+	t.Parallel()
+	own := projected("mine", func(i *v1alpha1.WindowsInstance) { i.Spec.Address, i.Spec.Source = "10.0.0.1", nil })
+	own.Namespace = namespace
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "junk"}), &own)
+	r.reconcile(t)
+	r.expectTroubles(t, "AddressDuplicate WindowsInstance mine has the address 10.0.0.1 already")
+	r.reconcile(t)
+	if len(r.heard) != 2 {
+		t.Errorf("events %q", r.heard)
+	}
+	if err := r.api.Delete(t.Context(), &own); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.expectTroubles(t)
+	r.want(t, "10.0.0.1=a:22")
+}
+
+func TestAnEntryWhoseInstanceIsRefusedIsAProblemAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	kind := schema.GroupResource{Resource: "windowsinstances"}
+	for name, refusal := range map[string]error{
+		"a quota":     apierrors.NewForbidden(kind, "10.0.0.1", errors.New("exceeded quota")),
+		"the API":     apierrors.NewInvalid(schema.GroupKind{Kind: "WindowsInstance"}, "10.0.0.1", nil),
+		"and trouble": apierrors.NewForbidden(kind, "10.0.0.1", errors.New("no")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
+			r.broken["create 10.0.0.1"] = refusal
+			made := []string{"10.0.0.2=a:22"}
+			if name == "and trouble" {
+				r.broken["create 10.0.0.2"], made = apierrors.NewServiceUnavailable("away"), nil
+			}
+			result, err := r.Reconcile(t.Context(), ctrl.Request{})
+			if err != nil || result.RequeueAfter != refusedRetry {
+				t.Errorf("it comes back after %s, %v", result.RequeueAfter, err)
+			}
+			r.want(t, made...)
+			r.expectTroubles(t, "InstanceRefused WindowsInstance 10.0.0.1 can't be made: ")
+			if len(r.heard) != 1 || !strings.Contains(r.heard[0], "W110") {
+				t.Errorf("events %q", r.heard)
+			}
+			clear(r.broken)
+			r.reconcile(t)
+			r.expectTroubles(t)
+			r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+		})
+	}
 }
 
 func TestAnAPIServerThatIsAwayRemovesNobody(t *testing.T) {

@@ -63,7 +63,7 @@ func (t *told) news(list types.UID, notes map[string]string) map[string]string {
 	return fresh
 }
 
-// tellRejected says at the list which entries are not understood. Each event is about its entry:
+// tellRejected says at the list which entries become no instances. Each event is about its entry:
 // events about the same object with the same reason are counted as one, and only the first one's
 // note is kept.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
