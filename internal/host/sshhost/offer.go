@@ -22,11 +22,11 @@ func offered(first []byte) []string {
 		first, isGreeting = rest, !bytes.HasPrefix(line, []byte("SSH-"))
 	}
 	var packet struct {
-		Length                 uint32
-		Padding, Kind          uint8
-		Cookie                 [16]byte
-		KeyExchanges, HostKeys []string
-		Rest                   []byte `ssh:"rest"`
+		Length                  uint32
+		Padding, Kind           uint8
+		Cookie                  [16]byte
+		KeyAlgorithms, HostKeys []string
+		Rest                    []byte `ssh:"rest"`
 	}
 	if ssh.Unmarshal(first, &packet) != nil || packet.Kind != msgKexInit {
 		return nil

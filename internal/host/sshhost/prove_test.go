@@ -268,12 +268,12 @@ func FuzzAnnouncement(f *testing.F) {
 
 func TestAnOfferIsReadWithoutTrust(t *testing.T) {
 	t.Parallel()
-	type exchange struct {
-		Cookie                 [16]byte `sshtype:"20"`
-		KeyExchanges, HostKeys []string
-		Rest                   []byte `ssh:"rest"`
+	type kexInit struct {
+		Cookie                  [16]byte `sshtype:"20"`
+		KeyAlgorithms, HostKeys []string
+		Rest                    []byte `ssh:"rest"`
 	}
-	payload := ssh.Marshal(exchange{KeyExchanges: []string{"x"}, HostKeys: []string{ssh.KeyAlgoED25519, "y"}})
+	payload := ssh.Marshal(kexInit{KeyAlgorithms: []string{"x"}, HostKeys: []string{ssh.KeyAlgoED25519, "y"}})
 	packet := append([]byte{0, 0, 1, 0, 8}, payload...)
 	noOffer := slices.Clone(packet)
 	noOffer[5] = 2 // SSH_MSG_IGNORE

@@ -74,7 +74,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if session.CSR == "" {
 		return restart()
 	}
-	certificate, err := j.certificate(ctx, session.CSR)
+	certificate, err := certificate(ctx, j.Client, session.CSR)
 	if err != nil {
 		return j.retryInSlot(instance, session, err)
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -48,9 +49,9 @@ func (j *Join) requestCertificate(ctx context.Context, instance *v1alpha1.Window
 }
 
 // certificate reads what became of a request: nil while it is pending.
-func (j *Join) certificate(ctx context.Context, name string) ([]byte, error) {
+func certificate(ctx context.Context, cached client.Reader, name string) ([]byte, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
-	err := j.Client.Get(ctx, types.NamespacedName{Name: name}, csr)
+	err := cached.Get(ctx, types.NamespacedName{Name: name}, csr)
 	if apierrors.IsNotFound(err) {
 		return nil, nil // the cache has not seen it yet
 	}
