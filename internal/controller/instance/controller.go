@@ -176,7 +176,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
 	if status.Reason == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
-		c.journeys.upgrade.Resumed(status)
+		upgrade.Resumed(status, c.now())
 	}
 	if keyRequested(c.instance) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
