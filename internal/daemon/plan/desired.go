@@ -291,7 +291,7 @@ func digestOf(values ...any) string {
 	sum := sha256.New()
 	encoder := json.NewEncoder(sum)
 	for _, v := range values {
-		_ = encoder.Encode(v) // strings and maps of strings always encode, and a hash takes every write
+		_ = encoder.Encode(v) // what services are made of always encodes, and a hash takes every write
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -1,9 +1,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -195,7 +192,7 @@ func (p *planner) environment() {
 		wanted[strings.ToLower(name)] = true
 		if value, ok := have[strings.ToLower(name)]; !ok || value != p.want.Environment[name] {
 			p.step(Step{Kind: SetVariable, Name: name, Why: "has another value",
-				Want: digest(p.want.Environment[name])})
+				Want: digestOf(p.want.Environment[name])})
 		}
 	}
 	if p.want.ConfidentialUnknown {
@@ -308,7 +305,7 @@ func (p *planner) services() {
 // its start type, of which its process has nothing.
 func (p *planner) configure(s Service) bool {
 	current, exists := p.have.Services[s.Name]
-	set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+	set := Step{Kind: SetService, Name: s.Name, Want: digestOf(s.ServiceConfig)}
 	switch {
 	case !exists:
 		set.Why = "is missing"
@@ -384,7 +381,7 @@ func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false
 	}
-	set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+	set := Step{Kind: SetService, Name: s.Name, Want: digestOf(s.ServiceConfig)}
 	if p.have.Held != nil && p.have.Held(set) {
 		return false
 	}
@@ -408,10 +405,4 @@ func sameNames(a, b []string) bool {
 		return folded
 	}
 	return slices.Equal(fold(a), fold(b))
-}
-
-// digest of a value as Go writes it, which sorts maps.
-func digest(value any) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", value))
-	return hex.EncodeToString(sum[:])
 }
