@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,9 +42,6 @@ type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Before   []string    `json:"before"`
 	Machines []types.UID `json:"machines"`
-	// Since is in records of earlier releases, which say by the operator's clock when that was, in
-	// place of Before.
-	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // load reads the count unless it is known already.
@@ -58,44 +54,15 @@ func (f *attempts) load(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
 	}
-	sets, isOld := map[types.UID]attempt{}, false
+	sets := map[types.UID]attempt{}
 	for set, text := range stored.Data {
 		var tried attempt
 		if json.Unmarshal([]byte(text), &tried) == nil { // what is not ours counts for nothing
-			sets[types.UID(set)], isOld = tried, isOld || tried.Since != nil
+			sets[types.UID(set)] = tried
 		}
-	}
-	if isOld {
-		return f.migrate(ctx, stored, sets)
 	}
 	f.stored, f.sets = stored, sets
 	return nil
-}
-
-// migrate has records that say since when was tried name the Machines that were there before. Where
-// that is a time to come, by a clock that was wrong, these are all that are there now. It is written
-// at once: the next operator would take more of them for earlier ones.
-func (f *attempts) migrate(ctx context.Context, stored *corev1.ConfigMap, sets map[types.UID]attempt) error {
-	list := &machinev1beta1.MachineList{}
-	if err := f.live.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
-		client.MatchingLabels(windows())); err != nil {
-		return fmt.Errorf("listing Machines: %w", err)
-	}
-	for set, tried := range sets {
-		if tried.Since == nil {
-			continue
-		}
-		for i := range list.Items {
-			m := fromOpenShift(&list.Items[i])
-			if m.Owner != nil && m.Owner.UID == set && m.CreatedAt.Before(tried.Since.Time) {
-				tried.Before = append(tried.Before, m.Name)
-			}
-		}
-		tried.Since = nil
-		sets[set] = tried
-	}
-	f.stored = stored
-	return f.save(ctx, sets)
 }
 
 // replaced notes, before a Machine is deleted, that it refuses a key. Noting it again

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -73,33 +72,23 @@ func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *t
 	}
 }
 
-// A record of an earlier release says since when was tried, by the clock of the operator.
-func TestA19_WhatAnEarlierReleaseNotedOfReplacementsInVainCounts(t *testing.T) {
+func TestA19_WhatAnOperatorNotedOfReplacementsInVainCountsForTheNext(t *testing.T) {
 	t.Parallel()
-	for name, since := range map[string]time.Duration{
-		"since an hour": -time.Hour, "since a time to come": 24 * time.Hour, "since this very instant": 0,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			y := newYard(t, 1) // it accepts the key, and came before
-			y.scale(2)
-			y.clock = y.clock.Add(24 * time.Hour)
-			y.create(&corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ReplacementsConfigMap},
-				Data: map[string]string{"set": fmt.Sprintf(`{"publicKeyHash":"a","since":%q,"machines":["1","2","3"]}`,
-					y.clock.Add(since).Format(time.RFC3339))},
-			})
-			y.restart()
-			if stays := y.vain("x0"); stays != "x0" {
-				t.Fatalf("it is replaced, and three were in vain; said %q", y.said)
-			}
-			y.restart()
-			y.scale(3)
-			y.machine("good", true)
-			y.restart()
-			y.reconcile()
-			y.reconcile()
-			y.want("good", "m0")
-		})
+	y := newYard(t, 1) // it accepts the key, and came before
+	y.scale(2)
+	y.create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ReplacementsConfigMap},
+		Data:       map[string]string{"set": `{"publicKeyHash":"a","before":["m0"],"machines":["1","2","3"]}`},
+	})
+	y.restart()
+	if stays := y.vain("x0"); stays != "x0" {
+		t.Fatalf("it is replaced, and three were in vain; said %q", y.said)
 	}
+	y.restart()
+	y.scale(3)
+	y.machine("good", true)
+	y.restart()
+	y.reconcile()
+	y.reconcile()
+	y.want("good", "m0")
 }

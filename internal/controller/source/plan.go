@@ -10,11 +10,9 @@ import (
 
 // plan is what must be done so that the instances are what the entries say.
 type plan struct {
-	create []inventory.Entry
-	update []update
-	remove []v1alpha1.WindowsInstance
-	// later are instances that must be gone before their entry can be made anew.
-	later    []string
+	create   []inventory.Entry
+	update   []update
+	remove   []v1alpha1.WindowsInstance
 	rejected []inventory.Rejected
 }
 
@@ -53,10 +51,9 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 				inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
 					contract.ReasonAddressDuplicate,
 					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
-		case !instance.DeletionTimestamp.IsZero():
-			p.later = append(p.later, entry.Name)
+		case !instance.DeletionTimestamp.IsZero(): // its entry is made anew when it is gone
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
-			p.remove, p.later = append(p.remove, instance), append(p.later, entry.Name)
+			p.remove = append(p.remove, instance)
 		case differs(instance, entry):
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
