@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/insecure"
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
@@ -57,8 +58,7 @@ func (a Access) options(from mirror.Pull) ([]remote.Option, []name.Option) {
 	way := bounded{Transport: base}
 	if a.Rules.Insecure(from.Host, from.Repository) {
 		named = append(named, name.Insecure)
-		way.insecure, way.lax = strings.ToLower(from.Address()), base.Clone()
-		way.lax.TLSClientConfig.InsecureSkipVerify = true // only of what the administrator calls insecure
+		way.insecure, way.lax = strings.ToLower(from.Address()), insecure.New(base)
 	}
 	return []remote.Option{remote.WithTransport(way), remote.WithAuth(auth)}, named
 }
@@ -69,14 +69,14 @@ type bounded struct {
 	// insecure is the registry that may have any certificate, or no TLS, and lax the way to it: whoever
 	// it sends us on to is checked like everybody else.
 	insecure string
-	lax      *http.Transport
+	lax      *insecure.Transport
 }
 
 var errNoTLS = errors.New("the registry has no TLS, and is not among the insecure registries")
 
 // RoundTrip is http.RoundTripper.
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	way := b.Transport
+	var way http.RoundTripper = b.Transport
 	switch {
 	case b.lax != nil && strings.ToLower(request.URL.Host) == b.insecure:
 		way = b.lax

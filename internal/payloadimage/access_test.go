@@ -3,7 +3,9 @@ package payloadimage
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -24,14 +26,32 @@ func TestA61_WhereAnInsecureRegistryLeadsToIsChecked(t *testing.T) {
 	}))
 	t.Cleanup(front.Close)
 	host := strings.TrimPrefix(front.URL, "https://")
-	s.access.Rules = insecure(t, host)
+	s.access.Rules = insecureAt(t, host)
 	s.until(t, s.store, strings.Replace(wanted, s.registry.Host, host, 1),
 		fails(contract.ReasonPayloadImageNotPulled, "none", "certificate"))
-	s.access.Rules = insecure(t, s.registry.Host)
+	s.access.Rules = insecureAt(t, s.registry.Host)
 	s.until(t, s.store, wanted, has("v1.37.0"))
 }
 
-func insecure(t *testing.T, host string) mirror.Rules {
+// Nor of the proxy before it, which is sent a password.
+func TestA61_TheProxyBeforeAnInsecureRegistryIsChecked(t *testing.T) {
+	t.Parallel()
+	s := newSetting(t)
+	var asked atomic.Int64
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(proxy.Close)
+	s.access.Rules = insecureAt(t, s.registry.Host)
+	s.access.Proxy = func(*url.URL) (*url.URL, error) {
+		return url.Parse(strings.Replace(proxy.URL, "https://", "https://user:password@", 1))
+	}
+	s.until(t, s.store, s.push(t, s.registry, registry.Payload(t, standins(t, "v1.37.0"))),
+		fails(contract.ReasonPayloadImageNotPulled, "none", "signed by unknown authority"))
+	if asked.Load() > 0 {
+		t.Error("a proxy whose certificate nobody signed gets the password")
+	}
+}
+
+func insecureAt(t *testing.T, host string) mirror.Rules {
 	t.Helper()
 	rules, err := mirror.NewRules(nil)
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -59,6 +61,39 @@ func TestAnInsecureRegistryMayHaveAnyCertificateOrNone(t *testing.T) {
 				if a.isRight(m.layer) != c.right {
 					t.Errorf("%v", a)
 				}
+			}
+		})
+	}
+}
+
+// What a proxy is sent, such as its password, is no matter of the registry behind it.
+func TestAnInsecureRegistryMakesNoProxyInsecure(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	u := newUpstream(t, m)
+	for name, trusted := range map[string]bool{"trusted": true, "a certificate that nobody signed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				if r.Method == http.MethodConnect && r.Header.Get("Proxy-Authorization") == basic("pu:pp") {
+					tunnel(t, w, u.host)
+				}
+			}))
+			proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
+			proxy.StartTLS()
+			t.Cleanup(proxy.Close)
+			c := restricted(t, contract.RegistrySources{Insecure: []string{u.host}})
+			c.Proxy = func(*http.Request) (*url.URL, error) {
+				return url.Parse(strings.Replace(proxy.URL, "https://", "https://pu:pp@", 1))
+			}
+			if trusted {
+				c.Roots = roots(t)
+			}
+			a := newRig(t, calm(), c).ask(t, http.MethodGet, u.host, "a/blobs/"+digestOf(m.layer))
+			if a.isRight(m.layer) != trusted || (asked.Load() > 0) != trusted {
+				t.Errorf("%v; the proxy was asked %d times", a, asked.Load())
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/insecure"
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
@@ -22,14 +23,13 @@ type transports struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
 	special map[string]*http.Transport // by host and port: registries with CAs of their own
-	lax     *http.Transport            // checks no certificate
+	lax     *insecure.Transport        // checks no certificate of a registry
 	bare    *memory[string, bool]      // by host[:port]: insecure registries that were found to speak no TLS
 }
 
 func newTransports(o Options, c Config) *transports {
 	r := &transports{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
-		lax: newTransport(o, c, nil), bare: newMemory[string, bool](hosts, o.Now)}
-	r.lax.TLSClientConfig.InsecureSkipVerify = true // for those registries only of which the cluster says so
+		lax: insecure.New(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](hosts, o.Now)}
 	for host, bundle := range c.RegistryTrust {
 		pool := c.Roots
 		if pool == nil {
