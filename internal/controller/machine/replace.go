@@ -202,8 +202,8 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// nodeOf is the Node of a Machine's host, as its instance names it, or else the Machine: an instance that lost its status
-// names none. It is empty while neither does.
+// nodeOf is the Node of a Machine's host, as its instance names it, or else the Machine: an instance that lost its
+// status names none. It is empty while neither does.
 func nodeOf(m inventory.Machine, instance *v1alpha1.WindowsInstance) string {
 	return cmp.Or(instance.Status.NodeName, m.NodeRef)
 }

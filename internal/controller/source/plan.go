@@ -25,13 +25,7 @@ type update struct {
 // when its entry can't be read.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
-	named, taken := map[string]v1alpha1.WindowsInstance{}, map[string]string{}
-	for _, instance := range instances {
-		named[instance.Name] = instance
-		if !ours(instance) && !instance.Spec.PreflightOnly { // whose check gives way to who joins
-			taken[strings.ToLower(instance.Spec.Address)] = instance.Name
-		}
-	}
+	named, taken := index(instances)
 	kept := map[string]bool{}
 	for _, r := range rejected {
 		kept[r.Name] = true
@@ -65,6 +59,19 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 		}
 	}
 	return p
+}
+
+// index gives instances by their names, and the names of those that hold an address and are not of the list. A host
+// that is only checked holds none.
+func index(instances []v1alpha1.WindowsInstance) (named map[string]v1alpha1.WindowsInstance, taken map[string]string) {
+	named, taken = map[string]v1alpha1.WindowsInstance{}, map[string]string{}
+	for _, instance := range instances {
+		named[instance.Name] = instance
+		if !ours(instance) && !instance.Spec.PreflightOnly {
+			taken[strings.ToLower(instance.Spec.Address)] = instance.Name
+		}
+	}
+	return named, taken
 }
 
 func ours(instance v1alpha1.WindowsInstance) bool {

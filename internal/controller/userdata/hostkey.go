@@ -107,7 +107,7 @@ func (k *hostKey) publishedSince() (time.Time, bool) {
 // then would be trusted at first contact.
 func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
 	since, was := key.publishedSince()
-	if isAhead := since.After(r.Now().Add(margin)); was == published && !(was && isAhead) {
+	if isAhead := was && since.After(r.Now().Add(margin)); was == published && !isAhead {
 		return nil
 	}
 	secret := key.secret.DeepCopy()

@@ -195,8 +195,8 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 }
 
 // HasLeft reports whether a node whose daemon was told a revision is to leave the one that it held for one that needs a
-// place. One that needs none, such as for another mirror, takes nothing out of service, whether the daemon has it or not. A
-// revision that can't be read counts as one that does.
+// place. One that needs none, such as for another mirror, takes nothing out of service, whether the daemon has it or
+// not. A revision that can't be read counts as one that does.
 func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Update, told string) bool {
 	switch {
 	case update == nil || update.From == "" || told == update.From:

@@ -201,8 +201,8 @@ func (u *Upgrade) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// Resumed has what was under way when its host was paused take its time anew, as nobody looked at it meanwhile. How long
-// a node has gone back is reported, and goes on.
+// Resumed has what was under way when its host was paused take its time anew, as nobody looked at it meanwhile. How
+// long a node has gone back is reported, and goes on.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	update, now := status.Update, journey.Seconds(at)
 	if update == nil || !journey.Begun(update.Step) || update.Step == v1alpha1.StepRollingBack {
