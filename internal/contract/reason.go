@@ -827,12 +827,12 @@ func imageExplanations() []row {
 			"The image of spec.payload.image could not be pulled, or not yet.",
 			"Look at what the message says of each registry: the operator's pod must reach it, it must have the " +
 				"image under this digest and take the pull secret, and its CA must be trusted. The payload before " +
-				"stays in use, unless the operator was just started and has none. It is tried again at least " +
+				"stays in use, unless the operator was just started. It is tried again at least " +
 				"every two minutes."},
 		{ReasonPayloadImageInvalid, 927,
 			"The image of spec.payload.image is not a payload that hosts can join with.",
 			"Name, with its digest, an image that make image made, such as the one that ends in -payload. The " +
-				"payload before stays in use."},
+				"payload before stays in use, unless the operator was just started."},
 	}
 }
 
