@@ -79,6 +79,16 @@ func drainCommand(t *testing.T, at *terminal) {
 	held := []string{"node win-1: schedulable", "PodDisruptionBudget budget allows none"}
 	at.expect(t, 2, held, "drain-status", "win-1")
 	at.expect(t, 2, held, "drain-status", "10.0.0.1")
+	over := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "over", Namespace: "held", Finalizers: []string{"example.com/gone"}},
+		Spec:   corev1.PodSpec{NodeName: "win-1", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed}}
+	at.create(t, over)
+	if err := at.Delete(t.Context(), over, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	if out := at.expect(t, 2, held, "drain-status", "win-1"); strings.Contains(out, "over") {
+		t.Errorf("no drain waits for a pod that has ended:\n%s", out)
+	}
 	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
 }
 

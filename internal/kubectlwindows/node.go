@@ -22,6 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // maxLog is the most that is read of a log.
@@ -231,13 +232,21 @@ drained, too. The exit code is 2 when a budget holds a pod.`,
 	return command
 }
 
+// withoutEnded leaves out pods that no drain waits for.
+func withoutEnded(pod corev1.Pod) drain.PodDeleteStatus {
+	if policy.HasEnded(&pod) {
+		return drain.MakePodDeleteStatusSkip()
+	}
+	return drain.MakePodDeleteStatusOkay()
+}
+
 func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain, error) {
 	node, err := r.nodeOf(ctx, name)
 	if err != nil {
 		return diagnosis.Drain{}, err
 	}
 	helper := drain.Helper{Ctx: ctx, Client: r.clients, Force: true, IgnoreAllDaemonSets: true,
-		DeleteEmptyDirData: true, ChunkSize: chunk}
+		DeleteEmptyDirData: true, ChunkSize: chunk, AdditionalFilters: []drain.PodFilter{withoutEnded}}
 	pods, failed := helper.GetPodsForDeletion(node.Name)
 	if err = errors.Join(failed...); err != nil {
 		return diagnosis.Drain{}, fmt.Errorf("listing pods of node %s: %w", node.Name, err)

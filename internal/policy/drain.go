@@ -29,6 +29,13 @@ func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	return (wasThere || !told.After(deadline)) && now.Before(told.Add(grace))
 }
 
+// HasEnded says of a pod that it was deleted and has ended, and is there for a finalizer only: nothing of it runs, and no
+// drain waits for it.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil &&
+		(pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+}
+
 // DaemonSetOf names the DaemonSet that would start a pod anew on its node; nil for a pod that has none.
 // Whoever makes a pod may name anything as its owner, so it counts only where there is one of this UID;
 // no object has a name that is no name.

@@ -2,7 +2,7 @@
 // has it, has the policy decide, and writes down who has a place before it says so.
 //
 // Controllers ask it before they take a node to another revision, reboot it or delete a Machine. All
-// who ask at the same time are answered by one look, worst first. All places that were given out are
+// who ask at the same time are answered by one look, by their Order. All places that were given out are
 // in one list, in one object that nobody else writes: of two operators that decide at the same time
 // one has its decision refused by the API server. A place may be used by a write under one version of
 // its instance only, so it is void once the instance has changed. In memory is only who waits, so

@@ -90,6 +90,9 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 	if update := instance.Status.Update; update != nil {
 		order.Failures += update.Tries
 	}
+	if reboot := instance.Status.Reboot; reboot != nil {
+		order.Failures += reboot.Tries
+	}
 	return order
 }
 

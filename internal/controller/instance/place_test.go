@@ -119,3 +119,15 @@ func TestAListOfPlacesThatCanNotBeWrittenIsTold(t *testing.T) {
 		})
 	}
 }
+
+// Two hosts whose reboot can't drain their nodes would take turns before an upgrade that failed once.
+func TestFailuresOfEverythingCountForTheOrder(t *testing.T) {
+	t.Parallel()
+	i := &v1alpha1.WindowsInstance{}
+	i.Status.Failures = 1
+	i.Status.Update = &v1alpha1.Update{Progress: v1alpha1.Progress{Tries: 2}}
+	i.Status.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Tries: 4}}
+	if got := order(i, &corev1.Node{}).Failures; got != 7 {
+		t.Errorf("%d failures count, want 7", got)
+	}
+}

@@ -90,11 +90,10 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 	if closed := policy.Closed(spec, f.Now); closed != "" {
 		return closed
 	}
-	for _, one := range waiting {
-		if update := one.Status.Update; update != nil && update.NextTime != nil && f.Now.Before(update.NextTime.Time) {
-			return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", one.Status.NodeName,
-				update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
-		}
+	if next := nextTry(waiting, f.Now); next != nil {
+		update := next.Status.Update
+		return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", next.Status.NodeName,
+			update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
 	}
 	budget := "1"
 	if spec.MaxUnavailable != nil {
@@ -102,6 +101,20 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 	}
 	return fmt.Sprintf("the others wait for the rollout budget: %d nodes are unavailable, and "+
 		"spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
+}
+
+// nextTry is who is tried again first, where all failed and wait for their next try; else nil.
+func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
+	for _, one := range waiting {
+		update := one.Status.Update
+		if update == nil || update.NextTime == nil || !now.Before(update.NextTime.Time) {
+			return nil
+		}
+		if first == nil || update.NextTime.Before(first.Status.Update.NextTime) {
+			first = one
+		}
+	}
+	return first
 }
 
 // hostProgress is how far a host that has joined is towards a revision. It is what the status follows

@@ -15,8 +15,7 @@ import (
 // deleted and has ended, and is there for a finalizer only. One of which the API server does not tell that is noted, as
 // far as there is an answer.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
-	hasEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if pod.DeletionTimestamp != nil && hasEnded {
+	if policy.HasEnded(pod) {
 		return false
 	}
 	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
