@@ -29,8 +29,8 @@ func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	return (wasThere || !told.After(deadline)) && now.Before(told.Add(grace))
 }
 
-// HasEnded says of a pod that it was deleted and has ended, and is there for a finalizer only: nothing of it runs, and no
-// drain waits for it.
+// HasEnded says of a pod that it was deleted and has ended, and is there for a finalizer only: nothing of it runs, and
+// no drain waits for it.
 func HasEnded(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil &&
 		(pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
