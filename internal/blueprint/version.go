@@ -128,7 +128,7 @@ func (g gates) of(file payload.File) map[string]bool {
 	return named
 }
 
-// versionName makes the desired revision from the operator's version and a manifest's digest. It
+// revisionName makes the desired revision from the operator's version and a manifest's digest. It
 // must be fit for the name of a ConfigMap.
 func revisionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {

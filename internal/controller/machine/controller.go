@@ -147,21 +147,14 @@ func resume(i *v1alpha1.WindowsInstance) {
 	i.Spec.Paused = false
 }
 
-// create makes the instance of a Machine. What the API server refuses until somebody changes something is a problem.
+// create makes the instance of a Machine: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: entry.Name},
 		Spec:       projected(v1alpha1.WindowsInstanceSpec{}, entry),
 	}
-	err := r.client.Create(ctx, instance)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil, nil // the cache has yet to see it, which is an event
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v",
-			entry.Name, err), nil
-	case err != nil:
-		return nil, fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	if err := r.client.Create(ctx, instance); err != nil {
+		return problem.OfCreate(entry.Name, err)
 	}
 	logf.FromContext(ctx).Info("machine found, instance made", "instance", entry.Name, "address", entry.Address)
 	return nil, nil

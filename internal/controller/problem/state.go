@@ -2,7 +2,7 @@
 // writes the status of the WindowsMachineConfig reads it, for as long as it lasts. Events tell of the
 // same, and expire.
 //
-// It keeps nothing beyond the process, and judges nothing.
+// It keeps nothing beyond the process, and judges nothing but what the API server refuses.
 package problem
 
 import (
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -56,6 +57,19 @@ func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
 			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
 	}
 	return fresh
+}
+
+// OfCreate tells what it means that an instance could not be made. What the API server refuses until somebody changes
+// something is a problem. One that exists is neither that nor an error: the cache has yet to see it, which is an event.
+func OfCreate(instance string, err error) (*contract.Problem, error) {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v", instance,
+			err), nil
+	}
+	return nil, fmt.Errorf("creating instance %s: %w", instance, err)
 }
 
 // named is how many details are told of each reason.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -162,7 +161,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-// create makes the instance of an entry. What the API server refuses until somebody changes something is a problem.
+// create makes the instance of an entry: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name},
@@ -171,15 +170,8 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contra
 			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: entry.Address},
 		},
 	}
-	err := r.client.Create(ctx, instance)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil, nil // the cache has yet to see it, which is an event
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v",
-			entry.Name, err), nil
-	case err != nil:
-		return nil, fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	if err := r.client.Create(ctx, instance); err != nil {
+		return problem.OfCreate(entry.Name, err)
 	}
 	logf.FromContext(ctx).Info("entry found, instance made", "instance", entry.Name)
 	return nil, nil

@@ -121,7 +121,7 @@ func TestASecondPassHasNothingToDo(t *testing.T) {
 		}
 	}
 	if a.QuickCheck(t.Context()) {
-		t.Error("a glance sees a change")
+		t.Error("a quick check sees a change")
 	}
 	if r := h.pass(t, h.applier()); len(r.Steps) > 0 {
 		t.Errorf("after a restart of the daemon: %+v", r)

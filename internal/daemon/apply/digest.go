@@ -35,7 +35,7 @@ const changed = "changed"
 // of is the digest of a file, or nothing when there is no such file, and who may open it. A file that
 // somebody has open is waited for.
 func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
-	digest, access := d.glance(path)
+	digest, access := d.cached(path)
 	if digest != changed {
 		return digest, access, nil
 	}
@@ -62,9 +62,9 @@ func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.
 	return digest, info.Access, nil
 }
 
-// glance is the digest of a file that looks as it did when it was read, not too long ago; changed
+// cached is the digest of a file that looks as it did when it was read, not too long ago; changed
 // otherwise.
-func (d *digests) glance(path string) (digest string, access winos.Access) {
+func (d *digests) cached(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || winos.Age(d.now(), s.at) > digestLife {
 		return changed, 0

@@ -37,7 +37,7 @@ func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 
 // repointed is the API server of a kubeconfig with the CA that it is to have, or nil if that has it.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
-	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // for the next glance
+	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // for the next QuickCheck
 		return nil, err
 	}
 	err = a.waits.untilClosed(ctx, func() error {
@@ -50,7 +50,7 @@ func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Ser
 // isRewritten says that a kubeconfig was written since the last pass.
 func (a *Applier) isRewritten() bool {
 	return slices.ContainsFunc(a.last.Kubeconfigs, func(f plan.File) bool {
-		digest, _ := a.digests.glance(f.Path)
+		digest, _ := a.digests.cached(f.Path)
 		return digest == changed
 	})
 }

@@ -71,7 +71,7 @@ func (a *Applier) Differences(ctx context.Context) []plan.Step {
 // lookAgain looks for what the last Apply wanted, and reads no file.
 func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	return a.look(ctx, a.last, func(path string) (string, winos.Access, error) {
-		digest, access := a.digests.glance(path)
+		digest, access := a.digests.cached(path)
 		return digest, access, nil
 	})
 }

@@ -209,14 +209,13 @@ func note(stateFile *state.File, request contract.BootstrapRequest, told identif
 	}
 	if stateFile.Revision.Name != request.Revision {
 		if stateFile.Verified {
-			stateFile.Before = &state.Revision{Name: stateFile.Revision.Name, Manifest: stateFile.Manifest,
-				Partial: stateFile.Partial}
+			stateFile.Before = new(stateFile.Revision)
 		}
 		stateFile.Verified = false
 	}
-	stateFile.Partial, stateFile.Failed, stateFile.Faults = false, nil, nil
+	stateFile.Failed, stateFile.Faults = nil, nil
 	stateFile.NodeName = request.NodeName
-	stateFile.Revision.Name, stateFile.Manifest = request.Revision, request.Manifest
+	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest}
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
 	stateFile.Extra = nil
 	for _, f := range []contract.File{
