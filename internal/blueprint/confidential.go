@@ -83,6 +83,9 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 	raw := f.PullSecret
 	switch {
 	case len(raw) == 0 && f.PullSecretGone && len(before.PullSecret) > 0:
+		if last, err := mirror.ParsePullSecret(before.PullSecret); err == nil && last.IsEmpty() {
+			return before.PullSecret, nil
+		}
 		return before.PullSecret, []*contract.Problem{contract.NewProblem(contract.ReasonPullSecretInvalid,
 			`the secret %s in %s does not exist; to take credentials away from nodes, make one with {"auths":{}}`,
 			contract.PullSecret, contract.ConfigNamespace)}

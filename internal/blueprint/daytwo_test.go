@@ -275,6 +275,13 @@ func TestA23_ADeletedPullSecretLeavesTheRevision(t *testing.T) {
 		gone.Rejected[0].Reason != contract.ReasonPullSecretInvalid || !strings.Contains(text, `{"auths":{}}`) {
 		t.Errorf("revision %s after %s, %q", gone.Revision, in.Previous.Revision, text)
 	}
+	in.Facts.PullSecret, in.Facts.PullSecretGone = []byte(`{"auths":{}}`), false
+	in.Previous = render(t, in)
+	in.Facts.PullSecret, in.Facts.PullSecretGone = nil, true
+	if after := render(t, in); after.Revision != in.Previous.Revision || len(after.Rejected) > 0 {
+		t.Errorf("nodes have no credentials any more, revision %s after %s, %v", after.Revision, in.Previous.Revision,
+			after.Rejected)
+	}
 }
 
 func service(t *testing.T, desired blueprint.Desired, name string) contract.Service {

@@ -33,8 +33,7 @@ func quiet(m contract.Manifest) contract.Manifest {
 }
 
 // Restarts names the services that pods feel and that a node must stop or start anew on its way
-// from one manifest to another, sorted. None means that the change needs no place in the rollout
-// budget.
+// from one manifest to another, sorted. Each needs a place in the rollout budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {

@@ -118,8 +118,8 @@ func explain(r Reason) Explanation {
 }
 
 // Reasons, by what they are about: 1xx the entry, 2xx reaching the host, 3xx the host itself, 4xx
-// preparing and rebooting, 5xx the payload, 6xx bootstrap and certificates, 7xx the Node, 8xx
-// leaving, 9xx the cluster.
+// preparing and rebooting, 5xx the payload, 6xx services, files and certificates, 7xx the Node, 8xx
+// leaving and waiting, 9xx the cluster.
 const (
 	ReasonEntryMalformed      Reason = "EntryMalformed"
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"

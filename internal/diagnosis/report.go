@@ -16,7 +16,7 @@ const mostOfEach = 10
 // Report adds what the daemon of the node reports.
 func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 	verified := map[bool]string{true: "verified", false: "not verified"}[r.State.Verified]
-	phase := "no pass yet"
+	phase := "not reconciled yet"
 	if r.Reconciled != nil {
 		phase = r.Reconciled.Phase
 	}

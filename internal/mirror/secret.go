@@ -157,6 +157,9 @@ func matches(pattern, host string) bool {
 	return true
 }
 
+// IsEmpty says whether it has no credentials at all.
+func (s PullSecret) IsEmpty() bool { return len(s.exact) == 0 && len(s.globs) == 0 }
+
 // Hosts lists the registries that the secret has something for, sorted, as image names call them.
 // Keys with an asterisk are not among them.
 func (s PullSecret) Hosts() []string {

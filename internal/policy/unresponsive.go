@@ -24,9 +24,9 @@ type Daemon struct {
 // daemon reports of it may be wrong.
 const rejoinRest = 12
 
-// Deadline is when that is late which began then and may take so long, for an operator that leads since a time, as
-// seen now. One that has just begun listens for half of the daemons' timeout first: while there was none, or no API
-// server, nobody could report, and nobody was told anything. How long it has listened goes by the monotonic readings
+// Deadline is when what began at a time and may take a limit is late, as seen now: at the end of that limit, but not
+// before this operator has led for half of the daemons' timeout. While there was none, or no API server, daemons could
+// neither report nor read what was desired. How long it has led goes by the monotonic readings
 // of leaderSince and now: its host's clock may have been wrong when it began, and was set since.
 func Deadline(began time.Time, limit time.Duration, leaderSince time.Time, daemonTimeout time.Duration,
 	now time.Time) time.Time {

@@ -32,11 +32,11 @@ type record struct {
 	lags bool
 }
 
-// load puts what is known over what the cache shows. A host that may be disrupted is read past the cache: a
-// place that only a cache shows was given back, and may be another's. While it is looked after, and the cache
-// has all that was written here, it is so only before anything is done to its node: see ensureCurrent. Whoever
-// has no place writes one before anything else is done, and that fails where the cache lags behind. One that lags
-// for longer than it may has something else: after a restore of etcd it never shows what was written before.
+// load merges what was saved last into what the cache shows. A host that may be disrupted is read from the API server:
+// its place may have been given back, and be another's, while the cache still shows it. While the host is looked after,
+// and the cache has all that was written here, that read comes only before something is done to its node: see
+// ensureCurrent. A host without a place writes one first, which fails where the cache lags behind. A cache that lags
+// for longer than it may was reset: after a restore of etcd it never shows what was written before.
 func (r *record) load(ctx context.Context) error {
 	shown := r.instance.ResourceVersion
 	r.lags = newer(shown, r.life.version) != shown || shown == r.life.version && r.life.saved != nil &&

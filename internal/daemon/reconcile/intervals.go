@@ -11,7 +11,8 @@ import (
 
 // Intervals says how often things are looked at.
 type Intervals struct {
-	// QuickCheck lies between quick looks at service states, file sizes and the environment; 10 s if 0.
+	// QuickCheck lies between quick looks at services, sizes of files, the environment, certificates, routes and
+	// addresses; 10 s if 0.
 	QuickCheck time.Duration
 	// Resync lies between full passes while everything holds, give or take a fifth; 2 min if 0.
 	Resync time.Duration

@@ -29,9 +29,9 @@ const (
 	// NoIdentity means no kubeconfig or client certificate that can be used, or an expired one: kubelet asks for
 	// one with its bootstrap credential.
 	NoIdentity KubeletIdentity = iota
-	// Own means a valid certificate of this node.
+	// OwnIdentity means a valid certificate of this node.
 	OwnIdentity
-	// Foreign means a valid certificate of another node: the host was renamed. kubelet would go on
+	// ForeignIdentity means a valid certificate of another node: the host was renamed. kubelet would go on
 	// using it.
 	ForeignIdentity
 )

@@ -6,10 +6,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection that opening a channel, and what comes over it, can't keep from ending. The SSH
-// library waits without end for a channel that it asks for in the moment in which the connection ends. It also reads
-// nothing more, not even that end, while a channel has more than 16 requests that nobody takes; and its session takes
-// none after an exit status that it can't read.
+// channels is an SSH connection whose end is always noticed. The SSH library has three ways to wait without end: for a
+// channel that it asks for as the connection ends; to read on, even that end, while a channel has more than 16 requests
+// that are not received; and in a session, which receives none after an exit status that it can't read.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}

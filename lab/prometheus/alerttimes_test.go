@@ -27,7 +27,7 @@ metadata: {name: other}
       annotations:
         summary: for 30m
       expr: |
-        count(count_over_time(a{b=~"30m|x"}[1h])) > 5 and a offset 30m == 2 * 3600
+        count(count_over_time(a{b=~"30m|x"}[1h])) > 5 and a offset 30m == 2 * 3600 or a{b=~"(?i:x)"}[30m:5m]
       for: 10m
     - alert: Days
       expr: b == 1
@@ -39,7 +39,7 @@ metadata: {name: other}
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.NewReplacer("[1h]", "[24s]", "offset 30m", "offset 12s", "for: 10m", "for: 4s", "for: 2d", "for: 24s").
+	want := strings.NewReplacer("[1h]", "[24s]", "offset 30m", "offset 12s", "[30m:5m]", "[12s:2s]", "for: 10m", "for: 4s", "for: 2d", "for: 24s").
 		Replace(in)
 	if string(out) != want {
 		t.Errorf("it is %s, want %s", out, want)

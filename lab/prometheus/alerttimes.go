@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// durations finds those of an expression, as ranges and offsets.
-var durations = regexp.MustCompile(`\[([0-9a-z]+)\]|\boffset ([0-9a-z]+)\b`)
+// durations finds those of an expression, as ranges, offsets and steps of subqueries, with what is before them.
+var durations = regexp.MustCompile(`([\[:]|\boffset )([0-9][0-9a-z]*)\b`)
 
 // ScaleAlertTimes makes each alert of PrometheusRules quicker, so that its longest duration is this one: the time for
 // which its condition must hold, and the ranges and offsets of its expression, are divided by the same
@@ -32,7 +32,7 @@ func ScaleAlertTimes(manifests []byte, longest time.Duration) (_ []byte, factors
 				if group.Rules[j].Alert == "" {
 					continue
 				}
-				if factors[group.Rules[j].Alert], err = hasten(&group.Rules[j], longest); err != nil {
+				if factors[group.Rules[j].Alert], err = scale(&group.Rules[j], longest); err != nil {
 					return nil, nil, fmt.Errorf("alert %s: %w", group.Rules[j].Alert, err)
 				}
 			}
@@ -44,15 +44,15 @@ func ScaleAlertTimes(manifests []byte, longest time.Duration) (_ []byte, factors
 	return bytes.Join(documents, []byte("\n---\n")), factors, nil
 }
 
-// hasten divides the durations of one alert.
-func hasten(rule *monitoringv1.Rule, longest time.Duration) (factor float64, err error) {
+// scale divides the durations of one alert.
+func scale(rule *monitoringv1.Rule, longest time.Duration) (factor float64, err error) {
 	all := []string{}
 	if rule.For != nil {
 		all = append(all, string(*rule.For))
 	}
 	expression := rule.Expr.String()
 	for _, found := range durations.FindAllStringSubmatch(expression, -1) {
-		all = append(all, found[1]+found[2])
+		all = append(all, found[2])
 	}
 	var most time.Duration
 	for _, text := range all {
@@ -76,8 +76,7 @@ func hasten(rule *monitoringv1.Rule, longest time.Duration) (factor float64, err
 	}
 	rule.Expr.StrVal = durations.ReplaceAllStringFunc(expression, func(text string) string {
 		found := durations.FindStringSubmatch(text)
-		before := found[1] + found[2]
-		return string(bytes.Replace([]byte(text), []byte(before), []byte(divide(before)), 1))
+		return found[1] + divide(found[2])
 	})
 	return factor, nil
 }
