@@ -40,7 +40,7 @@ func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
-	case i >= 0 && fleet.Members[i].Granted:
+	case i >= 0 && fleet.Members[i].Disrupted:
 		return Verdict{Allowed: true, Why: "it has a place already: " + fleet.Members[i].Unavailable}
 	case fleet.IsLost(node):
 		return amongGranted(node, fleet, maxUnavailable)
@@ -52,7 +52,8 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 // is empty when it may. What has begun is brought to its end.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
-	begun := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && (m.Granted || m.Begun) })
+	begun := slices.ContainsFunc(fleet.Members,
+		func(m Member) bool { return m.Node == node && (m.Disrupted || m.Begun) })
 	if verdict.Allowed && !begun && closed != "" {
 		return Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}
 	}
@@ -68,7 +69,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 	var others away
 	for _, m := range fleet.Members {
-		if m.Granted && m.Node != node && !fleet.isGivenUp(m) {
+		if m.Disrupted && m.Node != node && !fleet.isGivenUp(m) {
 			others.add(m.Node+": "+m.Unavailable, m.hasPlace())
 		}
 	}
@@ -155,10 +156,10 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 // isGone says of a member that is to leave and has no place that nobody waits for it: it is down, or its
 // removal has begun, and could not be brought to its end. Whoever removes a host has counted it out,
 // however long that takes.
-func (m Member) isGone() bool { return m.Leaving && !m.Granted && (!m.Ready || m.Removing) }
+func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 // hasPlace says that a member is disrupted with a place.
-func (m Member) hasPlace() bool { return m.Granted && !m.Unplaced }
+func (m Member) hasPlace() bool { return m.Disrupted && !m.Unplaced }
 
 // scaled is a number, or a percentage of total rounded up; nil is 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {

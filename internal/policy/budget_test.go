@@ -273,8 +273,7 @@ func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testi
 		fleet := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
 			[]policy.Set{set("s", 2, "ma", "mb!", "mc")}, nil)
 		fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
-		fleet.Disrupt(place, "a place was given out for it")
-		return fleet
+		return fleet.WithDisrupted(place, "a place was given out for it")
 	}
 	for name, test := range map[string]struct {
 		fleet   policy.Fleet
@@ -357,7 +356,7 @@ func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	fleet := policy.NewFleet([]corev1.Node{readyNode("a"), readyNode("b"), readyNode("c", cordoned), readyNode("d"),
 		readyNode("e")}, []v1alpha1.WindowsInstance{onNode("mb", "b", placed), onNode("md", "d")},
 		[]policy.Set{set("s", 1, "md!")}, nil)
-	fleet.Disrupt("e", "a place was given out for it")
+	fleet = fleet.WithDisrupted("e", "a place was given out for it")
 	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, " +
 		"d: its Machine is being deleted)"
 	if verdict := policy.MayDisruptAnytime("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {

@@ -34,9 +34,9 @@ type Member struct {
 	// Cordoned says that somebody else cordoned it, Behind that it has yet to reach the revision that was
 	// requested, each where nothing is worse: its pods are well.
 	Cordoned, Behind bool
-	// Granted says that it was granted a place, or is being removed; Begun that it was, and bears the
-	// operator's cordon still.
-	Granted, Begun bool
+	// Disrupted says that the operator disrupts it, in a place or because it is removed; Begun that it did, and that
+	// the operator's cordon is still there.
+	Disrupted, Begun bool
 	// Leaving says that its host is to be removed, Removing that this has begun. Unplaced says that it is
 	// being removed, or its Machine is, without a place.
 	Leaving, Removing, Unplaced bool
@@ -142,7 +142,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
 			hasPlace := instance.Status.Disruption != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
-				Unavailable: "its Node is gone", Granted: hasPlace,
+				Unavailable: "its Node is gone", Disrupted: hasPlace,
 				Unplaced: made.hosts[instance.Name].Leaving && !hasPlace, Set: made.setOf[instance.Name]})
 		}
 	}
@@ -194,35 +194,30 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// Clone copies what Disrupt and Leave change.
-func (f Fleet) Clone() Fleet {
-	f.Members, f.Sets = slices.Clone(f.Members), slices.Clone(f.Sets)
-	for i := range f.Sets {
-		f.Sets[i].Hosts = slices.Clone(f.Sets[i].Hosts)
+// WithDisrupted is the fleet in which a node has a place, or one is held for it, for who decides next by the same look.
+// why says so in words.
+func (f Fleet) WithDisrupted(node, why string) Fleet {
+	f.Members = slices.Clone(f.Members)
+	for i := range f.Members {
+		if m := &f.Members[i]; node != "" && m.Node == node {
+			m.Unavailable, m.Disrupted = why, true
+			m.Cordoned, m.Behind, m.Unplaced = false, false, false
+		}
 	}
 	return f
 }
 
-// Disrupt notes that a node has a place, or that one is held for it, for who decides next by the same look. why
-// says so in words.
-func (f Fleet) Disrupt(node, why string) {
-	for i := range f.Members {
-		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Unavailable, m.Granted = why, true
-			m.Cordoned, m.Behind, m.Unplaced = false, false, false
+// WithDeleted is the fleet in which a host is being deleted.
+func (f Fleet) WithDeleted(host string) Fleet {
+	f.Sets = slices.Clone(f.Sets)
+	for i := range f.Sets {
+		hosts := slices.Clone(f.Sets[i].Hosts)
+		for j := range hosts {
+			hosts[j].Leaving = hosts[j].Leaving || hosts[j].Name == host
 		}
+		f.Sets[i].Hosts = hosts
 	}
-}
-
-// Leave notes that a host is being deleted.
-func (f Fleet) Leave(host string) {
-	for _, set := range f.Sets {
-		for i := range set.Hosts {
-			if set.Hosts[i].Name == host {
-				set.Hosts[i].Leaving = true
-			}
-		}
-	}
+	return f
 }
 
 // memberOf looks at one node; instance is nil where none has it. What we have begun comes first: it does not show in
@@ -237,11 +232,11 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) 
 	}
 	member.Set = made.setOf[member.Host]
 	member.Unavailable = whyDisrupted(instance, made.hosts[member.Host].Leaving)
-	member.Granted = member.Unavailable != ""
-	member.Unplaced = member.Granted && (instance == nil || instance.Status.Disruption == nil)
+	member.Disrupted = member.Unavailable != ""
+	member.Unplaced = member.Disrupted && (instance == nil || instance.Status.Disruption == nil)
 	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
 	switch {
-	case member.Granted:
+	case member.Disrupted:
 	case !member.Ready:
 		member.Unavailable = "it is not Ready"
 	case member.Begun:

@@ -82,11 +82,9 @@ func pending(name, node string, grants []Grant) string {
 // with has a look show that places were given out, for who is decided about next. What was decided
 // before goes on seeing it as it was. Places that are used show in the statuses of instances.
 func (s Snapshot) with(grants ...Grant) Snapshot {
-	s.Fleet = s.Fleet.Clone()
 	for _, one := range grants {
 		if !one.isInFleet() {
-			s.Fleet.Disrupt(one.Node, "a place was given out for it at "+one.at())
-			s.Fleet.Leave(one.Machine)
+			s.Fleet = s.Fleet.WithDisrupted(one.Node, "a place was given out for it at "+one.at()).WithDeleted(one.Machine)
 		}
 	}
 	return s
@@ -115,8 +113,7 @@ func decide(all []*queued, waiting []waiter, grants []Grant, fleet Snapshot) dec
 		}
 		allowed := look.MayDisrupt(w.node).Allowed
 		if allowed {
-			look.Fleet, d.called = look.Fleet.Clone(), append(d.called, w)
-			look.Fleet.Disrupt(w.node, "it is its turn")
+			look.Fleet, d.called = look.Fleet.WithDisrupted(w.node, "it is its turn"), append(d.called, w)
 		}
 		return allowed
 	}

@@ -292,7 +292,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonUnresponsive); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
-		join.Begin(&c.instance.Status)
+		join.ResetForRejoin(&c.instance.Status)
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return joining{c}.run(ctx)
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):

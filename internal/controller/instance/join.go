@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -36,8 +37,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if err != nil || !serves && status.JoinedTime == nil {
 		return free, err
 	}
-	if join.IsFollowing(status.Update) {
-		return c.mayFollow(ctx, node, serves)
+	if join.IsUpgradedWhileDown(status.Update) {
+		return c.mayUpgradeWhileDown(ctx, node, serves)
 	}
 	if serves {
 		revision := upgrade.RevisionToTry(status, node)
@@ -55,13 +56,13 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayFollow is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is made ready
-// for that before it asks for its place; one that found the budget full then has its place before it is dialled again.
-// Once its node is Ready it goes there like any other, and one that is Ready there already stays.
-func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
+// mayUpgradeWhileDown is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is
+// made ready for that before it asks for its place; one that found the budget full then has its place before it is
+// dialled again. Once its node is Ready it goes there like any other, and one that is Ready there already stays.
+func (c joining) mayUpgradeWhileDown(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
 	status := &c.instance.Status
 	switch {
-	case serves && status.Phase == v1alpha1.PhaseConfirming && join.IsThere(status, node):
+	case serves && status.Phase == v1alpha1.PhaseConfirming && join.HasReachedRevision(status, node):
 		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
 	case serves:
 		return policy.Verdict{Reason: contract.ReasonInProgress, Why: "its node is Ready again"}, nil
@@ -81,10 +82,10 @@ func (c joining) mayFollow(ctx context.Context, node *corev1.Node, serves bool) 
 	return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
 }
 
-// follow has a host whose node has not been Ready for long begin to go to the revision that is desired by now, which
-// may be what it needs: it was joined again at the one that it held, and that did not help. Like any other it does so
-// in a place of its own, in no closed window, and not where it failed or the rollout halted.
-func (c joining) follow(ctx context.Context) error {
+// upgradeWhileDown has a host whose node has not been Ready for long begin to go to the revision that is desired by
+// now, which may be what it needs: it was joined again at the one that it held, and that did not help. Like any other
+// it does so in a place of its own, in no closed window, and not where it failed or the rollout halted.
+func (c joining) upgradeWhileDown(ctx context.Context) error {
 	status := &c.instance.Status
 	desired, _, err := c.parts.Desired.Current(ctx)
 	if err != nil || c.life.session.Connected() {
@@ -95,7 +96,7 @@ func (c joining) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	if !join.MayFollow(status, desired.Revision) {
+	if !join.MayUpgradeWhileDown(status, desired.Revision) {
 		return nil
 	}
 	_, serves, err := c.parts.InService(ctx, c.instance)
@@ -104,7 +105,7 @@ func (c joining) follow(ctx context.Context) error {
 	}
 	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
 	if !change.Waits() {
-		join.Move(status, desired.Revision)
+		join.SetRevision(status, desired.Revision)
 		return nil
 	}
 	config, err := c.config(ctx)
@@ -114,7 +115,7 @@ func (c joining) follow(ctx context.Context) error {
 	if halted, err := c.halted(ctx, desired.Revision); err != nil || halted != "" {
 		return err
 	}
-	join.Follow(status, change, c.now())
+	join.BeginUpgradeWhileDown(status, change, c.now())
 	return nil
 }
 
@@ -129,13 +130,13 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			return c.check(ctx)
 		}
 	}
-	if held, result, err := c.beginsLater(ctx); held {
-		return result, err
+	if waits, err := c.awaitTurn(ctx); waits != nil || err != nil {
+		return valueOf(waits), err
 	}
 	phases := c.journeys.join.Phases()
 	work, ended := c.interruptible(ctx, c.life)
 	defer ended()
-	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); i++ {
+	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); {
 		c.status.enter(phases[i].Name, i == 0)
 		if err := c.record.save(ctx); err != nil {
 			return ctrl.Result{}, err
@@ -155,19 +156,19 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			i-- // it goes on once that is saved
-			continue
+			continue // the phase goes on once that is saved
 		case outcome.Then == journey.AskForPlace:
-			again, held, result, err := c.disruptsNow(ctx)
-			if held {
-				return result, err
+			again, waits, err := c.askForPlace(ctx)
+			if waits != nil || err != nil {
+				return valueOf(waits), err
 			}
-			if i--; again {
-				i = -1
+			if again {
+				i = 0
 			}
 			continue
 		}
 		c.status.passed(phases[i].Name)
+		i++
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
 	c.place.release()
@@ -177,22 +178,25 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, outcome.After)
 }
 
-// isHeldBack has a join wait that may not go on. One that follows, and finds the budget full, does so until there is
-// room: at the revision that it held nothing is to be gained.
-func (c joining) isHeldBack(ctx context.Context) (is bool, result ctrl.Result, err error) {
+// valueOf is what a pointer points to, or the zero result.
+func valueOf(result *ctrl.Result) ctrl.Result { return ptr.Deref(result, ctrl.Result{}) }
+
+// awaitPlace has a join wait that may not go on; nil is one that may. One that is upgraded while its node is down, and
+// finds the budget full, waits until there is room: at the revision that it held nothing is to be gained.
+func (c joining) awaitPlace(ctx context.Context) (*ctrl.Result, error) {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
-		return err != nil, ctrl.Result{}, err
+		return nil, err
 	}
-	if status := &c.instance.Status; verdict.Reason == "" && join.IsFollowing(status.Update) {
+	if status := &c.instance.Status; verdict.Reason == "" && join.IsUpgradedWhileDown(status.Update) {
 		c.endWork()
 		status.Phase, c.life.failedIn = v1alpha1.PhasePending, ""
-	} else if err = c.suspendJoin(ctx); err != nil {
-		return true, ctrl.Result{}, err
+	} else if err = c.pauseRejoin(ctx); err != nil {
+		return nil, err
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
-	result, err = c.result(ctx, budgetRetry)
-	return true, result, err
+	result, err := c.result(ctx, budgetRetry)
+	return &result, err
 }
 
 // heldBack is how a host is that may not be joined again yet.
@@ -209,46 +213,47 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// beginsLater has an attempt wait until it is its turn. A node that serves gives its place back then, until its host is
-// ready to be disrupted: one that can't be reached, or is slow, would keep it from others meanwhile. One that was
-// ready once, and had lost its turn, keeps it, or those that need no time for that would always come first.
-func (c joining) beginsLater(ctx context.Context) (is bool, result ctrl.Result, err error) {
+// awaitTurn has an attempt wait until it is its turn; nil is one that may begin or go on. A node that serves gives its
+// place back then, until its host is ready to be disrupted: one that can't be reached, or is slow, would keep it from
+// others meanwhile. One that was ready once, and had lost its turn, keeps it, or those that need no time for that would
+// always come first.
+func (c joining) awaitTurn(ctx context.Context) (*ctrl.Result, error) {
 	status, session := &c.instance.Status, &c.life.session
-	if err = c.follow(ctx); err != nil {
-		return true, result, err
+	if err := c.upgradeWhileDown(ctx); err != nil {
+		return nil, err
 	}
 	if session.Connected() && !session.IsGranted {
-		return false, result, nil // it asks when it is ready
+		return nil, nil // it asks when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
-	if is, result, err = c.isHeldBack(ctx); is || !begins {
-		return is, result, err
+	if waits, err := c.awaitPlace(ctx); waits != nil || err != nil || !begins {
+		return waits, err
 	}
 	isReached := c.life.isReached
 	if c.life.isReached = false; status.Disruption == nil {
-		return false, result, nil
+		return nil, nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
 		c.place.release() // with the write that begins the attempt
 		session.IsGranted = false
 	}
-	return err != nil, result, err
+	return nil, err
 }
 
-// disruptsNow asks for the place of a host that is ready to be disrupted. again says that it is to be
-// joined at another revision than it was made ready for.
-func (c joining) disruptsNow(ctx context.Context) (again, held bool, result ctrl.Result, err error) {
+// askForPlace asks for the place of a host that is ready to be disrupted; waits is nil once it may be. again says that
+// it is to be joined at another revision than it was made ready for.
+func (c joining) askForPlace(ctx context.Context) (again bool, waits *ctrl.Result, err error) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
-	if held, result, err = c.isHeldBack(ctx); held {
+	if waits, err = c.awaitPlace(ctx); waits != nil || err != nil {
 		c.life.isReached = err == nil
-		return false, true, result, err
+		return false, waits, err
 	}
 	if c.life.session.IsGranted = true; status.Disruption != nil {
 		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
 	}
-	return journey.JoinRevision(status) != revision, false, result, nil
+	return journey.JoinRevision(status) != revision, nil, nil
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is
@@ -256,7 +261,7 @@ func (c joining) disruptsNow(ctx context.Context) (again, held bool, result ctrl
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.Disruption != nil || status.JoinedTime == nil ||
-		c.life.session.Connected() && join.IsOverSSH(status.Update) && !join.IsFollowing(status.Update) {
+		c.life.session.Connected() && join.IsOverSSH(status.Update) && !join.IsUpgradedWhileDown(status.Update) {
 		// it serves until it has its place
 		return false, nil
 	}
@@ -264,21 +269,21 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	if err != nil || !well {
 		return false, err
 	}
-	return true, c.suspendJoin(ctx)
+	return true, c.pauseRejoin(ctx)
 }
 
-// suspendJoin ends the work at a host whose join waits, or is not needed any more, and has it in service. One whose
+// pauseRejoin ends the work at a host whose join waits, or is not needed any more, and has it in service. One whose
 // node is Ready at the revision that it was taken to stays there.
-func (c *reconciliation) suspendJoin(ctx context.Context) error {
+func (c *reconciliation) pauseRejoin(ctx context.Context) error {
 	node, err := c.parts.Nodes.Ours(ctx, c.instance)
 	if err != nil {
 		return err
 	}
-	if join.IsThere(&c.instance.Status, node) {
-		join.Arrive(&c.instance.Status)
+	if join.HasReachedRevision(&c.instance.Status, node) {
+		join.EndUpgradeWhileDown(&c.instance.Status)
 	}
 	c.endWork()
-	c.journeys.join.Suspend(&c.instance.Status)
+	c.journeys.join.PauseRejoin(&c.instance.Status)
 	c.life.failedIn = ""
 	return nil
 }

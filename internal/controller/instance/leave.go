@@ -105,7 +105,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
 	default: // what is under way at the host ends
-		if err = c.suspendJoin(ctx); err != nil {
+		if err = c.pauseRejoin(ctx); err != nil {
 			return free, err
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -330,16 +331,8 @@ func plain(value string) bool {
 // substitute replaces the names of variables in one pass, longer names first, so that no value is
 // searched for names again and no name wins over a longer one that begins like it.
 func substitute(text string, values map[string]string) string {
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
-	})
+	names := slices.SortedFunc(maps.Keys(values),
+		func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(names))
 	for _, name := range names {
 		pairs = append(pairs, name, values[name])

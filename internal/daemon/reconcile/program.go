@@ -147,7 +147,7 @@ func (p *program) replace(ctx context.Context) *contract.Problem {
 	if err != nil {
 		return apply.FileProblem(err)
 	}
-	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "version",
+	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "revision",
 		p.state.Revision.Name)
 	return nil
 }

@@ -54,15 +54,15 @@ func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (
 	if s.stager == nil {
 		return nil
 	}
-	version, blobs := present.Revision.Name, present.Manifest.Blobs()
+	revision, blobs := present.Revision.Name, present.Manifest.Blobs()
 	switch {
 	case c != nil && c.Revision.Name != present.Revision.Name && s.missing(c.Manifest.Blobs()) > 0:
-		version, blobs = c.Revision.Name, c.Manifest.Blobs()
+		revision, blobs = c.Revision.Name, c.Manifest.Blobs()
 	case !slices.ContainsFunc(report.Failed, ofPayload) || s.missing(blobs) == 0:
 		s.stager.Content()
 		return nil
 	}
-	_, why = s.stager.Need(version, blobs)
+	_, why = s.stager.Need(revision, blobs)
 	return why
 }
 

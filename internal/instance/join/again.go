@@ -33,9 +33,9 @@ func IsOverSSH(update *v1alpha1.Update) bool {
 	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
-// Begin ends what a host is on the way to that is to be joined again. It comes back at the revision
+// ResetForRejoin ends what a host is on the way to that is to be joined again. It comes back at the revision
 // that it held, and a revision that it was leaving stays left.
-func Begin(status *v1alpha1.WindowsInstanceStatus) {
+func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
 		status.DesiredRevision = update.From
 	}
@@ -54,24 +54,24 @@ func isToVerify(reboot *v1alpha1.Reboot) bool {
 	return reboot.BootID != "" && !journey.Begun(reboot.Step)
 }
 
-// IsFollowing reports whether a host is being taken over SSH to another revision than it held because its node is down;
-// nil is no update.
-func IsFollowing(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
+// IsUpgradedWhileDown reports whether a host is being taken over SSH to another revision than it held because its node
+// is down; nil is no update.
+func IsUpgradedWhileDown(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
 
 // DropUndesired has a host that waits to go to a revision, and was not told it yet, forget one that is not desired any
 // more. It reports whether it did.
 func DropUndesired(status *v1alpha1.WindowsInstanceStatus, desired string) bool {
 	update := status.Update
-	if !IsFollowing(update) || update.Revision == desired || update.Revision == status.DesiredRevision {
+	if !IsUpgradedWhileDown(update) || update.Revision == desired || update.Revision == status.DesiredRevision {
 		return false
 	}
 	status.Update = nil
 	return true
 }
 
-// MayFollow reports whether a host that is joined again may go to a revision: it is not at it, on its way to one, or
-// back from this one.
-func MayFollow(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
+// MayUpgradeWhileDown reports whether a host that is joined again may go to a revision: it is not at it, on its way to
+// one, or back from this one.
+func MayUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
 	update := status.Update
 	return status.JoinedTime != nil && status.DesiredRevision != revision && !IsOverSSH(update) &&
 		(update == nil || update.Revision != revision) &&
@@ -95,8 +95,8 @@ func RejoinFailed(ctx context.Context, parts *journey.Parts, instance *v1alpha1.
 	return false, nil
 }
 
-// Move has a host join at another revision that pods don't feel.
-func Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
+// SetRevision has a host join at another revision that pods don't feel.
+func SetRevision(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if status.Update != nil {
 		return // what it comes back from is over first
 	}
@@ -106,35 +106,35 @@ func Move(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	status.DesiredRevision = revision
 }
 
-// Follow has a host begin to go to another revision over SSH.
-func Follow(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time.Time) {
+// BeginUpgradeWhileDown has a host begin to go to another revision over SSH.
+func BeginUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time.Time) {
 	status.Update = &v1alpha1.Update{Revision: to.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
 		Drains: to.Drains, OverSSH: true, WhileDown: true,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(now)}}
 }
 
-// IsThere reports whether a host is at the revision that it was taken to because its node was down: that was requested,
-// which comes after kubelet was started there, and its Node, nil where there is none, is Ready. Its daemon may report
-// that a moment later.
-func IsThere(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	if !IsFollowing(status.Update) || status.DesiredRevision != status.Update.Revision || node == nil {
+// HasReachedRevision reports whether a host is at the revision that it was taken to because its node was down: that was
+// requested, which comes after kubelet was started there, and its Node, nil where there is none, is Ready. Its daemon
+// may report that a moment later.
+func HasReachedRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	if !IsUpgradedWhileDown(status.Update) || status.DesiredRevision != status.Update.Revision || node == nil {
 		return false
 	}
 	ready, _ := journey.NodeReady(node)
 	return ready && node.Annotations[contract.DesiredRevisionAnnotation] == status.Update.Revision
 }
 
-// Arrive ends the way of such a host, and forgets what it failed at on another one.
-func Arrive(status *v1alpha1.WindowsInstanceStatus) {
+// EndUpgradeWhileDown ends the way of such a host, and forgets what it failed at on another one.
+func EndUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus) {
 	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
 		status.UpdateFailure = nil
 	}
 	status.Update = nil
 }
 
-// Suspend has a host in service whose node serves while its join waits for a place. One whose status
+// PauseRejoin has a host in service whose node serves while its join waits for a place. One whose status
 // says nothing of an earlier join is left alone meanwhile.
-func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
+func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseReady
 	if status.JoinedTime == nil {
 		status.Phase = v1alpha1.PhasePending

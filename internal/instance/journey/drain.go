@@ -135,7 +135,7 @@ func isReplaced(err error) bool {
 
 // note keeps why a pod stays, or that the API server does not answer.
 func (l *podsLeft) note(pod *corev1.Pod, err error) {
-	if IsAnswered(err) {
+	if IsAPIResponse(err) {
 		l.block(pod, err)
 		return
 	}
@@ -157,16 +157,16 @@ func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
 	return status.DrainTime.Time
 }
 
-// IsAnswered tells an API server that refuses an eviction, or another request, for whatever cause, from
-// one that does not answer: a disruption budget (429), two of them over one pod (500), a webhook that
-// denies it (4xx) or fails (500).
-func IsAnswered(err error) bool {
+// IsAPIResponse says that the API server answered a request, even if with an error, rather than that it was not
+// reached. An eviction that it refuses may be one of a disruption budget (429), of two over one pod (500), or of a
+// webhook that denies it (4xx) or fails (500).
+func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }
 
 // IsRefused says that the API server refuses a write, and not because another came first.
-func IsRefused(err error) bool { return IsAnswered(err) && !apierrors.IsConflict(err) }
+func IsRefused(err error) bool { return IsAPIResponse(err) && !apierrors.IsConflict(err) }
 
 // few adds a name and keeps the first few.
 func few(names []string, name string) []string {

@@ -36,7 +36,7 @@ func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) boo
 		return true // nothing would start it anew
 	case err == nil:
 		return set.UID != owner.UID // another one of that name would not either
-	case IsAnswered(err):
+	case IsAPIResponse(err):
 		left.count++ // it is there, and nobody knows that it may stay
 	}
 	left.note(pod, fmt.Errorf("reading DaemonSet %s/%s: %w", pod.Namespace, owner.Name, err))
