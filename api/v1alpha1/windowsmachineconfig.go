@@ -196,10 +196,10 @@ const (
 
 // NetworkSpec says which network Windows nodes are on.
 type NetworkSpec struct {
-	// Type is OVNKubernetesHybrid on OpenShift. On other clusters it is External, which is the default:
-	// CNI plugins and kube-proxy come from somebody else, such as Calico's pods, and the operator installs
-	// neither; or Flannel: the operator runs flanneld and kube-proxy on Windows nodes, as flannel's own
-	// ConfigMap says.
+	// Type is OVNKubernetesHybrid on OpenShift. On other clusters it is External, which is the default
+	// unless nodes are on flannel already: CNI plugins and kube-proxy come from somebody else, such as
+	// Calico's pods, and the operator installs neither; or Flannel: the operator runs flanneld and
+	// kube-proxy on Windows nodes, as flannel's own ConfigMap says.
 	// +optional
 	Type NetworkType `json:"type,omitempty"`
 	// ClusterDomain is the DNS domain in which the names of Services are, such as k8s.example.com. By

@@ -55,12 +55,13 @@ type flannelBackend struct {
 
 // flannel reads flannel's configuration, where the network is flannel.
 func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	if spec.Network.Type != v1alpha1.NetworkFlannel {
-		return nil
+	is, err := p.isFlannel(ctx, spec.Network.Type, facts)
+	if err != nil || !is {
+		return err
 	}
 	facts.NetworkType = blueprint.NetworkFlannel
 	var object corev1.ConfigMap
-	err := p.live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
+	err = p.live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
 	switch {
 	case apierrors.IsForbidden(err):
 		return notFlannel("%s may not be read: install flannel, then apply config/kubernetes/flannel of the "+
@@ -98,6 +99,7 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 		facts.PodNetworks = []netip.Prefix{flannel.Network}
 	}
 	facts.Flannel = flannel
+	p.onFlannel.set(true)
 	return p.services(ctx, facts)
 }
 

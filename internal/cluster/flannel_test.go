@@ -61,6 +61,51 @@ func TestA60_FlannelsConfigurationIsReadWhereItIsTheNetwork(t *testing.T) {
 	}
 }
 
+// Whoever deletes the WindowsMachineConfig, which is made again empty, or applies one without the field does not mean
+// to take flanneld and kube-proxy from all nodes.
+func TestA60_ANetworkThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.T) {
+	t.Parallel()
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "10.244.0.0/16")...).Build()
+	start := func() *cluster.Plain {
+		r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+			Access: access(t, everything)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	check := func(when string, r *cluster.Plain, set v1alpha1.NetworkType, want string, troubles int) {
+		t.Helper()
+		facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{Network: v1alpha1.NetworkSpec{Type: set}})
+		if err != nil || facts.NetworkType != want || len(facts.Lacks) > 0 || len(facts.Troubles) != troubles {
+			t.Errorf("%s it is %s, hosts wait for %v, troubles %v, %v", when, facts.NetworkType, facts.Lacks,
+				facts.Troubles, err)
+		}
+		for _, trouble := range facts.Troubles {
+			if trouble.Reason != contract.ReasonClusterFactsIncomplete ||
+				!strings.Contains(trouble.Detail, "spec.network.type") {
+				t.Errorf("%s the trouble is %v", when, trouble)
+			}
+		}
+	}
+	check("where nothing was published", start(), "", blueprint.NetworkExternal, 0)
+	r := start()
+	check("as the setting says,", r, v1alpha1.NetworkFlannel, blueprint.NetworkFlannel, 0)
+	check("while another revision is published,", r, "", blueprint.NetworkFlannel, 1)
+	for _, o := range published(t, "cluster.local", contract.Service{Name: contract.ServiceFlannel,
+		Command: contract.PathFlannel, Priority: 2}) {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = start()
+	for range 2 {
+		check("after a restart", r, "", blueprint.NetworkFlannel, 1)
+	}
+	check("as the user says,", r, v1alpha1.NetworkExternal, blueprint.NetworkExternal, 0)
+	check("until that is published,", r, "", blueprint.NetworkExternal, 0)
+}
+
 func TestA60_WhatOfFlannelWindowsDoesNotTakeIsAProblemWithTheFix(t *testing.T) {
 	t.Parallel()
 	vxlan := func(more string) string {

@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -53,6 +55,35 @@ func (p *Plain) keepDomain(ctx context.Context, facts *blueprint.Facts) error {
 	facts.Troubles = append(facts.Troubles, incomplete("%s does not say the DNS domain of the cluster any more; "+
 		"until %s does, %s stays, which nodes have", nameKubeadm, settingDomain, domain))
 	return nil
+}
+
+// isFlannel reports whether the network is flannel: as the setting says, or without one, which may be lost, as nodes
+// have it. Without flanneld and kube-proxy all of them would be drained, and none would be Ready again.
+func (p *Plain) isFlannel(ctx context.Context, setting v1alpha1.NetworkType, facts *blueprint.Facts) (bool, error) {
+	switch setting {
+	case "":
+	case v1alpha1.NetworkExternal:
+		p.onFlannel.set(false)
+		return false, nil
+	default: // flannel is noted once its configuration is accepted
+		return setting == v1alpha1.NetworkFlannel, nil
+	}
+	is, known := p.onFlannel.last()
+	if !known {
+		manifest, err := p.publishedManifest(ctx)
+		if err != nil {
+			return false, err
+		}
+		is = slices.ContainsFunc(manifest.Services, func(s contract.Service) bool {
+			return s.Name == contract.ServiceFlannel
+		})
+		p.onFlannel.set(is) // what is published is gone for a moment, as above
+	}
+	if is {
+		facts.Troubles = append(facts.Troubles, incomplete("%s is not set any more; until it is, flannel stays, which "+
+			"nodes have: set it to Flannel, or to External if somebody else brings the network of pods", settingNetwork))
+	}
+	return is, nil
 }
 
 // publishedManifest is that of the revision that was published last; without one the answer is empty. What is not

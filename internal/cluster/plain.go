@@ -21,6 +21,9 @@ type Plain struct {
 	own *kept[[]string]
 	// domain is the DNS domain of nodes where no setting says one: what kubeadm said last, or what was published.
 	domain *kept[string]
+	// onFlannel says whether nodes are on flannel where no setting says it: the one that was followed last, or what
+	// was published.
+	onFlannel *kept[bool]
 }
 
 var _ Kind = (*Plain)(nil)
@@ -31,7 +34,7 @@ func NewPlain(o Options) (*Plain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plain{common: c, own: &kept[[]string]{}, domain: &kept[string]{}}, nil
+	return &Plain{common: c, own: &kept[[]string]{}, domain: &kept[string]{}, onFlannel: &kept[bool]{}}, nil
 }
 
 // Facts implements Source.
@@ -78,7 +81,7 @@ func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 
 func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
 	if t := spec.Network.Type; t != "" && t != v1alpha1.NetworkExternal && t != v1alpha1.NetworkFlannel {
-		return unsupported("spec.network.type of the WindowsMachineConfig is %q, which needs OpenShift", t)
+		return unsupported("%s is %q, which needs OpenShift", settingNetwork, t)
 	}
 	return nil
 }

@@ -294,9 +294,9 @@ func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 }
 
 // published are the objects of the revision that was published last, whose kubelet has this domain.
-func published(t *testing.T, domain string) []client.Object {
+func published(t *testing.T, domain string, services ...contract.Service) []client.Object {
 	t.Helper()
-	data, err := contract.Manifest{Services: []contract.Service{}, Files: []contract.File{
+	data, err := contract.Manifest{Services: services, Files: []contract.File{
 		{Path: contract.PathKubeletConfig, Content: `{"clusterDomain": "` + domain + `"}`}}}.Data()
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ const (
 	nameServiceCIDR    = "the ServiceCIDR kubernetes"
 	nameKubeadm        = "the ConfigMap kube-system/kubeadm-config"
 	settingDomain      = "spec.network.clusterDomain of the WindowsMachineConfig"
+	settingNetwork     = "spec.network.type of the WindowsMachineConfig"
 	nameDNS            = "the Service with label k8s-app=kube-dns in kube-system"
 )
 
