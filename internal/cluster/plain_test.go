@@ -257,6 +257,33 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	}
 }
 
+// Where a policy gives every pod a proxy, the operator has it, too. One that lets nobody through to the API server
+// would keep every node from it.
+func TestA62_WhatIsWithinTheClusterIsNotReachedThroughTheOperatorsOwnProxyEither(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	all = append(all, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.77.0.0/16"}}})
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).Build()
+	const none = ".cluster.local,.corp,.svc,10.244.0.0/16,10.77.0.0/16,10.96.0.0/12,127.0.0.1,api.example.com,fd01::/48," +
+		"localhost"
+	for name, test := range map[string]struct{ given, want blueprint.Proxy }{
+		"a proxy": {blueprint.Proxy{HTTPS: "http://proxy:3128", None: ".corp"},
+			blueprint.Proxy{HTTPS: "http://proxy:3128", None: none}},
+		"no proxy": {},
+	} {
+		r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+			Access: access(t, everything), Proxy: test.given})
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+		if err != nil || facts.Proxy != test.want {
+			t.Errorf("%s: it is %+v, %v", name, facts.Proxy, err)
+		}
+	}
+}
+
 func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 	t.Parallel()
 	const other = "networking: {dnsDomain: k8s.example.com, podSubnet: 10.244.0.0/16}"

@@ -249,11 +249,17 @@ func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, fa
 func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) blueprint.Proxy {
 	proxy := blueprint.Proxy{HTTP: set.HTTPProxy, HTTPS: set.HTTPSProxy, None: set.NoProxy}
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
-		return p.proxy
+		proxy = p.proxy
 	}
-	none := append([]string{"127.0.0.1", "localhost", ".svc", "." + facts.ClusterDomain(),
-		facts.ServiceNetwork.String()},
-		split(proxy.None)...)
+	if proxy.HTTP == "" && proxy.HTTPS == "" {
+		return proxy
+	}
+	none := append([]string{"127.0.0.1", "localhost", ".svc", "." + facts.ClusterDomain()}, split(proxy.None)...)
+	for _, network := range facts.ServiceNetworks {
+		if network.Addr().Is4() { // Windows nodes use no others
+			none = append(none, network.String())
+		}
+	}
 	for _, network := range facts.PodNetworks {
 		none = append(none, network.String())
 	}
