@@ -19,14 +19,19 @@ const (
 // payloadFor is what of a payload nodes on this network need.
 func payloadFor(network string, manifest payload.Manifest) payload.Manifest {
 	manifest.Files = slices.DeleteFunc(slices.Clone(manifest.Files), func(f payload.File) bool {
-		return !OnNetwork(network, f.Path)
+		return !onNetwork(network, f.Path)
 	})
 	return manifest
 }
 
-// OnNetwork says whether nodes on this network need a program or plugin: on an external one, neither CNI
+// Needs says whether nodes of this cluster need a program or plugin, as its network and platform have it.
+func (f Facts) Needs(path string) bool {
+	return onNetwork(f.NetworkType, path) && onPlatform(path, f.Platform)
+}
+
+// onNetwork says whether nodes on this network need a program or plugin: on an external one, neither CNI
 // plugins nor kube-proxy, and what joins the host to the network only on that one.
-func OnNetwork(network, path string) bool {
+func onNetwork(network, path string) bool {
 	is := func(other string) bool { return strings.EqualFold(path, other) }
 	switch {
 	case is(contract.PathFlannel), is(contract.PathServiceWrapper):

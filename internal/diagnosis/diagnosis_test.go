@@ -193,6 +193,21 @@ func TestA75_AFleetWithoutAnythingToDoIsHealthy(t *testing.T) {
 	}
 }
 
+// Whoever needs no CSI storage builds the operator without csi-proxy.
+func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *testing.T) {
+	t.Parallel()
+	instance, node := ready(20)
+	for kind, want := range map[string]bool{v1alpha1.ConditionPayloadComplete: true, v1alpha1.ConditionUpgradeable: true,
+		v1alpha1.ConditionAvailable: false, v1alpha1.ConditionAccepted: false} {
+		s := diagnosis.Snapshot{Now: now(), Lease: lease(time.Second),
+			Instances: []v1alpha1.WindowsInstance{instance}, Nodes: []corev1.Node{node}}
+		s.Config.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionFalse, Reason: "Off"}}
+		if status := diagnosis.Summarize(s); status.Healthy() != want {
+			t.Errorf("without %s it is healthy: %v", kind, !want)
+		}
+	}
+}
+
 // A program that reads the hosts of -o json finds a list also where nothing is listed yet.
 func TestA75_TheStatusOfAnEmptyFleetHasListsInJSON(t *testing.T) {
 	t.Parallel()

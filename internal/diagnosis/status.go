@@ -153,11 +153,12 @@ func Summarize(s Snapshot) Status {
 	return status
 }
 
-// Healthy says whether nothing fails, waits for somebody, or could not be seen.
+// Healthy says whether nothing fails, waits for somebody, or could not be seen. What the operator was built without is
+// no failure: whoever does not need it leaves it out.
 func (s *Status) Healthy() bool {
 	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
 		return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded) &&
-			c.Type != v1alpha1.ConditionUpgradeable
+			c.Type != v1alpha1.ConditionUpgradeable && c.Type != v1alpha1.ConditionPayloadComplete
 	})
 	return !degraded && s.Operator.Problem == "" && s.NodesNotReady == 0 && len(s.Unread) == 0 &&
 		s.Instances.Ready == s.Instances.Total && s.Instances.Failing == 0

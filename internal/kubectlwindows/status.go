@@ -25,7 +25,8 @@ rollout of the desired revision is and what bounds it, and for which reasons hos
 fail, with the fix for each.
 
 With more than 20 hosts only those that are not as they should be are listed; -o wide lists
-all. The exit code is 2 while something is not as it should be.`,
+all. The exit code is 2 while something is not as it should be. What the payload lacks is shown
+and does not count.`,
 		Example: `  kubectl windows status
 
   # Draw the progress of a rollout until Ctrl-C

@@ -214,11 +214,11 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn is what of the operator's payload nodes of this cluster lack: not what other networks need.
+// missingOn is what of the operator's payload nodes of this cluster lack: not what other networks and platforms need.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)
-		return ok && !blueprint.OnNetwork(cluster.NetworkType, part.Path)
+		return ok && !cluster.Needs(part.Path)
 	})
 }
 

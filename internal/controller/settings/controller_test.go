@@ -35,6 +35,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
@@ -158,6 +159,41 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	r.reconcile(t)
 	if said = exposed(t, registry); strings.Contains(said, "wmco_prerequisite_problems{") {
 		t.Errorf("an alert fires without end: %s", said)
+	}
+}
+
+// The quick start without OpenShift builds the operator without what only other platforms and networks have.
+func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
+	t.Parallel()
+	of := func(names ...string) (all []payload.Missing) {
+		for _, name := range names {
+			part, _ := payload.PartNamed(name)
+			all = append(all, payload.Missing{Name: name, Feature: part.Feature})
+		}
+		return all
+	}
+	others := of(payload.NameAzureNodeManager, payload.NameECRProvider, payload.NameHybridOverlay)
+	for name, test := range map[string]struct {
+		platform contract.Platform
+		missing  []payload.Missing
+		want     string
+	}{
+		"without a cloud": {contract.PlatformNone, others, "nodes have every feature"},
+		"without a cloud, and without csi-proxy": {contract.PlatformNone, append(of(payload.NameCSIProxy), others...),
+			"off: CSI storage (csi-proxy.exe is missing)"},
+		"on Azure": {contract.PlatformAzure, others,
+			"off: cloud node manager on Azure (azure-cloud-node-manager.exe is missing)"},
+		"on AWS": {contract.PlatformAWS, others,
+			"off: image pulls from Amazon ECR (ecr-credential-provider.exe is missing)"},
+	} {
+		r := newRig(t)
+		r.facts.Platform, r.facts.NetworkType = test.platform, blueprint.NetworkFlannel
+		r.Missing = func() []payload.Missing { return test.missing }
+		r.reconcile(t)
+		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionPayloadComplete)
+		if c == nil || c.Message != test.want || (c.Status == metav1.ConditionTrue) != (name == "without a cloud") {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }
 
