@@ -82,7 +82,7 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 	}
 }
 
-// A node fetches from the pod that POD_IP names, or by way of the Service, whose address kubelet
+// A node fetches from the pod that POD_IPS and POD_IP name, or by way of the Service, whose address kubelet
 // tells the pod under a name that follows from the Service's.
 func TestNodesReachThePayloadServer(t *testing.T) {
 	t.Parallel()
@@ -103,11 +103,13 @@ func TestNodesReachThePayloadServer(t *testing.T) {
 	}) {
 		t.Errorf("the pod has ports %+v", c.Ports)
 	}
-	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-		return e.Name == "POD_IP" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil &&
-			e.ValueFrom.FieldRef.FieldPath == "status.podIP"
-	}) {
-		t.Errorf("the pod is not told its address: %+v", c.Env)
+	for name, path := range map[string]string{"POD_IPS": "status.podIPs", "POD_IP": "status.podIP"} {
+		if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.Name == name && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil &&
+				e.ValueFrom.FieldRef.FieldPath == path
+		}) {
+			t.Errorf("the pod is not told its address in %s: %+v", name, c.Env)
+		}
 	}
 	if links := template.Spec.EnableServiceLinks; links != nil && !*links {
 		t.Error("the pod is not told the Service's address")

@@ -53,8 +53,8 @@ services manifest says.
 shows what each host is doing, why it waits, and what to do about it.
 
 Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader),
-OPERATOR_CONDITION_NAME (the OperatorCondition in which OLM reads whether an upgrade is safe), POD_IP (where
-nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE and
+OPERATOR_CONDITION_NAME (the OperatorCondition in which OLM reads whether an upgrade is safe), POD_IPS and POD_IP
+(where nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE and
 SERVICES_LOG_FLUSH_INTERVAL. Each flag that is not given is read from a variable, too: --payload-dir from
 WMCO_PAYLOAD_DIR.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
@@ -79,8 +79,8 @@ WMCO_PAYLOAD_DIR.`,
 	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.PayloadServerPort),
 		"address at which nodes fetch payload, over HTTPS; 0 switches it off, and payload goes over SSH")
 	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "",
-		"where nodes reach that address, as host[:port] separated by commas, tried in order (default POD_IP, then "+
-			"the Service windows-payload)")
+		"where nodes reach that address, as host[:port] separated by commas, tried in order (default the first "+
+			"IPv4 address of POD_IPS, POD_IP, then the Service windows-payload)")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.BoolVar(&o.olm, "olm", false,
 		"apply what OLM leaves out of a bundle: admission policies first, then what binds the rights in other "+

@@ -21,9 +21,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Where a pod is told how it is reached: its own address, by our Deployment; and the address of the
-// Service windows-payload, by kubelet, if the Service is older than the pod. Neither costs a right.
+// Where a pod is told how it is reached: its own addresses and the one of the family that the cluster prefers, by our
+// Deployment; and the address of the Service windows-payload, by kubelet, if the Service is older than the pod. None
+// costs a right.
 const (
+	podAddresses   = "POD_IPS"
 	podAddress     = "POD_IP"
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
@@ -47,7 +49,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	if len(places) == 0 {
 		mgr.GetLogger().Info("daemons can't fetch the payload, because nothing says how this pod is reached; hosts "+
 			"are given it over SSH",
-			"flag", "--payload-advertise", "environment", []string{podAddress, serviceAddress})
+			"flag", "--payload-advertise", "environment", []string{podAddresses, podAddress, serviceAddress})
 		return publish.PayloadSource{}, nil
 	}
 	options := payloadserver.Options{
@@ -94,12 +96,12 @@ func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(in
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {
-		for _, name := range []string{podAddress, serviceAddress} {
+		for _, name := range []string{podAddresses, podAddress, serviceAddress} {
 			text := valueOr(o.environment, name, "")
 			if text == "" {
 				continue
 			}
-			ip, err := netip.ParseAddr(text)
+			ip, err := nodesFamily(text)
 			if err != nil {
 				return nil, fmt.Errorf("reading %s: %w", name, err)
 			}
@@ -118,6 +120,20 @@ func advertised(o options, port uint16) (all []place, err error) {
 		all = append(all, at)
 	}
 	return slices.Compact(all), nil
+}
+
+// nodesFamily is the first IPv4 address of a list, which every Windows node reaches if any; without one the first.
+func nodesFamily(list string) (first netip.Addr, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.Is4() {
+			return ip, err
+		}
+		if !first.IsValid() {
+			first = ip
+		}
+	}
+	return first, nil
 }
 
 // parsePlace reads host, host:port, an IPv6 address, or one in brackets with a port.
