@@ -201,6 +201,8 @@ func (l *badLab) badHosts(t *testing.T) {
 	l.near.Machine.FailService(contract.ServiceKubeProxy, true)
 	must(t, l.near.Machine.CrashService(contract.ServiceKubeProxy))
 	calm := l.crashLoop(t)
+	junk := map[string]string{"no_address": "username=a"}
+	l.addRaw(t, junk)
 
 	near, of := l.near.Name, func(h *fleet.Host) string { return h.Address().Addr().String() }
 	l.fire(t, []expected{
@@ -218,9 +220,11 @@ func (l *badLab) badHosts(t *testing.T) {
 		{"WindowsServiceRestarting", map[string]string{"instance": near, "name": "hns"}, []string{near, "hns"}},
 		{"WindowsImagePullsFailing", map[string]string{"instance": near}, []string{near}},
 		{"WindowsSettingRejected", map[string]string{"reason": string(contract.ReasonMirrorRejected)}, nil},
+		{"WindowsMachineConfigDegraded", map[string]string{"reason": string(contract.ReasonEntryMalformed)}, nil},
 	})
 
 	calm()
+	l.dropRaw(t, junk)
 	must(t, mirrors.remove(t.Context()))
 	l.near.Machine.FailService(contract.ServiceKubeProxy, false)
 	l.near.Machine.SetDiskFree(facts.DiskFree)

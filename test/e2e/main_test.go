@@ -143,14 +143,18 @@ func (s *stage) addRaw(t *testing.T, entries map[string]string) {
 		s.listed[key] = value
 	}
 	s.write(t)
-	t.Cleanup(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for key := range entries {
-			delete(s.listed, key)
-		}
-		s.write(t)
-	})
+	t.Cleanup(func() { s.dropRaw(t, entries) })
+}
+
+// dropRaw takes such entries off the list.
+func (s *stage) dropRaw(t *testing.T, entries map[string]string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range entries {
+		delete(s.listed, key)
+	}
+	s.write(t)
 }
 
 // drop takes hosts off the list.

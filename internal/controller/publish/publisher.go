@@ -105,7 +105,6 @@ func (p *publisher) follow(ctx context.Context, config *v1alpha1.WindowsMachineC
 		facts.Troubles = append(slices.Clone(facts.Troubles), trouble)
 	}
 	p.source.set(desired, facts, config.Generation)
-	p.meters.refusals(desired.Rejected)
 	if !published || before.Revision != desired.Revision {
 		logf.FromContext(ctx).Info("desired revision is current", "revision", desired.Revision, "kubelet",
 			desired.KubeletVersion, "off", desired.Off)

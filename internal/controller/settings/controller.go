@@ -166,13 +166,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if r.meters != nil {
-		r.meters.missing(facts.Lacks)
-	}
 	facts.Generation, facts.Config, facts.Now = config.Generation, config, r.now()
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	failed := Assess(&config.Status, facts)
+	if r.meters != nil { // first: alerts go by them, whatever can't be written
+		r.meters.show(facts, config.Status.Rollout, failed)
+	}
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
 		if err = r.client.Status().Patch(ctx, config, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
@@ -185,9 +185,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	if err = r.tellOLM(ctx, config.Status); err != nil {
 		return ctrl.Result{}, err
-	}
-	if r.meters != nil {
-		r.meters.show(config.Status.Rollout, failed)
 	}
 	return ctrl.Result{RequeueAfter: again(r.again(), config.Status, facts)}, nil
 }

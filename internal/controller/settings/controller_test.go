@@ -132,11 +132,7 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	elsewhere := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "10.0.0.2"}}
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.InstancesConfigMap}, Data: map[string]string{"10.0.0.3": "junk"}}
 	r := newRig(t, instance, elsewhere, list)
-	registry := prometheus.NewRegistry()
-	var err error
-	if r.meters, err = newMeters(registry); err != nil {
-		t.Fatal(err)
-	}
+	registry := r.metered(t)
 	r.key = contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
 	r.problems = []*contract.Problem{contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")}
 	r.current = errors.New("no version")
@@ -232,6 +228,75 @@ func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	}
 }
 
+// metered has the metrics of a rig read.
+func (r *rig) metered(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	var err error
+	if r.meters, err = newMeters(registry); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+// A time zone that nobody knows stops all disruption, and what is late all changes, while hosts go on joining.
+func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 2 * * 6",
+		Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "Europe/Berlim"}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.InstancesConfigMap},
+		Data: map[string]string{"10.0.0.3": "junk"}}
+	r := newRig(t, config, list)
+	registry := r.metered(t)
+	r.published = blueprint.Desired{Revision: "1-x", Rejected: []*contract.Problem{
+		contract.NewProblem(contract.ReasonMirrorRejected, "a mirror")}}
+	r.facts.Troubles = []*contract.Problem{contract.NewProblem(contract.ReasonRevisionNotPublished, "a quota")}
+	config = r.reconcile(t)
+	said := exposed(t, registry)
+	for _, line := range []string{`wmco_rejected_settings{reason="RolloutSettingInvalid"} 1`,
+		`wmco_rejected_settings{reason="MirrorRejected"} 1`, `wmco_degraded_problems{reason="RevisionNotPublished"} 1`,
+		`wmco_degraded_problems{reason="EntryMalformed"} 1`} {
+		if !strings.Contains(said, line+"\n") {
+			t.Errorf("no alert fires, for want of %s: %s", line, said)
+		}
+	}
+
+	config.Spec.Rollout.MaintenanceWindows = nil
+	r.published.Rejected, r.facts.Troubles = nil, nil
+	if err := errors.Join(r.api.Update(t.Context(), config), r.api.Delete(t.Context(), list)); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	if said = exposed(t, registry); strings.Contains(said, "wmco_rejected_settings{") ||
+		strings.Contains(said, "wmco_degraded_problems{") {
+		t.Errorf("an alert fires without end: %s", said)
+	}
+}
+
+// Neither OLM nor an API server that takes no status keeps an alert from firing, or from falling silent.
+func TestMetricsFollowWhateverCanNotBeWritten(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(*rig){
+		"OLM's object is not there": func(r *rig) { r.OperatorCondition = "wmco.v1" },
+		"the status is not saved":   func(r *rig) { r.broken = apierrors.NewServiceUnavailable("away") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{
+				Name: contract.MachineConfigObject}})
+			registry := r.metered(t)
+			fails(r)
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+				t.Error("nobody says that it was not written")
+			}
+			if said := exposed(t, registry); !strings.Contains(said, "wmco_rollout_phase{phase=\"Idle\"} 1\n") {
+				t.Errorf("the metrics don't follow: %s", said)
+			}
+		})
+	}
+}
+
 func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -245,11 +310,7 @@ func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testin
 			t.Fatal(err)
 		}
 	}
-	registry := prometheus.NewRegistry()
-	var err error
-	if r.meters, err = newMeters(registry); err != nil {
-		t.Fatal(err)
-	}
+	registry := r.metered(t)
 	for range 2 {
 		config = r.reconcile(t)
 	}

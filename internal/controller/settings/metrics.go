@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,10 +12,12 @@ import (
 
 // meters are the metrics of this controller.
 type meters struct {
-	nodes  *prometheus.GaugeVec
-	phases *prometheus.GaugeVec
-	failed prometheus.Gauge
-	lacks  *prometheus.GaugeVec
+	nodes    *prometheus.GaugeVec
+	phases   *prometheus.GaugeVec
+	failed   prometheus.Gauge
+	lacks    *prometheus.GaugeVec
+	rejected *prometheus.GaugeVec
+	degraded *prometheus.GaugeVec
 }
 
 func newMeters(registry prometheus.Registerer) (*meters, error) {
@@ -35,8 +38,17 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_prerequisite_problems",
 			Help: "What keeps hosts from joining, by reason. Absent when all is well.",
 		}, []string{"reason"}),
+		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "wmco_rejected_settings",
+			Help: "Settings that were rejected, by reason. Absent when there are none.",
+		}, []string{"reason"}),
+		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "wmco_degraded_problems",
+			Help: "What is wrong that is no setting's, no instance's and no rollout's, and keeps no other host from " +
+				"joining, by reason. Absent when all is well.",
+		}, []string{"reason"}),
 	}
-	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks} {
+	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks, m.rejected, m.degraded} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
@@ -44,16 +56,23 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// missing shows the prerequisites that are missing now, and no others.
-func (m *meters) missing(all []*contract.Problem) {
-	m.lacks.Reset()
+// byReason shows how many problems there are now of each reason, and no others.
+func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
+	gauge.Reset()
 	for _, p := range all {
-		m.lacks.WithLabelValues(string(p.Reason)).Inc()
+		gauge.WithLabelValues(string(p.Reason)).Inc()
 	}
 }
 
-// show follows the status, and how many nodes failed.
-func (m *meters) show(r v1alpha1.RolloutStatus, failed int) {
+// show follows the facts, the status that was made of them, and how many nodes failed.
+func (m *meters) show(f Facts, r v1alpha1.RolloutStatus, failed int) {
+	byReason(m.lacks, f.Lacks)
+	byReason(m.rejected, f.Refused)
+	degraded := slices.Clone(f.Troubles)
+	for _, entry := range f.Rejected {
+		degraded = append(degraded, entry.Problem)
+	}
+	byReason(m.degraded, degraded)
 	for state, count := range map[string]int32{"total": r.Total, "updated": r.Updated, "staged": r.Staged,
 		"unavailable": r.Unavailable} {
 		m.nodes.WithLabelValues(state).Set(float64(count))
