@@ -263,6 +263,33 @@ func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
 	}
 }
 
+// Who believes it deletes the Node, as the fix says.
+func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		note   map[string]string
+		unread bool
+		orphan bool
+	}{
+		"an instance made it":          {note: map[string]string{contract.InstanceAnnotation: "ns/a"}, orphan: true},
+		"its daemon reports":           {note: map[string]string{contract.BootIDAnnotation: "1"}, orphan: true},
+		"the operator has cordoned it": {note: map[string]string{contract.CordonedAnnotation: "true"}, orphan: true},
+		"instances could not be read":  {note: map[string]string{contract.InstanceAnnotation: "ns/a"}, unread: true},
+		"somebody joined it by hand":   {note: map[string]string{"node.alpha.kubernetes.io/ttl": "0"}},
+		"both":                         {unread: true},
+	} {
+		_, node := ready(1)
+		node.Annotations = c.note
+		d := diagnosis.OfHost(nil, &node, diagnosis.Snapshot{Now: now(), InstancesUnread: c.unread}, nil)
+		orphan := slices.ContainsFunc(d.Findings, func(f diagnosis.Finding) bool {
+			return f.Reason == string(contract.ReasonNodeOrphaned)
+		})
+		if orphan != c.orphan {
+			t.Errorf("%s: an orphan is %t, %+v", name, orphan, d.Findings)
+		}
+	}
+}
+
 // The node is back at the revision before: when the other is tried again is the operator's to decide, and not its
 // daemon's.
 func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 type Snapshot struct {
 	Now       time.Time
 	Instances []v1alpha1.WindowsInstance
+	// InstancesUnread says that they could not be read: nobody knows which there are.
+	InstancesUnread bool
 	// Config is empty where there is none, and Lease nil where nobody holds it.
 	Config v1alpha1.WindowsMachineConfig
 	Lease  *coordinationv1.Lease

@@ -12,6 +12,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // certificateNotice is how long before its end a certificate is worth a notice: daemons renew at 60
@@ -114,7 +115,7 @@ func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, e
 	if node != nil {
 		d.Subject = strings.TrimPrefix(d.Subject+", node "+node.Name, ", ")
 		symptoms = append(symptoms, d.node(node, s.Now))
-		if instance == nil {
+		if instance == nil && !s.InstancesUnread && isOperators(node) {
 			d.add(Problem, "node", contract.ReasonNodeOrphaned, "node %s has no WindowsInstance: no operator of this "+
 				"namespace looks after it", node.Name)
 		}
@@ -122,6 +123,12 @@ func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, e
 	d.Symptom = strings.Join(symptoms, "; ")
 	d.order()
 	return d
+}
+
+// isOperators reports whether a Node bears a mark of the operator or of its daemon. Others join Windows nodes, too, and
+// need no WindowsInstance. The operator takes its mark of the instance off a Node that it cordons as an orphan.
+func isOperators(node *corev1.Node) bool {
+	return policy.IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true"
 }
 
 // instance looks at a WindowsInstance, and returns the symptom.

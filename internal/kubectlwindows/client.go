@@ -112,7 +112,7 @@ func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot
 	if err != nil && (!partial || !refused) {
 		return s, err
 	}
-	s.Instances, s.Unread = instances, unread(nil, "hosts", err)
+	s.Instances, s.InstancesUnread, s.Unread = instances, err != nil, unread(nil, "hosts", err)
 	var nodes corev1.NodeList
 	s.Unread = unread(s.Unread, "nodes", r.List(ctx, &nodes,
 		client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}))

@@ -4,10 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
@@ -23,6 +27,36 @@ func (e *endless) List(_ context.Context, list client.ObjectList, options ...cli
 	list.SetContinue("more")
 	list.(*corev1.EventList).Items = make([]corev1.Event, o.Limit)
 	return nil
+}
+
+// overloaded answers for WindowsInstances that it has too much to do.
+type overloaded struct{ client.Client }
+
+func (overloaded) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if nodes, is := list.(*corev1.NodeList); is {
+		nodes.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "win-1", Annotations: map[string]string{
+			contract.InstanceAnnotation: "ns/a"}}}}
+		return nil
+	}
+	return apierrors.NewTooManyRequests("busy", 1)
+}
+
+func (overloaded) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewTooManyRequests("busy", 1)
+}
+
+// Which instances there are nobody knows, and so not that a node has none.
+func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
+	t.Parallel()
+	s, err := (&reader{Client: overloaded{}, now: time.Now}).snapshot(t.Context(), true)
+	if err != nil || len(s.Nodes) != 1 || len(s.Unread) != 3 {
+		t.Fatalf("%v, %+v", err, s)
+	}
+	for _, f := range diagnosis.OfHost(nil, &s.Nodes[0], s, nil).Findings {
+		if f.Reason == string(contract.ReasonNodeOrphaned) {
+			t.Errorf("%+v", f)
+		}
+	}
 }
 
 // A daemon may make as many events as the API server lets it.
