@@ -235,6 +235,25 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 	}
 }
 
+// Where no version is skipped a Subscription says that it has the latest, and stays where it is.
+func TestA66_ANewMajorVersionIsReachedFromTheLastMinorVersionsOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ version, replaces, from string }{
+		{"1.0.0", "0.9.0", ">=0.8.0-0 <1.0.0"},
+		{"1.1.0", "0.9.2", ">=0.9.0-0 <1.1.0"},
+		{"1.1.0", "1.0.3", ">=1.0.0-0 <1.1.0"},
+		{"1.2.0", "0.9.0", ">=1.0.0-0 <1.2.0"},
+		{"1.0.0", "0.0.9", ">=0.0.0-0 <1.0.0"},
+		{"0.9.0", "0.8.1", ">=0.7.0-0 <0.9.0"},
+	} {
+		all := makeBundle(t, options{version: c.version, replaces: c.replaces, image: image})
+		if text := string(all["catalog/configs/"+packageName+"/catalog.yaml"]); !strings.Contains(text,
+			"skipRange: '"+c.from+"'\n") {
+			t.Errorf("%s, which replaces %s, is not reached from %s", c.version, c.replaces, c.from)
+		}
+	}
+}
+
 func TestAVersionThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "1.2", "1.2.3/../..", "01.2.3"} {

@@ -4,21 +4,26 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 // skips are the versions from which OLM may go to this one: those of up to two minor versions before,
-// as docs/upgrades.md says.
-func skips(version string) string {
-	parts := strings.SplitN(version, ".", 3)
-	minor, _ := strconv.Atoi(parts[1]) // it is a semantic version
-	return fmt.Sprintf(">=%s.%d.0-0 <%s", parts[0], max(minor-2, 0), version)
+// as docs/upgrades.md says. Which minor version was the last of the major one before, only the version that is
+// replaced tells; without one, OLM goes to none of another major version. Both are semantic versions.
+func skips(to, replaced string) string {
+	v := version.MustParseSemantic(to)
+	major, minor := v.Major(), v.Minor()
+	if minor < 2 && replaced != "" {
+		if last := version.MustParseSemantic(replaced); last.Major() < major {
+			major, minor = last.Major(), last.Minor()+1+minor // as if that one were counted on
+		}
+	}
+	return fmt.Sprintf(">=%d.%d.0-0 <%s", major, max(minor, 2)-2, to)
 }
 
 // catalog is a file-based catalog with this bundle alone. The bundles before need not be in it: see
@@ -36,7 +41,7 @@ func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := map[string]any{"name": b.name(), "skipRange": skips(b.version)}
+	entry := map[string]any{"name": b.name(), "skipRange": skips(b.version, b.replaces)}
 	properties := []any{map[string]any{"type": "olm.package",
 		"value": map[string]any{"packageName": packageName, "version": b.version}}}
 	owned, _, err := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")

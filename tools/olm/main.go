@@ -34,7 +34,8 @@ Name images by digest, as mirrors of a cluster without internet replace digests 
 	f := c.Flags()
 	f.StringVar(&o.root, "root", ".", "top `directory` of the source tree")
 	f.StringVar(&o.version, "version", "0.1.0", "`version` of the operator")
-	f.StringVar(&o.replaces, "replaces", "", "`version` that this one takes the place of, whose rights OLM then removes")
+	f.StringVar(&o.replaces, "replaces", "", "`version` that this one takes the place of, whose rights OLM then removes; if it is of the major version before, "+
+		"OLM also upgrades from there")
 	f.StringVar(&o.payload, "payload", "out/payload", "payload `directory` of that image, whose kubelets say for which clusters it is")
 	f.StringVar(&o.image, "image", "", "operator's `image`; that of config/default if empty")
 	f.StringVar(&o.bundleImage, "bundle", "quay.io/windows-nodes/wmco-bundle:v0.1.0", "`image` of the bundle, for the catalog")
