@@ -141,7 +141,7 @@ func Summarize(s Snapshot) Status {
 			host.NodeReady = cmp.Or(ready[host.Node], "Absent")
 		}
 		status.Hosts = append(status.Hosts, host)
-		status.count(one, host)
+		policy.Count(&status.Instances, one) // the status of the settings may be old
 		if d := one.Status.Disruption; d != nil {
 			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), d.Purpose,
 				host.Step, d.Since})
@@ -164,23 +164,6 @@ func (s *Status) Healthy() bool {
 	})
 	return !degraded && s.Operator.Problem == "" && s.NodesNotReady == 0 && len(s.Unread) == 0 &&
 		s.Instances.Ready == s.Instances.Total && s.Instances.Failing == 0
-}
-
-// count counts a host as the status of the settings does, which may be old.
-func (s *Status) count(instance *v1alpha1.WindowsInstance, host Host) {
-	counts := &s.Instances
-	counts.Total++
-	switch {
-	case !instance.DeletionTimestamp.IsZero():
-		counts.Leaving++
-	case host.Ready:
-		counts.Ready++
-	case !host.Failing:
-		counts.Joining++
-	}
-	if host.Failing {
-		counts.Failing++
-	}
 }
 
 func hostOf(i *v1alpha1.WindowsInstance) Host {

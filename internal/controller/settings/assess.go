@@ -189,19 +189,10 @@ func state(i *v1alpha1.WindowsInstance) states {
 
 // count sorts instances into what they do, and names those that fail.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
-	*counts = v1alpha1.InstanceCounts{Total: int32(len(instances))}
+	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {
-		s := state(&i)
-		switch {
-		case s.leaving:
-			counts.Leaving++
-		case s.ready:
-			counts.Ready++
-		case !s.failing:
-			counts.Joining++
-		}
-		if s.failing {
-			counts.Failing++
+		policy.Count(counts, &i)
+		if i.Status.Failures > 0 {
 			failing = append(failing, i.Name)
 		}
 	}

@@ -1,0 +1,24 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// Count adds an instance to the counts, by what it does. One that fails may be Ready, or leaving.
+func Count(counts *v1alpha1.InstanceCounts, i *v1alpha1.WindowsInstance) {
+	failing := i.Status.Failures > 0
+	counts.Total++
+	switch {
+	case !i.DeletionTimestamp.IsZero():
+		counts.Leaving++
+	case meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady):
+		counts.Ready++
+	case !failing:
+		counts.Joining++
+	}
+	if failing {
+		counts.Failing++
+	}
+}
