@@ -95,7 +95,7 @@ func (d *Diagnosis) order() {
 		}
 	}
 	slices.SortStableFunc(once, func(a, b Finding) int {
-		return map[Severity]int{Problem: 0, Notice: 1}[a.Severity] - map[Severity]int{Problem: 0, Notice: 1}[b.Severity]
+		return cmp.Compare(b.Severity, a.Severity) // a problem comes after a notice in the alphabet
 	})
 	d.Findings = once
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
