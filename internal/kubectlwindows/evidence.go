@@ -17,12 +17,9 @@ import (
 // Evidence is an archive as `kubectl windows bundle` makes it, redacted and bounded, to which a trial adds
 // what it finds. It may be filled from several goroutines.
 type Evidence struct {
-	reader   *reader
-	archive  *archive
-	file     *os.File
-	options  bundleOptions
-	progress io.Writer
-	status   string
+	from   collector
+	file   *os.File
+	status string
 }
 
 // NewEvidence creates the archive, which must not be there, readable by the caller alone. The flags say how
@@ -47,53 +44,49 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the archive: %w", err)
 	}
-	return &Evidence{reader: r, file: file, options: o, progress: p.ErrOut,
-		archive: newArchive(file, o.limit, newRedactor(r.credentials...), p.now())}, nil
+	return &Evidence{file: file, from: collector{reader: r, bundleOptions: o, progress: p.ErrOut,
+		archive: newArchive(file, o.limit, newRedactor(r.credentials...), p.now())}}, nil
 }
 
 // partial ends the name of an archive that is not whole: what it is left with when the program is killed.
 const partial = ".partial"
 
 // Name is the archive's path.
-func (e *Evidence) Name() string { return e.options.file }
+func (e *Evidence) Name() string { return e.from.file }
 
 // Add adds a text under a name with slashes. What does not fit is named in the index.
-func (e *Evidence) Add(name string, text []byte) {
-	if err := e.archive.add(name, text); err != nil && !errors.Is(err, errFull) {
-		e.archive.lack(name, err)
-	}
-}
+func (e *Evidence) Add(name string, text []byte) { e.from.addFile(name, text) }
 
 // Collect adds what the bundle has: objects, logs and reports of now. It is called once at most.
 func (e *Evidence) Collect(ctx context.Context) {
-	snapshot, err := e.reader.snapshot(ctx, true)
-	e.archive.lack("summary", err)
+	snapshot, err := e.from.reader.snapshot(ctx, true)
+	e.from.lack("summary", err)
 	e.fill(ctx, snapshot)
 }
 
 // fill adds everything, within the time that a bundle has.
 func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
-	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
+	c := &e.from
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	c := collector{reader: e.reader, bundleOptions: e.options, archive: e.archive, progress: e.progress,
-		snapshot: snapshot}
+	c.snapshot = snapshot
 	e.status = c.summary()
 	c.objects(ctx)
 	c.operatorLogs(ctx)
 	c.nodeLogs(ctx)
 	for _, problem := range snapshot.Unread {
-		e.archive.lack("summary", errors.New(problem))
+		c.lack("summary", errors.New(problem))
 	}
-	e.archive.lack("collecting ended early", ctx.Err())
+	c.lack("collecting ended early", ctx.Err())
 }
 
 // Close writes the index, and says how many parts are missing.
 func (e *Evidence) Close() (missing int, err error) {
-	if err = errors.Join(e.archive.close(e.status), e.file.Close()); err != nil {
+	if err = errors.Join(e.from.archive.close(e.status), e.file.Close()); err != nil {
 		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
 	}
-	if err = os.Rename(e.file.Name(), e.options.file); err != nil {
+	if err = os.Rename(e.file.Name(), e.from.file); err != nil {
 		return 0, fmt.Errorf("giving the archive its name: %w", err)
 	}
-	return len(e.archive.problems), nil
+	return len(e.from.problems), nil
 }

@@ -56,12 +56,8 @@ The exit code is 2 when there is an error. Warnings are for what Windows ignores
 			if err != nil && findings == nil {
 				return err
 			}
-			err = errors.Join(err, p.print(findings))
 			isError := func(f lint.Finding) bool { return f.Severity == lint.Error }
-			if err == nil && slices.ContainsFunc(findings, isError) {
-				return errUnhealthy
-			}
-			return err
+			return errors.Join(err, p.show(findings, err != nil || !slices.ContainsFunc(findings, isError)))
 		},
 	}
 	command.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to look at, like an argument")

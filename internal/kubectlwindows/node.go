@@ -220,12 +220,8 @@ drained, too. The exit code is 2 when a budget holds a pod.`,
 			if err != nil {
 				return err
 			}
-			err = p.print(&found)
 			held := func(d diagnosis.DrainPod) bool { return d.Blocked != "" }
-			if err == nil && slices.ContainsFunc(found.Pods, held) {
-				return errUnhealthy
-			}
-			return err
+			return p.show(&found, !slices.ContainsFunc(found.Pods, held))
 		},
 	}
 	p.outputFlag(command, "json", "yaml")

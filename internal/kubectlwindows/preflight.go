@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -60,15 +61,8 @@ The exit code is 2 when a host can't join.`,
 				return err
 			}
 			found, err := p.preflight(command.Context(), r, o, args)
-			if err = errors.Join(p.print(found), err); err != nil {
-				return err
-			}
-			for _, one := range found {
-				if !one.Fits {
-					return errUnhealthy
-				}
-			}
-			return nil
+			unfit := func(one checked) bool { return !one.Fits }
+			return errors.Join(p.show(found, err != nil || !slices.ContainsFunc(found, unfit)), err)
 		},
 	}
 	command.Flags().StringVar(&o.user, "username", "", "name of an administrator of the hosts")

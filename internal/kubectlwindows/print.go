@@ -30,6 +30,14 @@ func (p *plugin) print(found printable) error {
 	return found.Print(p.Out, p.style())
 }
 
+// show prints what was found; unless all is well, the error is errUnhealthy.
+func (p *plugin) show(found printable, healthy bool) error {
+	if err := p.print(found); err != nil || healthy {
+		return err
+	}
+	return errUnhealthy
+}
+
 func (p *plugin) printJSON(found any) error {
 	text, err := toJSON(found)
 	if err == nil {

@@ -47,10 +47,7 @@ and does not count.`,
 			if err != nil {
 				return err
 			}
-			if err = p.print(&status); err == nil && !status.Healthy() {
-				return errUnhealthy
-			}
-			return err
+			return p.show(&status, status.Healthy())
 		},
 	}
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again when something changes, until Ctrl-C")

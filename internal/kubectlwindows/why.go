@@ -55,10 +55,7 @@ in the namespace of -n. The exit code is 2 when there is a problem.`,
 			if err != nil {
 				return err
 			}
-			if err = p.print(&found); err == nil && !found.Healthy() {
-				return errUnhealthy
-			}
-			return err
+			return p.show(&found, found.Healthy())
 		},
 	}
 	command.Flags().BoolVar(&images, "images", false, "ask registries which builds a pod's images are")
