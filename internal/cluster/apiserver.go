@@ -44,7 +44,7 @@ func At(config *rest.Config) func(address string) (Versioner, error) {
 // control plane is upgraded, they differ, and our connection leads to whichever is there. One that
 // can't be reached at its own address does not count.
 func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
-	info, err := r.version.ServerVersion()
+	info, err := r.Version.ServerVersion()
 	if err != nil {
 		return fmt.Errorf("reading the API server's version: %w", err)
 	}
@@ -64,12 +64,12 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 
 // servers are the addresses of the API servers, where there are several.
 func (r *common) servers(ctx context.Context) (addresses []string, err error) {
-	if r.at == nil {
+	if r.At == nil {
 		return nil, nil
 	}
 	slice := &discoveryv1.EndpointSlice{}
 	key := keyIn(metav1.NamespaceDefault, kubernetesService)
-	if found, err := optional(ctx, r.live, slice, key, nameServers); err != nil || !found {
+	if found, err := optional(ctx, r.Live, slice, key, nameServers); err != nil || !found {
 		return nil, err
 	}
 	for _, endpoint := range slice.Endpoints {
@@ -91,7 +91,7 @@ func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	var asking sync.WaitGroup
 	for i, address := range addresses {
 		asking.Go(func() {
-			one, err := r.at(address)
+			one, err := r.At(address)
 			if err == nil {
 				var info *apiversion.Info
 				if info, err = one.ServerVersion(); err == nil {

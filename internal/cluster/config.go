@@ -27,7 +27,7 @@ const (
 
 func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Infrastructure
-	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
+	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
 		return err
 	}
 	var all []error
@@ -62,7 +62,7 @@ func platform(object *configv1.Infrastructure) contract.Platform {
 
 func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Network
-	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
+	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
 		return err
 	}
 	var all []error
@@ -128,7 +128,7 @@ func legal(prefixes []string) (all []netip.Prefix) {
 
 func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) error {
 	var object operatorv1.Network
-	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
+	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
 		return err
 	}
 	overlay := overlayOf(&object)

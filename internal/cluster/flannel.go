@@ -61,7 +61,7 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 	}
 	facts.NetworkType = blueprint.NetworkFlannel
 	var object corev1.ConfigMap
-	err = p.live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
+	err = p.Live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
 	switch {
 	case apierrors.IsForbidden(err):
 		return notFlannel("%s may not be read: install flannel, then apply config/kubernetes/flannel of the "+

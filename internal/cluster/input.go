@@ -16,7 +16,7 @@ import (
 )
 
 // Inputs implements Source.
-func (r *Reader) Inputs() []Input { return Inputs(r.namespace) }
+func (r *Reader) Inputs() []Input { return Inputs(r.Namespace) }
 
 // Inputs are those of a Reader for an operator in this namespace. The rendered MachineConfig is
 // none: its name changes with its content, and the pool has the name.

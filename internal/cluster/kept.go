@@ -90,7 +90,7 @@ func (p *Plain) isFlannel(ctx context.Context, setting v1alpha1.NetworkType, fac
 // exactly what the revision's name stands for counts as not there.
 func (r *common) publishedManifest(ctx context.Context) (contract.Manifest, error) {
 	var secret corev1.Secret
-	found, err := optional(ctx, r.cached, &secret, keyIn(r.namespace, contract.LatestSecret),
+	found, err := optional(ctx, r.Cached, &secret, keyIn(r.Namespace, contract.LatestSecret),
 		"the Secret "+contract.LatestSecret)
 	if err != nil || !found {
 		return contract.Manifest{}, err
@@ -101,7 +101,7 @@ func (r *common) publishedManifest(ctx context.Context) (contract.Manifest, erro
 	}
 	var configMap corev1.ConfigMap
 	name := contract.ServicesConfigMapPrefix + latest.Revision
-	if found, err = optional(ctx, r.cached, &configMap, keyIn(r.namespace, name), "the ConfigMap "+name); err != nil ||
+	if found, err = optional(ctx, r.Cached, &configMap, keyIn(r.Namespace, name), "the ConfigMap "+name); err != nil ||
 		!found {
 		return contract.Manifest{}, err
 	}

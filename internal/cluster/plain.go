@@ -93,10 +93,10 @@ func (p *Plain) credentials(ctx context.Context, spec v1alpha1.WindowsMachineCon
 	if spec.PullSecret == "" {
 		return nil
 	}
-	what := fmt.Sprintf("the Secret %s/%s, which spec.pullSecret of the WindowsMachineConfig names,", p.namespace,
+	what := fmt.Sprintf("the Secret %s/%s, which spec.pullSecret of the WindowsMachineConfig names,", p.Namespace,
 		spec.PullSecret)
 	var object corev1.Secret
-	found, err := optional(ctx, p.cached, &object, keyIn(p.namespace, spec.PullSecret), what)
+	found, err := optional(ctx, p.Cached, &object, keyIn(p.Namespace, spec.PullSecret), what)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 		return nil
 	}
 	var object corev1.ConfigMap
-	found, err := optional(ctx, p.live, &object, keyIn(metav1.NamespacePublic, "cluster-info"), nameClusterInfo)
+	found, err := optional(ctx, p.Live, &object, keyIn(metav1.NamespacePublic, "cluster-info"), nameClusterInfo)
 	switch {
 	case err != nil:
 		return err
@@ -79,9 +79,9 @@ func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 }
 
 func (p *Plain) readServerCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	name := "the ConfigMap " + p.namespace + "/kube-root-ca.crt"
+	name := "the ConfigMap " + p.Namespace + "/kube-root-ca.crt"
 	var object corev1.ConfigMap
-	if err = get(ctx, p.cached, &object, keyIn(p.namespace, "kube-root-ca.crt"), name); err != nil {
+	if err = get(ctx, p.Cached, &object, keyIn(p.Namespace, "kube-root-ca.crt"), name); err != nil {
 		return err
 	}
 	if facts.BootstrapCA, err = bundle([]byte(object.Data[rootCAKey])); err != nil {
@@ -96,7 +96,7 @@ func (p *Plain) readServerCA(ctx context.Context, facts *blueprint.Facts) (err e
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	var object corev1.ConfigMap
 	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
-	if err = get(ctx, p.live, &object, key, nameAuthentication); err != nil {
+	if err = get(ctx, p.Live, &object, key, nameAuthentication); err != nil {
 		return err
 	}
 	if facts.KubeletCA, err = bundle([]byte(object.Data[clientCAKey])); err != nil {
@@ -180,7 +180,7 @@ func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConf
 // ownServices are the prefixes of services that the API server was configured with. An older one tells none.
 func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
 	var object networkingv1.ServiceCIDR
-	_, err := optional(ctx, p.live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
+	_, err := optional(ctx, p.Live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
 	if problem, ok := contract.AsProblem(err); ok {
 		return p.own.recall(facts, problem), nil
 	}
@@ -193,7 +193,7 @@ func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]stri
 // kubeadm reads kubeadm's configuration; a cluster that something else made has none.
 func (p *Plain) kubeadm(ctx context.Context) (config kubeadmNetworks, err error) {
 	var object corev1.ConfigMap
-	found, err := optional(ctx, p.live, &object, keyIn(metav1.NamespaceSystem, "kubeadm-config"), nameKubeadm)
+	found, err := optional(ctx, p.Live, &object, keyIn(metav1.NamespaceSystem, "kubeadm-config"), nameKubeadm)
 	if err != nil || !found {
 		return config, err
 	}
@@ -215,7 +215,7 @@ const kubeDNS = "kube-dns"
 // dns reads the address of the DNS service; there is no convention for it.
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var list corev1.ServiceList
-	err := listed(ctx, p.live, &list, "Services in "+metav1.NamespaceSystem, client.InNamespace(metav1.NamespaceSystem),
+	err := listed(ctx, p.Live, &list, "Services in "+metav1.NamespaceSystem, client.InNamespace(metav1.NamespaceSystem),
 		client.MatchingLabels{"k8s-app": kubeDNS})
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, fa
 func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) blueprint.Proxy {
 	proxy := blueprint.Proxy{HTTP: set.HTTPProxy, HTTPS: set.HTTPSProxy, None: set.NoProxy}
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
-		proxy = p.proxy
+		proxy = p.Proxy
 	}
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
 		return proxy
@@ -272,13 +272,14 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 }
 
 // Inputs implements Source.
-func (p *Plain) Inputs() []Input { return PlainInputs(p.namespace) }
+func (p *Plain) Inputs() []Input { return PlainInputs(p.Namespace) }
 
 // PlainInputs are those of a Plain for an operator in this namespace. What stands in other namespaces
 // hardly ever changes, and is read again every now and then.
 func PlainInputs(namespace string) []Input {
 	return []Input{
 		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, bundleContent},
+		// not by content, which is never empty: the namespace has Secrets that nothing is read from
 		{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, func(o client.Object) string {
 			if secret, ok := o.(*corev1.Secret); ok {
 				return string(secret.Data[corev1.DockerConfigJsonKey])

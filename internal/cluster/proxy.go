@@ -28,12 +28,12 @@ const (
 // proxy. The CAs for it are there with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Proxy
-	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
+	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
 	if err != nil {
 		return err
 	}
 	if !found {
-		facts.Proxy = r.proxy
+		facts.Proxy = r.Proxy
 		return nil
 	}
 	facts.Proxy = blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy,
@@ -56,8 +56,8 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 // injectedCA reads the bundle that the cluster puts into a ConfigMap of ours. That takes a moment.
 func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	var object corev1.ConfigMap
-	key := client.ObjectKey{Namespace: r.namespace, Name: contract.TrustedCAConfigMap}
-	if _, err := optional(ctx, r.cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
+	key := client.ObjectKey{Namespace: r.Namespace, Name: contract.TrustedCAConfigMap}
+	if _, err := optional(ctx, r.Cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
 		return err
 	}
 	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, Injected: true,
@@ -71,7 +71,7 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 // ConfigMap's keys have no colon.
 func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Image
-	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
+	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
 	if err != nil || !found || object.Spec.AdditionalTrustedCA.Name == "" {
 		return err
 	}
@@ -100,12 +100,12 @@ func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name 
 		return nil
 	}
 	const who = "spec.trust.additionalCA of the WindowsMachineConfig"
-	data, err := r.configMap(ctx, facts, r.namespace, name, who)
+	data, err := r.configMap(ctx, facts, r.Namespace, name, who)
 	if err != nil || data == nil {
 		return err
 	}
 	if len(data) == 0 {
-		missing(facts, fmt.Sprintf("the ConfigMap %s/%s", r.namespace, name), who, "has no keys")
+		missing(facts, fmt.Sprintf("the ConfigMap %s/%s", r.Namespace, name), who, "has no keys")
 	}
 	bundles(facts, slices.Sorted(maps.Keys(data)), data, name)
 	return nil
@@ -143,7 +143,7 @@ func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespac
 	error) {
 	var object corev1.ConfigMap
 	what := fmt.Sprintf("the ConfigMap %s/%s", namespace, name)
-	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Namespace: namespace, Name: name}, what)
+	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Namespace: namespace, Name: name}, what)
 	if err != nil {
 		return nil, err
 	}

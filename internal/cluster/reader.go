@@ -54,13 +54,8 @@ type Options struct {
 
 // common reads what every kind of cluster has.
 type common struct {
-	cached, live client.Reader
-	version      Versioner
-	at           func(address string) (Versioner, error)
-	namespace    string
-	access       authorizationv1client.SubjectAccessReviewInterface
-	proxy        blueprint.Proxy
-	cidrs        *kept[[]netip.Prefix]
+	Options
+	cidrs *kept[[]netip.Prefix]
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -82,8 +77,7 @@ func newCommon(o Options) (common, error) {
 		return common{}, errors.New(
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{cached: o.Cached, live: o.Live, version: o.Version, at: o.At, namespace: o.Namespace,
-		access: o.Access, proxy: o.Proxy, cidrs: &kept[[]netip.Prefix]{}}, nil
+	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -142,8 +136,8 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User:   contract.BootstrapUser(r.namespace),
-		Groups: []string{accounts, accounts + ":" + r.namespace, "system:authenticated"},
+		User:   contract.BootstrapUser(r.Namespace),
+		Groups: []string{accounts, accounts + ":" + r.Namespace, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
 			Resource: "certificatesigningrequests"},
 	}
@@ -159,7 +153,7 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 // is yes: nothing waits for what may well be granted.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-	answer, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if apierrors.IsForbidden(err) {
 		facts.Troubles = append(facts.Troubles, incomplete(
 			"the rights of %s may not be reviewed: give the operator the rights of its manifests again", spec.User))
@@ -176,7 +170,7 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 // read, and never were, hosts wait, and nodes don't.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
-	err := r.live.List(ctx, &list, client.Limit(maxServiceCIDRs))
+	err := r.Live.List(ctx, &list, client.Limit(maxServiceCIDRs))
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return nil

@@ -23,7 +23,7 @@ import (
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 	var object corev1.Secret
 	key := client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}
-	found, err := optional(ctx, r.cached, &object, key, namePullSecret)
+	found, err := optional(ctx, r.Cached, &object, key, namePullSecret)
 	if facts.PullSecretGone = err == nil && !found; err != nil || !found {
 		return err
 	}
@@ -35,7 +35,7 @@ func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 
 func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) error {
 	var list configv1.ImageDigestMirrorSetList
-	if err := listed(ctx, r.cached, &list, "ImageDigestMirrorSets"); err != nil {
+	if err := listed(ctx, r.Cached, &list, "ImageDigestMirrorSets"); err != nil {
 		return err
 	}
 	slices.SortFunc(list.Items, func(a, b configv1.ImageDigestMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
@@ -54,7 +54,7 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 // ImageDigestMirrorSets. Linux nodes follow both.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
 	var list operatorv1alpha1.ImageContentSourcePolicyList
-	if err := listed(ctx, r.cached, &list, "ImageContentSourcePolicies"); err != nil {
+	if err := listed(ctx, r.Cached, &list, "ImageContentSourcePolicies"); err != nil {
 		return err
 	}
 	slices.SortFunc(list.Items,
@@ -72,7 +72,7 @@ func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Fac
 
 func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 	var list configv1.ImageTagMirrorSetList
-	if err := listed(ctx, r.cached, &list, "ImageTagMirrorSets"); err != nil {
+	if err := listed(ctx, r.Cached, &list, "ImageTagMirrorSets"); err != nil {
 		return err
 	}
 	slices.SortFunc(list.Items, func(a, b configv1.ImageTagMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
@@ -91,7 +91,7 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 // containerd is only ever asked for full names.
 func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Image
-	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
+	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
 	if err != nil || !found {
 		return err
 	}

@@ -34,7 +34,7 @@ const maxBundle = 256 << 10
 // /etc/kubernetes/kubelet-ca.crt.
 func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	var object machineconfigurationv1.ControllerConfig
-	if err = get(ctx, r.cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig); err != nil {
+	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig); err != nil {
 		return err
 	}
 	if facts.KubeletCA, err = bundle(object.Spec.KubeAPIServerServingCAData); err != nil {
@@ -53,7 +53,7 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) error 
 func (r *Reader) readBootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	var object corev1.Secret
 	key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
-	if err = get(ctx, r.live, &object, key, nameBootstrapToken); err != nil {
+	if err = get(ctx, r.Live, &object, key, nameBootstrapToken); err != nil {
 		return err
 	}
 	if facts.BootstrapCA, err = bundle(object.Data[corev1.ServiceAccountRootCAKey]); err != nil {

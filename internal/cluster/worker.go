@@ -30,7 +30,7 @@ const (
 // worker reads how Linux workers start their kubelet, from the MachineConfig that they run.
 func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	var pool machineconfigurationv1.MachineConfigPool
-	if err := get(ctx, r.cached, &pool, client.ObjectKey{Name: workerPool}, nameWorkerPool); err != nil {
+	if err := get(ctx, r.Cached, &pool, client.ObjectKey{Name: workerPool}, nameWorkerPool); err != nil {
 		return err
 	}
 	name := renderedName(&pool)
@@ -40,7 +40,7 @@ func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	}
 	what := "the MachineConfig " + name
 	var object machineconfigurationv1.MachineConfig
-	if err := get(ctx, r.live, &object, client.ObjectKey{Name: name}, what); err != nil {
+	if err := get(ctx, r.Live, &object, client.ObjectKey{Name: name}, what); err != nil {
 		return err
 	}
 	config, err := parseIgnition(object.Spec.Config.Raw)
