@@ -102,11 +102,8 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 }
 
 func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Problem {
-	if f.daemon == request.Daemon {
-		return nil
-	}
-	return one(contract.ReasonPayloadCorrupt, "the daemon's program on the host has digest %.16s and was sent with "+
-		"%.16s", f.daemon, request.Daemon)
+	return when(f.daemon != request.Daemon, contract.ReasonPayloadCorrupt,
+		"the daemon's program on the host has digest %.16s and was sent with %.16s", f.daemon, request.Daemon)
 }
 
 func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
@@ -128,36 +125,28 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 
 // portUnsupported: the HNS of Server 2019 has no feature VxlanPort.
 func portUnsupported(f findings, request contract.PreflightRequest) []*contract.Problem {
-	if f.facts.Build != build2019 || request.VXLANPort == 0 {
-		return nil
-	}
-	return one(contract.ReasonVXLANPortUnsupported, "%s can't use the VXLAN port %d of the hybrid network",
-		f.facts.ProductName, request.VXLANPort)
+	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
+		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
 }
 
 // addressStatic: making the first network takes the card's address away, but for Server 2022. On a
 // host that has joined it was made already.
 func addressStatic(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if !f.facts.StaticAddress || f.facts.DeviceLessNICDisabled || f.facts.Build == build2022 || f.joined() {
-		return nil
-	}
-	return one(contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set", f.nodeIP)
+	lost := f.facts.StaticAddress && !f.facts.DeviceLessNICDisabled && f.facts.Build != build2022 && !f.joined()
+	return when(lost, contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set",
+		f.nodeIP)
 }
 
 // gatewaysSeveral: which card is the cluster's would be up to metrics that change.
 func gatewaysSeveral(f findings, request contract.PreflightRequest) []*contract.Problem {
-	if len(f.facts.Gateways) < 2 || request.NodeIP != "" || f.joined() {
-		return nil
-	}
-	return one(contract.ReasonSeveralGateways, "%d network cards have a default gateway: %s", len(f.facts.Gateways),
-		strings.Join(f.facts.Gateways, ", "))
+	gateways := f.facts.Gateways
+	return when(len(gateways) > 1 && request.NodeIP == "" && !f.joined(), contract.ReasonSeveralGateways,
+		"%d network cards have a default gateway: %s", len(gateways), strings.Join(gateways, ", "))
 }
 
 func featureUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if f.featureErr == nil {
-		return nil
-	}
-	return one(contract.ReasonFeatureMissing, "asking for the Windows feature %s: %v", Feature, f.featureErr)
+	return when(f.featureErr != nil, contract.ReasonFeatureMissing, "asking for the Windows feature %s: %v", Feature,
+		f.featureErr)
 }
 
 func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
@@ -168,27 +157,18 @@ func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
 	for _, b := range f.missing {
 		need += 2 * b.Size
 	}
-	if f.facts.DiskFree >= need {
-		return nil
-	}
-	return one(contract.ReasonDiskFull, "%.1f GiB are free on the system drive and %.1f GiB are needed",
-		float64(f.facts.DiskFree)/gib, float64(need)/gib)
+	return when(f.facts.DiskFree < need, contract.ReasonDiskFull,
+		"%.1f GiB are free on the system drive and %.1f GiB are needed", float64(f.facts.DiskFree)/gib,
+		float64(need)/gib)
 }
 
 func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Problem {
-	if request.Time.IsZero() {
-		return nil
-	}
-	skew := f.now.Sub(request.Time)
-	if skew.Abs() <= maxSkew {
-		return nil
-	}
-	direction := "ahead of"
+	skew, direction := f.now.Sub(request.Time), "ahead of"
 	if skew < 0 {
 		direction = "behind"
 	}
-	return one(contract.ReasonClockSkewed, "the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second),
-		direction)
+	return when(!request.Time.IsZero() && skew.Abs() > maxSkew, contract.ReasonClockSkewed,
+		"the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second), direction)
 }
 
 func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
@@ -202,10 +182,8 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.
 		name = strings.ToLower(f.facts.Hostname)
 	}
 	wrong := validation.IsDNS1123Label(name)
-	if len(wrong) == 0 {
-		return nil
-	}
-	return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", name, strings.Join(wrong, "; "))
+	return when(len(wrong) > 0, contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", name,
+		strings.Join(wrong, "; "))
 }
 
 func addressMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
@@ -223,10 +201,8 @@ func nameUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
 }
 
 func routeMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if f.routeErr == nil {
-		return nil
-	}
-	return one(contract.ReasonNoDefaultRoute, "finding the address of the default route: %v", f.routeErr)
+	return when(f.routeErr != nil, contract.ReasonNoDefaultRoute, "finding the address of the default route: %v",
+		f.routeErr)
 }
 
 func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
@@ -261,10 +237,16 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 }
 
 func apiServerUnreachable(f findings, request contract.PreflightRequest) []*contract.Problem {
-	if f.unreachable == nil {
+	return when(f.unreachable != nil, contract.ReasonAPIServerUnreachable, "connecting to %s: %.300s",
+		request.APIServer, f.unreachable)
+}
+
+// when is one problem if that is so, or else none.
+func when(bad bool, reason contract.Reason, format string, args ...any) []*contract.Problem {
+	if !bad {
 		return nil
 	}
-	return one(contract.ReasonAPIServerUnreachable, "connecting to %s: %.300s", request.APIServer, f.unreachable)
+	return one(reason, format, args...)
 }
 
 func one(reason contract.Reason, format string, args ...any) []*contract.Problem {
