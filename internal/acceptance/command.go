@@ -114,7 +114,7 @@ The first Ctrl-C has it clean up; the second ends it at once.`,
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	flags := root.Flags()
+	flags, usual := root.Flags(), Options{}.defaulted()
 	flags.StringArrayVar(&c.hosts, "host", nil,
 		"a host to list, as ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]; may be repeated")
 	flags.StringSliceVar(&c.disrupt, "disrupt", nil, "what may be disrupted in addition: "+
@@ -123,25 +123,26 @@ The first Ctrl-C has it clean up; the second ends it at once.`,
 		Needs()))
 	flags.StringSliceVar(&c.options.Only, "rows", nil, "try these rows only, such as A02,A04")
 	flags.StringVar(&c.results, "results", "wmco-e2e-results", "directory for junit.xml and index.html")
-	flags.StringVar(&c.options.Image, "image", DefaultImage,
+	flags.StringVar(&c.options.Image, "image", usual.Image,
 		"agnhost, which rows with containers run, such as a copy in a registry of yours")
 	flags.BoolVar(&c.options.NeverRun, "never-run", false,
 		"try rows, too, that were written and have never been run")
 	flags.BoolVar(&c.options.FirstHour, "first-hour", false,
 		"try the page of the first run on real Windows, too, and rows that have never been run, on the hosts given; "+
 			"what was found is put into an archive beside the results, without secrets")
-	flags.StringVar(&c.options.HostImage, "host-image", DefaultHostImage,
+	flags.StringVar(&c.options.HostImage, "host-image", usual.HostImage,
 		"base image of HostProcess containers, in which --first-hour looks into hosts")
 	flags.BoolVar(&c.sonobuoy, "sonobuoy", false,
 		"hand the results to Sonobuoy, as one of its plugins does; --results has no meaning then")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "only remove what earlier runs left")
 	flags.BoolVar(&c.listRows, "list", false, "only list the rows, and what a run can show of each")
-	flags.DurationVar(&c.options.JoinTimeout, "join-timeout", 45*time.Minute,
+	flags.DurationVar(&c.options.JoinTimeout, "join-timeout", usual.JoinTimeout,
 		"how long a host may take to become a node")
-	flags.DurationVar(&c.options.LeaveTimeout, "leave-timeout", 20*time.Minute, "how long a host may take to leave")
-	flags.DurationVar(&c.options.Timeout, "timeout", 5*time.Minute, "how long everything else may take")
-	flags.DurationVar(&c.options.Pace, "pace", 2*time.Second, "how often to look at what is waited for")
-	flags.StringVar(&c.options.Namespace, "operator-namespace", contract.OperatorNamespace, "namespace of the operator")
+	flags.DurationVar(&c.options.LeaveTimeout, "leave-timeout", usual.LeaveTimeout,
+		"how long a host may take to leave")
+	flags.DurationVar(&c.options.Timeout, "timeout", usual.Timeout, "how long everything else may take")
+	flags.DurationVar(&c.options.Pace, "pace", usual.Pace, "how often to look at what is waited for")
+	flags.StringVar(&c.options.Namespace, "operator-namespace", usual.Namespace, "namespace of the operator")
 	for _, name := range []string{"kubeconfig", "context", "server", "as", "as-group"} {
 		c.addFlag(root, name)
 	}

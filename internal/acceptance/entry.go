@@ -149,19 +149,23 @@ func dropList(ctx context.Context, r *run) error {
 	return client.IgnoreNotFound(err)
 }
 
+// instances are all that there are.
+func (r *run) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	err := r.client.List(ctx, list, client.InNamespace(r.Namespace))
+	return list.Items, err
+}
+
 // instance is that of an entry, or nil. One that a user made, or a Machine, is not.
 func (r *run) instance(ctx context.Context, key string) (*v1alpha1.WindowsInstance, error) {
-	list := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		source := list.Items[i].Spec.Source
+	all, err := r.instances(ctx)
+	for i := range all {
+		source := all[i].Spec.Source
 		if source != nil && source.Kind == v1alpha1.SourceConfigMap && source.Name == key {
-			return &list.Items[i], nil
+			return &all[i], err
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // state is an instance in a line.
@@ -188,8 +192,7 @@ func gone(ctx context.Context, r *run, keys []string) error {
 				if i != nil {
 					if nodeName = i.Status.NodeName; i.Status.JoinedTime == nil && i.Status.Failures > 0 && !forced {
 						forced = true
-						patch := client.RawPatch(mergePatch, []byte(`{"spec":{"removalPolicy":"Force"}}`))
-						return false, state(i), r.client.Patch(ctx, i, patch)
+						return false, state(i), r.client.Patch(ctx, i, mergePatch(`{"spec":{"removalPolicy":"Force"}}`))
 					}
 					return false, state(i), nil
 				}

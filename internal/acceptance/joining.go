@@ -97,9 +97,8 @@ func join(ctx context.Context, r *run) error {
 
 // instanceAt is the WindowsInstance that an address has already, or nothing.
 func instanceAt(ctx context.Context, r *run, address string) (name string, err error) {
-	list := &v1alpha1.WindowsInstanceList{}
-	err = r.client.List(ctx, list, client.InNamespace(r.Namespace))
-	for _, i := range list.Items {
+	all, err := r.instances(ctx)
+	for _, i := range all {
 		if strings.EqualFold(i.Spec.Address, address) {
 			return i.Name, err
 		}
@@ -183,17 +182,14 @@ func upgradeableAfterwards(ctx context.Context, r *run) error {
 
 // othersInProgress names a host that is not Ready and not this run's.
 func othersInProgress(ctx context.Context, r *run) (string, error) {
-	list := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-		return "", err
-	}
-	for _, i := range list.Items {
+	all, err := r.instances(ctx)
+	for _, i := range all {
 		mine := slices.ContainsFunc(r.nodes, func(n node) bool { return n.Name == i.Status.NodeName })
 		if !mine && i.Status.Phase != v1alpha1.PhaseReady {
-			return i.Name, nil
+			return i.Name, err
 		}
 	}
-	return "", nil
+	return "", err
 }
 
 // targets are the nodes to look at: those of this run, or, if it listed none, those that there are.

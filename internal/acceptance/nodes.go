@@ -45,19 +45,19 @@ func annotate(ctx context.Context, r *run, n *corev1.Node, name string, value *s
 		text = fmt.Sprintf("%q", *value)
 	}
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, text)
-	return r.client.Patch(ctx, n.DeepCopy(), client.RawPatch(mergePatch, []byte(patch)))
+	return r.client.Patch(ctx, n.DeepCopy(), mergePatch(patch))
 }
 
 // machinesAreNodes is A03.
 func machinesAreNodes(ctx context.Context, r *run) error {
-	list := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
+	all, err := r.instances(ctx)
+	if err != nil {
 		return err
 	}
 	var problems []error
 	machines := 0
-	for i := range list.Items {
-		instance := &list.Items[i]
+	for i := range all {
+		instance := &all[i]
 		if source := instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine {
 			continue
 		}

@@ -97,7 +97,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 // patchNode tries to change a Node, as a dry run.
 func patchNode(ctx context.Context, c client.Client, name, patch string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return c.Patch(ctx, n, client.RawPatch(mergePatch, []byte(patch)), client.DryRunAll)
+	return c.Patch(ctx, n, mergePatch(patch), client.DryRunAll)
 }
 
 func annotated(name, value string) string {

@@ -125,7 +125,7 @@ func setField(ctx context.Context, r *run, c changed) error {
 		if err != nil {
 			return err
 		}
-		if err = r.client.Patch(ctx, r.record(), client.RawPatch(mergePatch, patch)); err != nil {
+		if err = r.client.Patch(ctx, r.record(), mergePatch(string(patch))); err != nil {
 			return fmt.Errorf("noting how the setting was: %w", err)
 		}
 		spec[c.Field] = c.Set
@@ -162,7 +162,7 @@ func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string
 		return "", fmt.Errorf("restoring %s of the WindowsMachineConfig: %w", c.Field, err)
 	}
 	patch := fmt.Sprintf(`{"data":{%q:null}}`, settingsField)
-	return what, client.IgnoreNotFound(r.client.Patch(ctx, record, client.RawPatch(mergePatch, []byte(patch))))
+	return what, client.IgnoreNotFound(r.client.Patch(ctx, record, mergePatch(patch)))
 }
 
 // stillSet reports whether a field is as it was set, but for what the API server fills in further down.

@@ -25,11 +25,13 @@ const (
 	// aliveAnnotation on a run's record is the time of its last sign of life, in RFC 3339.
 	aliveAnnotation = contract.Prefix + "e2e-alive"
 
-	mergePatch = types.MergePatchType
 	// longDead times Alive is after how long a run counts as ended at first sight, whatever the clocks
 	// of two computers differ by.
 	longDead = 10
 )
+
+// mergePatch changes what the text, in JSON, says.
+func mergePatch(text string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(text)) }
 
 func (r *run) labels() map[string]string {
 	return map[string]string{contract.ManagedByLabel: managedBy, runLabel: r.id}
@@ -59,9 +61,8 @@ func begin(ctx context.Context, r *run) (stop func(), err error) {
 			case <-tick.C:
 			}
 			now := r.record()
-			text := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, aliveAnnotation,
-				now.Annotations[aliveAnnotation])
-			err := r.client.Patch(ctx, now, client.RawPatch(mergePatch, []byte(text)))
+			sign := annotated(aliveAnnotation, now.Annotations[aliveAnnotation])
+			err := r.client.Patch(ctx, now, mergePatch(sign))
 			if err != nil && ctx.Err() == nil {
 				r.say("giving a sign of life: %v", err)
 			}
