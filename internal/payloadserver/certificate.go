@@ -29,7 +29,7 @@ func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certific
 		return tls.Certificate{}, fmt.Errorf("choosing a serial number: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "windows payload payload server"},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "windows payload server"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), // an hour for clocks that are behind
 		// a CA of one: some verifiers accept no other root
 		DNSNames: names, IPAddresses: addresses, BasicConstraintsValid: true, IsCA: true,

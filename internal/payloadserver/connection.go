@@ -2,9 +2,9 @@ package payloadserver
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 
@@ -18,11 +18,15 @@ const (
 	// perSourceParts is into how many parts the connections are divided; one address has at most one
 	// part. Nodes behind one address share it: it is enough for one connection of each of 500.
 	perSourceParts = 8
+	// perNodeConnections is how many connections of one node's daemon stay open, whoever comes; a
+	// daemon needs one.
+	perNodeConnections = 16
 )
 
-// bounded is a listener that closes the oldest connection without a certificate where there are too many in all, and
+// bounded is a listener that closes the oldest connection of a stranger where there are too many in all, and
 // the oldest one of an address where that has more than its part: they must not keep others out, of the same address
-// neither.
+// neither. A stranger is who has not asked for anything as the daemon of a known node, and what such a node has above
+// its part.
 type bounded struct {
 	net.Listener
 	most, perSource int
@@ -31,12 +35,13 @@ type bounded struct {
 	mu        sync.Mutex
 	all       int
 	sources   map[string]int
-	strangers list.List // of *placed that have shown no certificate, the oldest first
+	nodes     map[string]int // connections that stay
+	strangers list.List      // of *placed, the oldest first
 }
 
 func newBounded(listener net.Listener, most int, failed *prometheus.CounterVec) *bounded {
 	return &bounded{Listener: listener, most: most, perSource: max(1, most/perSourceParts), failed: failed,
-		sources: map[string]int{}}
+		sources: map[string]int{}, nodes: map[string]int{}}
 }
 
 // Accept is net.Listener.
@@ -80,7 +85,7 @@ func (b *bounded) enter(p *placed) (closing *placed) {
 	return closing
 }
 
-// oldest is the oldest connection that may go and has shown no certificate, or nil.
+// oldest is the oldest connection of a stranger that may go, or nil.
 func (b *bounded) oldest(mayGo func(p *placed) bool) *placed {
 	for e := b.strangers.Front(); e != nil; e = e.Next() {
 		if p, ok := e.Value.(*placed); ok && mayGo(p) {
@@ -100,7 +105,7 @@ func (b *bounded) add(p *placed) {
 func (b *bounded) leave(p *placed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.stranger != nil && !p.left {
+	if !p.asked && !p.left {
 		b.failed.WithLabelValues(failedCertificate).Inc()
 	}
 	b.remove(p)
@@ -117,30 +122,49 @@ func (b *bounded) remove(p *placed) {
 	}
 	if p.stranger != nil {
 		b.strangers.Remove(p.stranger)
-	}
-}
-
-// shown says that a connection has shown a certificate: it stays. Repeated, it does nothing.
-func (b *bounded) shown(p *placed) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.stranger != nil {
-		b.strangers.Remove(p.stranger)
-		p.stranger = nil
-	}
-}
-
-// connState is http.Server's. A connection is active with the first byte of its first request, so
-// after the handshake, in which the certificate was verified.
-func connState(conn net.Conn, state http.ConnState) {
-	if state != http.StateActive {
 		return
 	}
-	if secured, ok := conn.(*tls.Conn); ok {
-		if p, ok := secured.NetConn().(*placed); ok {
-			p.listener.shown(p)
-		}
+	if b.nodes[p.node]--; b.nodes[p.node] == 0 {
+		delete(b.nodes, p.node)
 	}
+}
+
+// keep says that a connection brought a request, so after the handshake, in which its certificate was verified: as the
+// daemon of a known node, or of nobody where that is empty. It returns whether the connection stays from now on, and
+// so not where the node has its part. Repeated, it adds nothing.
+func (b *bounded) keep(p *placed, node string) (stays bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.asked = true
+	switch {
+	case node == "" || p.left:
+		return false
+	case p.stranger == nil:
+		return true
+	case b.nodes[node] >= perNodeConnections:
+		return false
+	}
+	b.strangers.Remove(p.stranger)
+	p.stranger, p.node = nil, node
+	b.nodes[node]++
+	return true
+}
+
+// connectionKey is where the context of a request has its *placed.
+type connectionKey struct{}
+
+// connContext is http.Server's.
+func connContext(ctx context.Context, conn net.Conn) context.Context {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// keep is bounded's, for the connection of a request.
+func keep(ctx context.Context, node string) (stays bool) {
+	p, ok := ctx.Value(connectionKey{}).(*placed)
+	return ok && p.listener.keep(p, node)
 }
 
 // host is the address that a connection comes from, without its port; of IPv6 it is the /64, of which
@@ -163,7 +187,9 @@ type placed struct {
 	listener *bounded
 	source   string
 	left     bool          // its place was given back
-	stranger *list.Element // nil once it has shown a certificate
+	asked    bool          // it brought a request
+	stranger *list.Element // nil once it stays
+	node     string        // whose daemon's it is, once it stays
 }
 
 // Close is net.Conn.

@@ -1,6 +1,7 @@
 package payloadserver_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -124,4 +125,68 @@ func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	if got := gather(t, registry)["wmco_payload_failed_connections_total full"]; got < connections {
 		t.Errorf("%v closures were counted", got)
 	}
+}
+
+// A node, or whoever else has a certificate of the cluster, does not hold the connections of others by asking for
+// something on each of its own.
+func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	const connections, addresses = 128, 8
+	for name, test := range map[string]struct {
+		user, group string
+		stay        int
+	}{
+		"the daemon of a node":                      {contract.DaemonUserPrefix + "win-1", contract.DaemonGroup, 16},
+		"the daemon of a node that nobody has":      {contract.DaemonUserPrefix + "win-3", contract.DaemonGroup, 0},
+		"a kubelet":                                 {contract.KubeletUserPrefix + "win-1", contract.KubeletGroup, 0},
+		"who has a daemon's name but not its group": {contract.DaemonUserPrefix + "win-1", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			signer, goods := newCA(t), &shelf{content: []byte("goods")}
+			p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Connections: connections,
+				Known: func(_ context.Context, node string) (bool, error) { return node != "win-3", nil }})
+			holder, stay := signer.issue(t, test.user, test.group), 0
+			for n := range connections {
+				if p.hold(t, holder, net.IPv4(127, 0, 2, byte(1+n%addresses))) {
+					stay++
+				}
+			}
+			if stay != test.stay {
+				t.Errorf("%d connections stay", stay)
+			}
+			other := signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup)
+			status, body, err := p.get(t, &other, contract.PayloadServerPath+goods.digest(), "")
+			if err != nil || status != http.StatusOK || string(body) != "goods" {
+				t.Errorf("another node got %d %q: %v", status, body, err)
+			}
+		})
+	}
+}
+
+// hold asks for what is not there, from an address of choice, and holds the connection until the test ends. It returns
+// whether the payload server leaves it open.
+func (p *place) hold(t *testing.T, as tls.Certificate, from net.IP) (stays bool) {
+	t.Helper()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}},
+		Config: &tls.Config{RootCAs: p.trust, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{as}}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		p.url+contract.PayloadServerPath+strings.Repeat("0", 64), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = request.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return !response.Close
 }

@@ -114,11 +114,10 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		// Requests have no bodies: one that promises a body and never sends it holds nothing.
 		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
 		ErrorLog:    newErrorLog(logr.FromContextOrDiscard(ctx)),
-		ConnState:   connState,
+		ConnContext: connContext,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
-			ClientAuth: tls.RequireAndVerifyClientCert,
+			MinVersion: tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 				clientCAs, err := d.Clients(ctx)
 				if err != nil {
@@ -150,6 +149,10 @@ func (d *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer says how it ended.
 func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
+	node, err := d.caller(ctx, r.TLS)
+	if !keep(ctx, node) {
+		w.Header().Set("Connection", "close") // its place is for others
+	}
 	digest, found := strings.CutPrefix(r.URL.Path, contract.PayloadServerPath)
 	switch {
 	case !found:
@@ -159,14 +162,11 @@ func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
 		return resultRefused
-	}
-	node, err := d.caller(ctx, r.TLS)
-	if err != nil {
+	case err != nil:
 		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return resultFailed
-	}
-	if node == "" {
+	case node == "":
 		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
 		return resultRefused
 	}

@@ -49,7 +49,7 @@ func TestA55_OneSourceDoesNotTakeAllConnections(t *testing.T) {
 			listener.sources["10.0.0.66"], inner.closed)
 	}
 	for e := listener.strangers.Front(); e != nil; e = listener.strangers.Front() {
-		listener.shown(e.Value.(*placed))
+		listener.keep(e.Value.(*placed), "win-1")
 	}
 	inner.from("10.0.0.66") // all of its part are daemons: it is closed, and the next one is served
 	inner.from("10.0.0.1")
@@ -81,8 +81,11 @@ func TestA55_WhoShowsNoCertificateGivesWayToTheNext(t *testing.T) {
 			all = append(all, conn.(*placed))
 		}
 	}
-	listener.shown(all[0])
-	listener.shown(all[0]) // with its next request
+	for range 2 { // with its next request, too
+		if !listener.keep(all[0], "win-0") {
+			t.Error("the connection of a daemon does not stay")
+		}
+	}
 	inner.from("10.0.0.99")
 	conn, err := listener.Accept()
 	if err != nil || host(conn) != "10.0.0.99" {
@@ -94,15 +97,15 @@ func TestA55_WhoShowsNoCertificateGivesWayToTheNext(t *testing.T) {
 		}
 	}
 	_ = all[1].Close() // as net/http does when it finds it closed
-	for _, one := range append(all[2:], conn.(*placed)) {
-		listener.shown(one)
+	for n, one := range append(all[2:], conn.(*placed)) {
+		listener.keep(one, fmt.Sprintf("win-%d", n))
 	}
 	inner.from("10.0.0.100") // all that are left are daemons'
 	if conn, err = listener.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("one more than all was served: %v %v", conn, err)
 	}
-	if err = all[0].Close(); err != nil {
-		t.Error(err)
+	if err = all[0].Close(); err != nil || listener.nodes["win-0"] != 1 {
+		t.Errorf("%d connections are counted for its node: %v", listener.nodes["win-0"], err)
 	}
 	inner.from("10.0.0.101")
 	if conn, err = listener.Accept(); err != nil || host(conn) != "10.0.0.101" {
@@ -179,7 +182,7 @@ func TestA55_ConnectionsAreBounded(t *testing.T) {
 	}
 	dial()
 	first := <-accepted
-	listener.shown(first.(*placed))
+	listener.keep(first.(*placed), "win-1")
 	if _, err = dial().Read(make([]byte, 1)); err == nil {
 		t.Error("a connection beyond the bound was served")
 	}
