@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -180,7 +181,7 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),
-		At: cluster.At(mgr.GetConfig()), Namespace: o.namespace,
+		At: cluster.At(mgr.GetConfig()), Lookup: net.DefaultResolver.LookupHost, Namespace: o.namespace,
 		Access: clients.AuthorizationV1().SubjectAccessReviews(),
 		Proxy:  blueprint.ProxyFromEnvironment(o.environment),
 	}

@@ -48,6 +48,9 @@ type Network struct {
 	Domain string
 	// PodNetworks are the prefixes of which pods have their addresses.
 	PodNetworks []netip.Prefix
+	// Servers are addresses of the API servers, of ingress and of what is before them, as far as they are known
+	// besides the API server's URL.
+	Servers []netip.Addr
 	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
 	// it isn't the usual one, else 0.
 	HybridOverlay bool
@@ -289,14 +292,17 @@ func (f Facts) ReservedNames() []string {
 	return []string{name}
 }
 
-// Reserved are addresses that no host has: those of pods and services, and the API server's where its
-// URL has one.
+// Reserved are addresses that no host has: those of pods and services, and those of the API server and ingress.
 func (f Facts) Reserved() []netip.Prefix {
-	reserved := slices.Concat(f.PodNetworks, f.ServiceNetworks)
+	servers := slices.Clone(f.Servers)
 	if server, err := url.Parse(f.APIServer); err == nil {
 		if address, err := netip.ParseAddr(server.Hostname()); err == nil {
-			reserved = append(reserved, netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()))
+			servers = append(servers, address)
 		}
+	}
+	reserved := slices.Concat(f.PodNetworks, f.ServiceNetworks)
+	for _, address := range servers {
+		reserved = append(reserved, netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()))
 	}
 	return reserved
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +29,8 @@ const (
 	versionTime = 5 * time.Second
 	// maxServers is more than any cluster has.
 	maxServers = 20
+	// lookupTime is how long DNS may take to resolve the API server's name.
+	lookupTime = 2 * time.Second
 )
 
 // At asks one API server at its own address, with the rights of a configuration. The certificate is
@@ -48,7 +52,7 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 	if err != nil {
 		return fmt.Errorf("reading the API server's version: %w", err)
 	}
-	addresses, err := r.servers(ctx)
+	addresses, err := r.servers(ctx, facts)
 	if err != nil {
 		return err
 	}
@@ -62,27 +66,53 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 	return nil
 }
 
-// servers are the addresses of the API servers, where there are several.
-func (r *common) servers(ctx context.Context) (addresses []string, err error) {
-	if r.At == nil {
-		return nil, nil
-	}
+// servers are the addresses of the API servers with their ports, where several can be asked. No host has one of them.
+func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses []string, err error) {
 	slice := &discoveryv1.EndpointSlice{}
 	key := keyIn(metav1.NamespaceDefault, kubernetesService)
 	if found, err := optional(ctx, r.Live, slice, key, nameServers); err != nil || !found {
 		return nil, err
 	}
 	for _, endpoint := range slice.Endpoints {
+		reserve(facts, endpoint.Addresses...)
 		for _, port := range slice.Ports {
 			if len(endpoint.Addresses) > 0 && port.Port != nil && len(addresses) < maxServers {
 				addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
 			}
 		}
 	}
-	if len(addresses) == 1 {
+	if r.At == nil || len(addresses) == 1 {
 		return nil, nil
 	}
 	return addresses, nil
+}
+
+// reserve adds addresses that no host has. Loopback ones are each machine's own, as in a lab.
+func reserve(facts *blueprint.Facts, addresses ...string) {
+	for _, text := range addresses {
+		if address, err := netip.ParseAddr(text); err == nil && !address.IsLoopback() {
+			facts.Servers = append(facts.Servers, address.WithZone(""))
+		}
+	}
+}
+
+// resolve reserves the addresses that the API server's name has in the operator's DNS, such as those of a load
+// balancer. While DNS does not answer, they are as it said last.
+func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
+	server, err := url.Parse(facts.APIServer)
+	if err != nil || r.Lookup == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	addresses, err := r.Lookup(ctx, server.Hostname())
+	if err != nil {
+		logf.FromContext(ctx).V(1).Info("the API server's name is not resolved", "name", server.Hostname(),
+			"reason", err.Error())
+		addresses, _ = r.resolved.last()
+	}
+	r.resolved.set(addresses)
+	reserve(facts, addresses...)
 }
 
 // versionsAt are the versions of those that answer, all asked at once.

@@ -8,9 +8,12 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +26,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // While a control plane is upgraded, a connection may lead to an API server of either version. A kubelet
@@ -120,4 +125,90 @@ func TestA61_AnAPIServerIsAskedAtItsOwnAddressUnderTheServicesName(t *testing.T)
 	if info, err := one.ServerVersion(); err != nil || info.GitVersion != "v1.36.3" {
 		t.Errorf("%v, %v", info, err)
 	}
+}
+
+// Where the API server's URL has a name, its addresses are private ones that a kubelet may list.
+func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *testing.T) {
+	t.Parallel()
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.11"}}, {Addresses: []string{"10.0.0.12"}},
+			{Addresses: []string{"127.0.0.1"}}}}
+	const api, ingress = "10.0.0.5", "10.0.0.6"
+	both, addresses := []string{api, ingress}, []configv1.IP{api}
+	for name, test := range map[string]struct {
+		platform *configv1.PlatformStatus // nil: no OpenShift
+		isDown   bool                     // DNS, after its first answer
+		want     []string
+	}{
+		"of kubeadm": {},
+		"of kubeadm, while DNS does not answer any more": {isDown: true},
+		"of a cloud": {platform: &configv1.PlatformStatus{Type: "AWS"}},
+		"of vSphere": {platform: &configv1.PlatformStatus{Type: "VSphere", VSphere: &configv1.VSpherePlatformStatus{
+			APIServerInternalIPs: []string{api, "fd00:1::5"}, IngressIPs: []string{ingress}}},
+			want: append([]string{"fd00:1::5"}, both...)},
+		"of Nutanix": {platform: &configv1.PlatformStatus{Type: "Nutanix", Nutanix: &configv1.NutanixPlatformStatus{
+			APIServerInternalIPs: []string{api}, IngressIPs: []string{ingress}}}, want: both},
+		"of KubeVirt, which has one of each": {platform: &configv1.PlatformStatus{Type: "KubeVirt",
+			Kubevirt: &configv1.KubevirtPlatformStatus{APIServerInternalIP: api, IngressIP: ingress}}, want: both},
+		"of a cloud without its DNS": {platform: &configv1.PlatformStatus{Type: "GCP", GCP: &configv1.GCPPlatformStatus{
+			CloudLoadBalancerConfig: &configv1.CloudLoadBalancerConfig{ClusterHosted: &configv1.CloudLoadBalancerIPs{
+				APIIntLoadBalancerIPs: addresses, IngressLoadBalancerIPs: []configv1.IP{ingress}}}}}, want: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, _, _ := plainObjects(t)
+			namespace := elsewhere
+			if test.platform != nil {
+				all, namespace = objects(t, clustertest.Options{Platform: test.platform.Type}), contract.OperatorNamespace
+				for _, o := range all {
+					edit(func(o *configv1.Infrastructure) { o.Status.PlatformStatus = test.platform })(o)
+				}
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(append(all, slice.DeepCopy())...).Build()
+			isDown := false
+			source, err := newSource(test.platform != nil, cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"),
+				Namespace: namespace, Access: access(t, everything),
+				Lookup: func(_ context.Context, host string) ([]string, error) {
+					if isDown || !strings.HasPrefix(host, "api") {
+						return nil, errors.New("no such host")
+					}
+					return []string{"10.0.0.20"}, nil
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			facts, err := source.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			if isDown = test.isDown; isDown && err == nil {
+				facts, err = source.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for text, want := range reservedOr(append([]string{"10.0.0.11", "10.0.0.12", "10.0.0.20"}, test.want...)) {
+				address := netip.MustParseAddr(text)
+				if got := slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool {
+					return p.Contains(address)
+				}); got != want {
+					t.Errorf("%s is reserved: %t; all are %v", text, got, facts.Reserved())
+				}
+			}
+		})
+	}
+}
+
+// reservedOr has those that are to be reserved, and some that are not.
+func reservedOr(reserved []string) map[string]bool {
+	all := map[string]bool{"127.0.0.1": false, "10.0.0.99": false}
+	for _, text := range reserved {
+		all[text] = true
+	}
+	return all
+}
+
+func newSource(openShift bool, o cluster.Options) (cluster.Source, error) {
+	if openShift {
+		return cluster.NewReader(o)
+	}
+	return cluster.NewPlain(o)
 }

@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -40,6 +43,7 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 		all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
 	}
 	facts.APIServer = server
+	reserve(facts, virtualIPs(&object)...)
 	return errors.Join(all...)
 }
 
@@ -58,6 +62,40 @@ func platform(object *configv1.Infrastructure) contract.Platform {
 		name = object.Status.PlatformStatus.Type
 	}
 	return contract.Platform(strings.ToLower(string(name)))
+}
+
+// platformIPs are the addresses of the API server and ingress in the status of a platform, under the names that all
+// platforms have for them.
+type platformIPs struct {
+	APIServer    string   `json:"apiServerInternalIP"`
+	APIServers   []string `json:"apiServerInternalIPs"`
+	Ingress      string   `json:"ingressIP"`
+	Ingresses    []string `json:"ingressIPs"`
+	LoadBalancer struct {
+		IPs struct {
+			Internal []string `json:"apiIntLoadBalancerIPs"`
+			External []string `json:"apiLoadBalancerIPs"`
+			Ingress  []string `json:"ingressLoadBalancerIPs"`
+		} `json:"clusterHosted"`
+	} `json:"cloudLoadBalancerConfig"`
+}
+
+// virtualIPs are the addresses of the API server and ingress that the installation gave them, on whatever platform.
+func virtualIPs(object *configv1.Infrastructure) (all []string) {
+	var platforms map[string]json.RawMessage
+	if text, err := json.Marshal(object.Status.PlatformStatus); err != nil || json.Unmarshal(text, &platforms) != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(platforms)) {
+		var ips platformIPs
+		if json.Unmarshal(platforms[name], &ips) != nil {
+			continue // the platform's name
+		}
+		balanced := ips.LoadBalancer.IPs
+		all = slices.Concat(all, []string{ips.APIServer, ips.Ingress}, ips.APIServers, ips.Ingresses, balanced.Internal,
+			balanced.External, balanced.Ingress)
+	}
+	return all
 }
 
 func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {

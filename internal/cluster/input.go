@@ -27,7 +27,7 @@ func fixedInputs() []Input {
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	return []Input{
 		{&configv1.Infrastructure{ObjectMeta: named(singleton)}, content(func(o *configv1.Infrastructure) []any {
-			return []any{platform(o), o.Status.APIServerInternalURL}
+			return []any{platform(o), o.Status.APIServerInternalURL, virtualIPs(o)}
 		})},
 		{&configv1.Network{ObjectMeta: named(singleton)}, content(func(o *configv1.Network) []any {
 			return []any{o.Spec.NetworkType, o.Spec.ServiceNetwork, o.Spec.ClusterNetwork}

@@ -51,6 +51,7 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	if err := errors.Join(all...); err != nil {
 		return blueprint.Facts{}, err
 	}
+	p.resolve(ctx, &facts)
 	facts.Proxy = p.plainProxy(spec.Proxy, facts)
 	facts.Mirrors = append(mirrorSets(contract.PullByDigest, spec.Mirrors.ImageDigestMirrors),
 		mirrorSets(contract.PullByTag, spec.Mirrors.ImageTagMirrors)...)

@@ -43,6 +43,8 @@ type Options struct {
 	Version Versioner
 	// At makes one for an API server of several, at its own address; nil: only Version is asked.
 	At func(address string) (Versioner, error)
+	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does; nil: none is looked up.
+	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace of the operator.
 	Namespace string
 	// Access says what others may do.
@@ -55,7 +57,8 @@ type Options struct {
 // common reads what every kind of cluster has.
 type common struct {
 	Options
-	cidrs *kept[[]netip.Prefix]
+	cidrs    *kept[[]netip.Prefix]
+	resolved *kept[[]string]
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -77,7 +80,7 @@ func newCommon(o Options) (common, error) {
 		return common{}, errors.New(
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}}, nil
+	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}, resolved: &kept[[]string]{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -103,6 +106,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	if err := errors.Join(all...); err != nil {
 		return blueprint.Facts{}, err
 	}
+	r.resolve(ctx, &facts)
 	facts.Rejected = append(facts.Rejected, settingsNotHere(spec)...)
 	return facts, nil
 }

@@ -425,7 +425,7 @@ func hostExplanations() []row {
 				"so have hosts resolve that name."},
 		{ReasonHostInClusterNetwork, 315,
 			"The host's address is one of those that the cluster gives to pods or Services, so neither they nor " +
-				"Linux nodes would reach the host; or it is the API server's.",
+				"Linux nodes would reach the host; or it is one of the API server or of ingress.",
 			"Give the host an address outside of these networks, or set spec.nodeIP of the WindowsInstance to such " +
 				"an address that it has. The networks of a cluster can't be changed: where they are those of the " +
 				"site, hosts need others."},

@@ -171,8 +171,8 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 }
 
 // addressOfNoHost refuses an address that the cluster gives to pods or Services: nodes route it into the
-// cluster's own network, where the host is not. The API server's is refused, too, as kubelet would get
-// no serving certificate for it; a loopback address is each machine's own.
+// cluster's own network, where the host is not. The API server's and ingress's are refused, too, as kubelet would get
+// no serving certificate for them; a loopback address is each machine's own.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -186,8 +186,8 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	}
 	holds := func(network netip.Prefix) bool { return network.Contains(address.Unmap()) }
 	if !address.IsLoopback() && slices.ContainsFunc(facts.Reserved(), holds) {
-		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is the API server's",
-			address)
+		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is one of the API "+
+			"server or of ingress", address)
 	}
 	return nil
 }
