@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -33,23 +34,32 @@ type described struct {
 	Build   string    `json:"build,omitempty"`
 }
 
+// Size is what a MachineSet asks the cloud for. Text tells sizes apart; processors and memory are 0 where it is a type
+// of the cloud's, by its name.
+type Size struct {
+	Text            string
+	CPUs, MemoryMiB int64
+}
+
 // Capacity gives the annotations that a MachineSet lacks for the autoscaler, or that the operator wrote
 // and that are another by now, as a Node of its Machines was seen. What somebody else wrote stays. made
-// is when the Node's Machine was made, and size what the set asks the cloud for, as the Machine did.
-func Capacity(annotations map[string]string, node *corev1.Node, made time.Time, size string) map[string]string {
+// is when the Node's Machine was made, and size what the set asks the cloud for, as the Machine did: its
+// numbers count more than what a kubelet says of itself, which would stay when all nodes are gone.
+func Capacity(annotations map[string]string, node *corev1.Node, made time.Time, size Size) map[string]string {
 	wrote := readDescribed(annotations)
-	if made.Before(wrote.Machine) && wrote.Size == size {
+	if made.Before(wrote.Machine) && wrote.Size == size.Text {
 		return nil
 	}
 	next, now := wrote, map[string]string{}
-	now[CapacityCPU], next.CPU = describe(annotations[CapacityCPU], wrote.CPU, node.Status.Capacity.Cpu().Value())
+	now[CapacityCPU], next.CPU = describe(annotations[CapacityCPU], wrote.CPU,
+		cmp.Or(size.CPUs, node.Status.Capacity.Cpu().Value()))
 	now[CapacityMemory], next.Memory = describe(annotations[CapacityMemory], wrote.Memory,
-		node.Status.Capacity.Memory().Value()>>20)
+		cmp.Or(size.MemoryMiB, node.Status.Capacity.Memory().Value()>>20))
 	labels := annotations[CapacityLabels]
-	// Not what a kubelet says of itself, which would stand here for good.
 	labels = list(labels, corev1.LabelOSStable, "="+string(corev1.Windows), "")
 	labels = list(labels, corev1.LabelArchStable, "=amd64", "")
-	if build := node.Labels[contract.BuildLabel]; build != "" {
+	if build := node.Labels[contract.BuildLabel]; slices.ContainsFunc(contract.WindowsBuilds(),
+		func(b contract.WindowsBuild) bool { return b.Label() == build }) {
 		before := labels
 		labels = list(labels, contract.BuildLabel, "="+build, wrote.Build)
 		next.Build = ""
@@ -63,7 +73,7 @@ func Capacity(annotations map[string]string, node *corev1.Node, made time.Time, 
 			now[CapacityTaints] = list(now[CapacityTaints], taint.Key, "="+taint.Value+":"+string(taint.Effect), "")
 		}
 	}
-	if next.Size = size; next != wrote {
+	if next.Size = size.Text; next != wrote {
 		next.Machine = made.UTC()
 		now[contract.DescribedAnnotation] = next.text()
 	}

@@ -93,8 +93,31 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 			policy.CapacityMemory: "16383", policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: ",=,," + labels,
 			contract.DescribedAnnotation: every}},
 	} {
-		if got := policy.Capacity(c.has, cmp.Or(c.node, node), made, ""); !maps.Equal(got, c.want) {
+		if got := policy.Capacity(c.has, cmp.Or(c.node, node), made, policy.Size{}); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// What a kubelet says of itself would stay on its set when all nodes are gone.
+func TestWhatASetAsksForCountsMoreThanWhatAKubeletSays(t *testing.T) {
+	t.Parallel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{contract.BuildLabel: "10.0.1"}},
+		Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+			corev1.ResourceMemory: resource.MustParse("1Gi")}}}
+	const labels = "kubernetes.io/os=windows,kubernetes.io/arch=amd64"
+	for name, c := range map[string]struct {
+		size        policy.Size
+		cpu, memory string
+	}{
+		"numbers":             {policy.Size{Text: "large", CPUs: 4, MemoryMiB: 16384}, "4", "16384"},
+		"processors only":     {policy.Size{Text: "large", CPUs: 4}, "4", "1024"},
+		"a type of a cloud's": {policy.Size{Text: "large"}, "1", "1024"},
+	} {
+		got := policy.Capacity(nil, node, time.Unix(1_800_000_000, 0), c.size)
+		if got[policy.CapacityCPU] != c.cpu || got[policy.CapacityMemory] != c.memory ||
+			got[policy.CapacityLabels] != labels || strings.Contains(got[contract.DescribedAnnotation], "build") {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

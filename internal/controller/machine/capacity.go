@@ -82,8 +82,8 @@ func (d *describer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	}
 	var problems []error
 	for i := range sets.Items {
-		set, size := &sets.Items[i], sizeOf(sets.Items[i].Spec.Template.Spec)
-		if of, exists := newest[kind{set.UID, size}]; exists {
+		set, size := &sets.Items[i], readProviderSpec(sets.Items[i].Spec.Template.Spec.ProviderSpec).size()
+		if of, exists := newest[kind{set.UID, size.Text}]; exists {
 			missing := map[string]*string{}
 			for key, value := range policy.Capacity(set.Annotations, of.node, of.made, size) {
 				missing[key] = &value
@@ -91,7 +91,7 @@ func (d *describer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 			problems = append(problems, d.write(ctx, set, missing))
 			continue
 		}
-		problems = append(problems, d.write(ctx, set, policy.OutgrownCapacity(set.Annotations, size)))
+		problems = append(problems, d.write(ctx, set, policy.OutgrownCapacity(set.Annotations, size.Text)))
 	}
 	return ctrl.Result{}, errors.Join(problems...)
 }

@@ -186,6 +186,30 @@ func TestASetThatAsksForAnotherTypeIsNotDescribedAsTheOldOne(t *testing.T) {
 	expect("the first node of the other type", "8")
 }
 
+// A kubelet may say anything of its host; where the set asks for numbers, those are what its nodes will have.
+func TestASetThatAsksForNumbersIsDescribedByThem(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]string{
+		"vSphere": `{"numCPUs":4,"numCoresPerSocket":2,"memoryMiB":16384}`,
+		"Nutanix": `{"vcpuSockets":2,"vcpusPerSocket":2,"memorySize":"16Gi"}`,
+	} {
+		set, machine := describedSet("windows"), describedMachine("a", "windows", contract.OSIDWindows, time.Hour)
+		set.Spec.Template.Spec.ProviderSpec.Value = &runtime.RawExtension{Raw: []byte(spec)}
+		machine.Spec.ProviderSpec.Value = &runtime.RawExtension{Raw: []byte(spec)}
+		api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(set, machine,
+			describedNode("a", "1", corev1.ConditionTrue)).Build()
+		if _, err := (&describer{client: api, machines: slimReader{api}}).Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			t.Fatal(err)
+		}
+		if set.Annotations[policy.CapacityCPU] != "4" || set.Annotations[policy.CapacityMemory] != "16384" {
+			t.Errorf("%s: %v", name, set.Annotations)
+		}
+	}
+}
+
 // slimReader gives what the operator's cache keeps.
 type slimReader struct{ client.Reader }
 

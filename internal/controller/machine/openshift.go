@@ -1,12 +1,14 @@
 package machine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // AddToScheme adds the types of the Machine API to a scheme.
@@ -107,6 +110,15 @@ func (s machineSize) String() string {
 		return fmt.Sprintf("%x", sha256.Sum256(text))
 	}
 	return string(text)
+}
+
+// size has its numbers, too, where it has some.
+func (s machineSize) size() policy.Size {
+	memory := s.MemoryMiB
+	if quantity, err := resource.ParseQuantity(s.MemorySize); err == nil && memory == 0 {
+		memory = quantity.Value() >> 20
+	}
+	return policy.Size{Text: s.String(), CPUs: cmp.Or(s.NumCPUs, s.VCPUSockets*s.VCPUsPerSocket), MemoryMiB: memory}
 }
 
 // readProviderSpec reads it; empty when that can't be read.
