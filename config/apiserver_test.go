@@ -107,7 +107,8 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	kubelet := as(t, lab, contract.KubeletUserPrefix+a, contract.KubeletGroup)
 	if err := errors.Join(annotate(a, contract.DesiredRevisionAnnotation)(t.Context(), admin),
 		annotate(a, contract.InstanceAnnotation)(t.Context(), admin),
-		patch(a, `{"spec":{"unschedulable":true}}`)(t.Context(), admin)); err != nil {
+		patch(a, `{"metadata":{"labels":{"`+contract.OSIDLabel+`":"Windows"}},"spec":{"unschedulable":true}}`)(t.Context(),
+			admin)); err != nil {
 		t.Fatal(err)
 	}
 	other := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
@@ -128,6 +129,9 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 		"calls itself Linux":            patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
 		"calls itself nothing":          patch(a, `{"metadata":{"labels":{"kubernetes.io/os":null}}}`),
 		"calls itself Linux by its status": patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`,
+			"status"),
+		"leaves the budget": patch(a, `{"metadata":{"labels":{"`+contract.OSIDLabel+`":null}}}`),
+		"leaves the budget by its status": patch(a, `{"metadata":{"labels":{"`+contract.OSIDLabel+`":"Linux"}}}`,
 			"status"),
 		"keeps its Node from being deleted": patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
 		"lifts its cordon":                  patch(a, `{"spec":{"unschedulable":null}}`),
