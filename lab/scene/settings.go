@@ -3,12 +3,14 @@ package scene
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -16,8 +18,11 @@ import (
 )
 
 // Configure writes the WindowsMachineConfig. Right after its CRD was installed it may take a moment
-// to be served.
+// to be served. It takes far less than the minute after which the API server gives a request up; one that does not is
+// asked again, and shown with what the API server does meanwhile, as once it did not answer for a minute.
 func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) error {
+	late := time.AfterFunc(20*time.Second, func() { s.showBlocked(ctx) })
+	defer late.Stop()
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -32,7 +37,7 @@ func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 				err = s.Client.Update(ctx, config)
 			}
 			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
-				meta.IsNoMatchError(err) {
+				meta.IsNoMatchError(err) || apierrors.IsTimeout(err) {
 				return false, nil
 			}
 			return err == nil, err
@@ -41,4 +46,22 @@ func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 		return fmt.Errorf("writing the WindowsMachineConfig: %w", err)
 	}
 	return nil
+}
+
+// showBlocked shows what the API server's handlers of custom resources do.
+func (s *Scene) showBlocked(ctx context.Context) {
+	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
+	if err != nil {
+		s.say("the API server's goroutines are not read: " + err.Error())
+		return
+	}
+	all, err := clients.RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "2").DoRaw(ctx)
+	if err != nil {
+		s.say("the API server's goroutines are not read: " + err.Error())
+	}
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		if strings.Contains(stack, "customresource_handler.go") {
+			s.say("the WindowsMachineConfig is waited for; a goroutine of the API server: " + stack)
+		}
+	}
 }
