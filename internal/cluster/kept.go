@@ -81,7 +81,8 @@ func (p *Plain) isFlannel(ctx context.Context, setting v1alpha1.NetworkType, fac
 	}
 	if is {
 		facts.Troubles = append(facts.Troubles, incomplete("%s is not set any more; until it is, flannel stays, which "+
-			"nodes have: set it to Flannel, or to External if somebody else brings the network of pods", settingNetwork))
+			"nodes have: set it to Flannel, or to External if somebody else brings the network of pods",
+			settingNetwork))
 	}
 	return is, nil
 }

@@ -84,7 +84,8 @@ func pending(name, node string, grants []Grant) string {
 func (s Snapshot) with(grants ...Grant) Snapshot {
 	for _, one := range grants {
 		if !one.isInFleet() {
-			s.Fleet = s.Fleet.WithDisrupted(one.Node, "a place was given out for it at "+one.at()).WithDeleted(one.Machine)
+			s.Fleet = s.Fleet.WithDisrupted(one.Node, "a place was given out for it at "+one.at()).
+				WithDeleted(one.Machine)
 		}
 	}
 	return s

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -130,8 +129,8 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			return c.check(ctx)
 		}
 	}
-	if waits, err := c.awaitTurn(ctx); waits != nil || err != nil {
-		return valueOf(waits), err
+	if waits := c.awaitTurn(ctx); waits != nil {
+		return waits.result, waits.err
 	}
 	phases := c.journeys.join.Phases()
 	work, ended := c.interruptible(ctx, c.life)
@@ -158,9 +157,9 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		case outcome.Then == journey.Save:
 			continue // the phase goes on once that is saved
 		case outcome.Then == journey.AskForPlace:
-			again, waits, err := c.askForPlace(ctx)
-			if waits != nil || err != nil {
-				return valueOf(waits), err
+			again, waits := c.askForPlace(ctx)
+			if waits != nil {
+				return waits.result, waits.err
 			}
 			if again {
 				i = 0
@@ -178,25 +177,36 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, outcome.After)
 }
 
-// valueOf is what a pointer points to, or the zero result.
-func valueOf(result *ctrl.Result) ctrl.Result { return ptr.Deref(result, ctrl.Result{}) }
+// ending is how a reconcile ends that goes no further; nil is one that goes on.
+type ending struct {
+	result ctrl.Result
+	err    error
+}
+
+// onError ends a reconcile with an error, if any.
+func onError(err error) *ending {
+	if err == nil {
+		return nil
+	}
+	return &ending{err: err}
+}
 
 // awaitPlace has a join wait that may not go on; nil is one that may. One that is upgraded while its node is down, and
 // finds the budget full, waits until there is room: at the revision that it held nothing is to be gained.
-func (c joining) awaitPlace(ctx context.Context) (*ctrl.Result, error) {
+func (c joining) awaitPlace(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
-		return nil, err
+		return onError(err)
 	}
 	if status := &c.instance.Status; verdict.Reason == "" && join.IsUpgradedWhileDown(status.Update) {
 		c.endWork()
 		status.Phase, c.life.failedIn = v1alpha1.PhasePending, ""
 	} else if err = c.pauseRejoin(ctx); err != nil {
-		return nil, err
+		return onError(err)
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
 	result, err := c.result(ctx, budgetRetry)
-	return &result, err
+	return &ending{result, err}
 }
 
 // heldBack is how a host is that may not be joined again yet.
@@ -217,43 +227,43 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 // place back then, until its host is ready to be disrupted: one that can't be reached, or is slow, would keep it from
 // others meanwhile. One that was ready once, and had lost its turn, keeps it, or those that need no time for that would
 // always come first.
-func (c joining) awaitTurn(ctx context.Context) (*ctrl.Result, error) {
+func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.life.session
 	if err := c.upgradeWhileDown(ctx); err != nil {
-		return nil, err
+		return onError(err)
 	}
 	if session.Connected() && !session.IsGranted {
-		return nil, nil // it asks when it is ready
+		return nil // it asks when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
-	if waits, err := c.awaitPlace(ctx); waits != nil || err != nil || !begins {
-		return waits, err
+	if waits := c.awaitPlace(ctx); waits != nil || !begins {
+		return waits
 	}
 	isReached := c.life.isReached
 	if c.life.isReached = false; status.Disruption == nil {
-		return nil, nil
+		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
 		c.place.release() // with the write that begins the attempt
 		session.IsGranted = false
 	}
-	return nil, err
+	return onError(err)
 }
 
 // askForPlace asks for the place of a host that is ready to be disrupted; waits is nil once it may be. again says that
 // it is to be joined at another revision than it was made ready for.
-func (c joining) askForPlace(ctx context.Context) (again bool, waits *ctrl.Result, err error) {
+func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
-	if waits, err = c.awaitPlace(ctx); waits != nil || err != nil {
-		c.life.isReached = err == nil
-		return false, waits, err
+	if waits = c.awaitPlace(ctx); waits != nil {
+		c.life.isReached = waits.err == nil
+		return false, waits
 	}
 	if c.life.session.IsGranted = true; status.Disruption != nil {
 		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
 	}
-	return journey.JoinRevision(status) != revision, nil, nil
+	return journey.JoinRevision(status) != revision, nil
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is
