@@ -72,7 +72,11 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	if name == r.State.Revision.Name && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
 		r.revisions.unfollow()
 		r.revisions.last = nil
-		return nil, r.unsealAgain(ctx)
+		var problem *contract.Problem
+		if r.confidential == nil {
+			r.confidential, problem = r.revisions.sealAgain(ctx)
+		}
+		return nil, problem
 	}
 	c, problem := r.revisions.read(ctx, name)
 	if problem != nil || c == nil || r.trial.unsure && r.understood(ctx, c) {
@@ -294,21 +298,33 @@ func (r *revisions) unseal(ctx context.Context, m contract.Manifest) ([]byte, *c
 	return data, &c
 }
 
-// unsealAgain gets the confidential part of the host's revision back when what was sealed is lost.
-func (r *Reconciler) unsealAgain(ctx context.Context) *contract.Problem {
-	if r.confidential != nil || r.State.Manifest.Confidential == "" || r.Client == nil {
-		return nil
+// unseal has the confidential part of the host's revision be known, as soon as it can be unsealed on this host.
+// It is tried again before each pass, whatever the Node names: somebody may have had the file open.
+func (r *Reconciler) unseal(ctx context.Context) {
+	if r.confidential != nil {
+		return
 	}
-	data, c, problem := r.revisions.confidentialOf(ctx,
-		state.Revision{Name: r.State.Revision.Name, Manifest: r.State.Manifest})
+	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
+	if r.confidential != nil && r.trial.unsure && !r.incomplete() {
+		r.trial.unsure = false
+		r.follow()
+	}
+}
+
+// sealAgain gets the confidential part of the host's revision from the API server when what was sealed is lost, and
+// seals it. Nothing and no problem means that there is none, or no API server.
+func (r *revisions) sealAgain(ctx context.Context) (*contract.Confidential, *contract.Problem) {
+	if r.state.Manifest.Confidential == "" || r.client == nil {
+		return nil, nil
+	}
+	data, c, problem := r.confidentialOf(ctx, r.state.Revision)
 	if problem != nil {
-		return problem
+		return nil, problem
 	}
-	r.confidential = c
-	if err := r.revisions.sealed.Keep(ctx, r.State.Manifest.Confidential, data); err != nil {
-		return problemOf(contract.ReasonFileFailed, err)
+	if err := r.sealed.Keep(ctx, r.state.Manifest.Confidential, data); err != nil {
+		return c, problemOf(contract.ReasonFileFailed, err)
 	}
-	return nil
+	return c, nil
 }
 
 // follow watches the ConfigMap of this revision, and no other any more.

@@ -257,9 +257,9 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
 		why.Detail, "revision", r.State.Before.Name)
 	r.State.Back()
-	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
-	r.identity = identity{}
+	r.confidential, r.identity = nil, identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
+	r.unseal(ctx)
 	r.follow()
 	r.failures.note(ctx, failed, why, changed || r.program.replaces(r.State.Manifest))
 }

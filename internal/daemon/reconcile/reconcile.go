@@ -151,7 +151,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer stop()
 	r.program.since = r.Clock.Now()
 	r.trial.since = r.program.since
-	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
+	r.unseal(ctx)
 	r.trial.doubt(r.incomplete(), r.Clock.Now())
 	if !r.awaitsManifest(nil) {
 		r.follow()
@@ -267,6 +267,7 @@ func (i inputs) equal(other inputs) bool {
 // for looking has come; otherwise something was seen.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
+	r.unseal(logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))) // the first attempt has said why it can't be
 	c, problem := r.choose(ctx, node)
 	r.revisions.serverCA.follow(ctx, c, r.State.Revision)
 	if r.revisions.latest.isAwaited {

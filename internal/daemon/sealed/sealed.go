@@ -84,7 +84,11 @@ func (v *Store) write(ctx context.Context, name string, plain []byte, purpose st
 }
 
 func (v *Store) read(ctx context.Context, name, purpose string) ([]byte, error) {
-	sealed, err := winos.ReadFile(v.files, path(name))
+	var sealed []byte
+	err := winos.UntilClosed(ctx.Done(), func() (err error) {
+		sealed, err = winos.ReadFile(v.files, path(name))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading what is sealed: %w", err)
 	}
