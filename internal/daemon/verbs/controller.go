@@ -160,8 +160,8 @@ func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
 }
 
 // rebuildState makes a state file anew that was lost, such as by a power cut that left zeros in it: the
-// certificate names the node, and kubelet's command the address that its instance gave it. The
-// desired state is read again; until then nothing is changed, since nothing is known to be wanted.
+// certificate names the node, and kubelet's command its address. The desired state is read again; until
+// then nothing is changed, since nothing is known to be wanted.
 // What the host was before us is lost: see Lost in state.Changes.
 func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	pair, err := apiclient.LoadCertificate(host.Files)
@@ -174,17 +174,30 @@ func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) e
 	if err = state.Recover(host.Files, stateFile); err != nil {
 		return err
 	}
-	usual, err := host.Network.NodeIP(ctx)
-	if kubelet, kerr := host.Services.Get(ctx, contract.ServiceKubelet); err == nil && kerr == nil {
-		for _, argument := range strings.Fields(kubelet.Command) {
-			if address, found := strings.CutPrefix(argument, "--node-ip="); found && address != usual.String() {
-				stateFile.NodeIP = address
-			}
-		}
+	address := kubeletAddress(ctx, host.Services)
+	// Without a default route nobody knows whether its instance names it: the node keeps it for as long as the host has it.
+	if usual, err := host.Network.NodeIP(ctx); err == nil && address != "" && address != usual.String() {
+		stateFile.NodeIP = address
+	} else {
+		stateFile.LastIP = address
 	}
 	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", stateFile.NodeName,
-		"address", stateFile.NodeIP)
+		"address", address)
 	return selfupdate.StopWatchdog(ctx, host, stateFile)
+}
+
+// kubeletAddress is the node's address in kubelet's command; empty when it has none.
+func kubeletAddress(ctx context.Context, services winos.Services) string {
+	kubelet, err := services.Get(ctx, contract.ServiceKubelet)
+	if err != nil {
+		return ""
+	}
+	for argument := range strings.FieldsSeq(kubelet.Command) {
+		if address, found := strings.CutPrefix(argument, "--node-ip="); found {
+			return address
+		}
+	}
+	return ""
 }
 
 // ownProgram is the digest of the exe that this process was started from, if that is the service's.
