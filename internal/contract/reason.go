@@ -510,9 +510,9 @@ func serviceExplanations() []row {
 				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
-		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld yet.",
-			"Nothing to do; if it lasts, read why the API server refuses it in C:\\var\\log\\wicd on the host, and " +
-				"apply the operator's manifests again."},
+		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld, or can't renew it.",
+			"Nothing to do; if it lasts, the message says why. Where the API server refuses it, apply the operator's " +
+				"manifests again."},
 		{ReasonNetworkNotRemoved, 614, "The HNS network that pods were on before can't be removed.",
 			"Nothing to do: the daemon tries again. If it lasts, reboot the host: " +
 				"flannel's networks end with the boot."},

@@ -251,7 +251,7 @@ type inputs struct {
 	confidential              bool
 	values                    map[string]string
 	problem                   contract.Problem
-	// token counts the tokens that were written.
+	// token counts the tokens that were written, and what was said of them.
 	token int64
 }
 
@@ -357,6 +357,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if unwritten != nil {
 		report.Failed = append(report.Failed, unwritten)
 	}
+	report.Failed = append(report.Failed, r.tokens.problems()...)
 	r.program.relieve(ctx, node, r.Clock)
 	if last := r.failures.last; last != nil {
 		if node != nil && (desired(node) != last.revision || r.recovered(last)) {

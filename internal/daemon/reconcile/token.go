@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +29,14 @@ type token struct {
 	// wake is signalled when there may be something to do, written when a token was written.
 	wake, written chan struct{}
 	wanted        atomic.Bool
-	count         atomic.Int64
-	// uid of the Node of the last token, which is renewed at renewAt, by the host's clock.
-	uid     types.UID
-	renewAt time.Time
+	// count is of tokens that were written, and of what problem was. That is why there is no token, or none that lives
+	// for much longer; nil otherwise.
+	count   atomic.Int64
+	problem atomic.Pointer[contract.Problem]
+	// uid of the Node of the last token, which is renewed at renewAt, and has little left to live at lateAt, by the
+	// host's clock.
+	uid             types.UID
+	renewAt, lateAt time.Time
 	// failedFor is the Node for which the last attempt failed; the next one is not before retryAt.
 	failedFor types.UID
 	retryAt   time.Time
@@ -69,11 +74,13 @@ func (t *token) run(ctx context.Context) {
 func (t *token) look(ctx context.Context) time.Duration {
 	node, _ := t.node.Get()
 	if node == nil || !t.wanted.Load() {
+		t.say(nil)
 		return tokenPause
 	}
 	uid := node.GetUID()
 	left := t.renewAt.Sub(t.Host.System.Now())
 	if uid == t.uid && 0 < left && left <= apiclient.TokenLife && t.there() {
+		t.say(nil)
 		return min(left, tokenPause)
 	}
 	if left = t.retryAt.Sub(t.Clock.Now()); uid == t.failedFor && left > 0 {
@@ -84,6 +91,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			log.Info("there is no new token for a service", "service", t.service.Service, "detail", err.Error())
+			t.complain(uid, err)
 		}
 		if uid != t.failedFor {
 			t.pause = 0
@@ -94,9 +102,33 @@ func (t *token) look(ctx context.Context) time.Duration {
 	}
 	log.V(1).Info("wrote a token for a service", "service", t.service.Service, "life", life.String())
 	t.uid, t.renewAt, t.failedFor, t.pause = uid, t.Host.System.Now().Add(life/2), "", 0
+	t.lateAt = t.renewAt.Add(life / 4)
+	t.problem.Store(nil)
 	t.count.Add(1)
 	signal(t.written)
 	return min(life/2, tokenPause)
+}
+
+// complain has the loop say why the token could not be renewed, where the service has none of this Node or soon will. A
+// daemon that starts does not know how old the one is that is there: most likely it has half of its life left.
+func (t *token) complain(uid types.UID, err error) {
+	early := (uid == t.uid || t.uid == "") && t.Host.System.Now().Before(t.lateAt) && t.there()
+	var unanswered net.Error
+	if early || errors.As(err, &unanswered) { // what does not answer can't be told, and the token comes when it does
+		return
+	}
+	t.say(contract.NewProblem(contract.ReasonTokenPending, "there is no new token for service %s: %v",
+		t.service.Service, err))
+}
+
+// say has the loop know the problem, or that there is none.
+func (t *token) say(problem *contract.Problem) {
+	before := t.problem.Swap(problem)
+	if before == problem || before != nil && problem != nil && *before == *problem {
+		return
+	}
+	t.count.Add(1)
+	signal(t.written)
 }
 
 // there says whether what was written is still there.
@@ -121,7 +153,8 @@ type tokens []*token
 
 func newTokens(o Options, written chan struct{}) (all tokens) {
 	for _, t := range contract.ServiceTokens() {
-		all = append(all, &token{Options: o, service: t, wake: make(chan struct{}, 1), written: written})
+		all = append(all, &token{Options: o, service: t, wake: make(chan struct{}, 1), written: written,
+			lateAt: o.Host.System.Now().Add(apiclient.TokenLife / 4)})
 	}
 	return all
 }
@@ -132,7 +165,17 @@ func (all tokens) follow(m contract.Manifest) {
 	}
 }
 
-// count is how many tokens were written.
+// problems are why services have no token, or soon will have none.
+func (all tokens) problems() (problems []*contract.Problem) {
+	for _, t := range all {
+		if p := t.problem.Load(); p != nil && t.wanted.Load() {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// count changes with each token that is written, and with the problems.
 func (all tokens) count() (n int64) {
 	for _, t := range all {
 		n += t.count.Load()

@@ -107,6 +107,9 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, azure()))
 		pass(time.Hour)
 		r.expectStatus(t, one(), contract.ReasonTokenPending)
+		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "forbidden") {
+			t.Errorf("the Node says %q, and not why", said)
+		}
 		if n := server.requests.Load(); n < 3 || n > 70 {
 			t.Errorf("%d requests in an hour in which each is refused", n)
 		}
@@ -147,6 +150,19 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		if !strings.HasPrefix(r.token(t), "second/") {
 			t.Errorf("the token is %q", r.token(t))
 		}
+
+		t.Log("why it can't be renewed is said when it has little left to live, and not before")
+		server.refuses.Store(true)
+		pass(42 * time.Minute)
+		r.expectStatus(t, versionOf(azure()), "")
+		pass(5 * time.Minute)
+		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenPending)
+		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "forbidden") {
+			t.Errorf("the Node says %q, and not why", said)
+		}
+		server.refuses.Store(false)
+		pass(2 * time.Minute)
+		r.expectStatus(t, versionOf(azure()), "")
 
 		t.Log("what somebody deleted comes back")
 		if err := r.Host().Files.Remove(contract.PathCloudNodeToken); err != nil {
