@@ -34,8 +34,9 @@ const (
 // WithTimeouts gives a host on which starts and stops of services end in time and leave no process
 // behind, and calls of the host network service end in time.
 //
-// A start that takes too long is ErrStartFailed. A service that has been asked to stop and does not end,
-// or whose process does not answer, has its processes killed; ErrInUse means that this did not help either.
+// A start that takes too long is ErrStartFailed, and the process of a managed service is killed. A service that has been asked to stop
+// and does not end, or whose process does not answer, has its processes killed; ErrInUse means that this did not help
+// either.
 //
 // After a stop, and before a start, whatever runs a program of the service's command line is killed
 // too: csi-proxy reports that it has stopped and goes on, and of a wrapped program Windows ends the
@@ -158,10 +159,27 @@ func (l limited) Start(ctx context.Context, name string) error {
 	limit, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	err = UntilClosed(limit.Done(), func() error { return l.Services.Start(limit, name) }) // a new program is scanned
-	if err != nil && limit.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("waiting %s: %w: %w", startLimit, ErrStartFailed, err)
+	if err == nil || ctx.Err() != nil {
+		return err
 	}
-	return err
+	if limit.Err() != nil {
+		err = fmt.Errorf("waiting %s: %w: %w", startLimit, ErrStartFailed, err)
+	}
+	return errors.Join(err, l.killStarting(ctx, name))
+}
+
+// killStarting kills the process of a managed service that has not come up in time. The service manager leaves one
+// alone that has answered it and does not report that it runs, and starts no other meanwhile.
+func (l limited) killStarting(ctx context.Context, name string) error {
+	found, err := l.Get(ctx, name)
+	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
+		!strings.HasPrefix(found.Description, contract.ManagedDescription) {
+		return err
+	}
+	if err = l.killProcess(ctx, found); err != nil {
+		return fmt.Errorf("killing the process of service %s: %w", name, err)
+	}
+	return nil
 }
 
 // Stop is Services.
@@ -232,8 +250,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 			if !strings.EqualFold(other, chain[i]) || !hung || s.PID == 0 {
 				continue
 			}
-			exes := append(contract.Programs(s.Command), contract.Executable(s.Command))
-			if err = l.kill(ctx, s, s.PID, exes...); err != nil {
+			if err = l.killProcess(ctx, s); err != nil {
 				return killed, fmt.Errorf("killing the process of service %s: %w", other, err)
 			}
 			killed = true
@@ -266,6 +283,11 @@ func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err 
 		}
 	}
 	return killed, nil
+}
+
+// killProcess kills the process of a service.
+func (l limited) killProcess(ctx context.Context, s Service) error {
+	return l.kill(ctx, s, s.PID, append(contract.Programs(s.Command), contract.Executable(s.Command))...)
 }
 
 func (l limited) kill(ctx context.Context, s Service, pid uint32, exes ...string) error {

@@ -50,7 +50,8 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		host := m.Host()
 		host.Programs = killer
 		services := winos.WithTimeouts(host).Services
-		if err = services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: `C:\x.exe`}); err != nil {
+		if err = services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: `C:\x.exe`,
+			Description: contract.ManagedDescription}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -60,9 +61,6 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("start: %v after %s", err, time.Since(began))
 		}
 		m.HangStart("x", false)
-		if err = m.CrashService("x"); err != nil {
-			t.Fatal(err)
-		}
 		synctest.Wait()
 		if err = services.Start(t.Context(), "x"); err != nil {
 			t.Fatal(err)
@@ -78,6 +76,24 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("stop with a kill: %v", err)
 		}
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStopped {
+			t.Errorf("it is %s, %v", s.State, err)
+		}
+	})
+}
+
+// Its process may be that of other services, too.
+func TestAServiceOfOthersThatDoesNotComeUpIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := withService(t, exe)
+		m.SetCosts(sim.Costs{ServiceStart: time.Hour})
+		m.HangStart("x", true)
+		services := winos.WithTimeouts(m.Host()).Services
+		if err := services.Start(t.Context(), "x"); !errors.Is(err, winos.ErrStartFailed) {
+			t.Errorf("start: %v", err)
+		}
+		synctest.Wait()
+		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStartPending {
 			t.Errorf("it is %s, %v", s.State, err)
 		}
 	})
