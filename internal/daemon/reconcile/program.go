@@ -158,12 +158,17 @@ const ownLife = time.Minute
 
 // relieve stops the rollback watchdog once this daemon can be told to go back, which takes that it
 // hears the API server, and either what was on trial holds, or it has lived for a while. It comes
-// before the revision is on the Node: nobody takes that back.
-func (p *program) relieve(ctx context.Context, node *unstructured.Unstructured, clock clock.Clock) {
+// before the revision is on the Node: nobody takes that back. So a watchdog that can't be stopped is waited for; its
+// program may go later.
+func (p *program) relieve(ctx context.Context, node *unstructured.Unstructured, clock clock.Clock) *contract.Problem {
 	if !selfupdate.WatchdogRuns(p.state) || node == nil || !p.state.Verified && clock.Since(p.since) < ownLife {
-		return
+		return nil
+	}
+	if err := selfupdate.RemoveWatchdog(ctx, p.host.Services); err != nil {
+		return problemOf(contract.ReasonServiceFailed, err)
 	}
 	if err := selfupdate.StopWatchdog(ctx, p.host, p.state); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the rollback watchdog can't be stopped", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the rollback watchdog's program can't be removed", "detail", err.Error())
 	}
+	return nil
 }

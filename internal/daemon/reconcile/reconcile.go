@@ -358,7 +358,9 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 		report.Failed = append(report.Failed, unwritten)
 	}
 	report.Failed = append(report.Failed, r.tokens.problems()...)
-	r.program.relieve(ctx, node, r.Clock)
+	if watched := r.program.relieve(ctx, node, r.Clock); watched != nil {
+		report.Waiting = append(report.Waiting, watched)
+	}
 	if last := r.failures.last; last != nil {
 		if node != nil && (desired(node) != last.revision || r.recovered(last)) {
 			r.failures.clear(ctx)

@@ -330,6 +330,35 @@ func TestADaemonThatComesUpStopsItsWatchdog(t *testing.T) {
 	})
 }
 
+// The operator gives the node's place back when it reads the revision. The watchdog would put the old daemon back on a
+// node that serves.
+func TestARevisionIsNotReportedWhileItsWatchdogCanNotBeStopped(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		version := installed(t, r, newDaemon)
+		r.HangStop(contract.ServiceWatchdog, true)
+		r.SetUnkillable(contract.PathWatchdog, true)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		for i := range 300 {
+			pass(time.Second)
+			if i == 180 {
+				stateFile, err := state.Read(r.Host().Files)
+				if err != nil || !stateFile.Verified || stateFile.Revision.Name != version {
+					t.Errorf("revision %s does not hold, %v: this shows nothing", stateFile.Revision.Name, err)
+				}
+				r.expectStatus(t, versionOf(first()), contract.ReasonServiceFailed)
+				r.SetUnkillable(contract.PathWatchdog, false)
+			}
+			if runs := r.state(t, contract.ServiceWatchdog); runs != "absent" &&
+				r.annotations(t)[contract.RevisionAnnotation] == version {
+				t.Errorf("after %d s the Node has the revision, and the watchdog is %s", i, runs)
+				break
+			}
+		}
+		r.expectStatus(t, version, "")
+		r.expectNoWatchdog(t)
+	})
+}
+
 // scanned is a disk whose scanner reads each new file for a moment.
 type scanned struct {
 	winos.Files
