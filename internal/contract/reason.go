@@ -167,6 +167,7 @@ const (
 	ReasonDaemonCallFailed  Reason = "DaemonCallFailed"
 	ReasonRebootIneffective Reason = "RebootIneffective"
 	ReasonHostBusy          Reason = "HostBusy"
+	ReasonRebootFailed      Reason = "RebootFailed"
 
 	ReasonPayloadCorrupt    Reason = "PayloadCorrupt"
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
@@ -461,6 +462,9 @@ func prepareExplanations() []row {
 			"An earlier command of the daemon's program has been running on the host for more than a minute.",
 			"Nothing to do: the operator tries again. If it does not end, look on the host for a process " +
 				"wicd-….exe and what it waits for, and end it."},
+		{ReasonRebootFailed, 408, "Windows does not reboot the host when the daemon asks for it.",
+			"Read the error in the message, which may come from a policy, and reboot the host by hand: the operator " +
+				"then goes on. Until then it tries again."},
 
 		{ReasonPayloadCorrupt, 501,
 			"What arrived on the host does not match its checksum.",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,6 +55,8 @@ type reboots struct {
 	clock          clock.Clock
 	intervals      Intervals
 	certificateEnd func() time.Time
+	// problem is what keeps the host from a reboot that the operator approved of, or nil.
+	problem *atomic.Pointer[contract.Problem]
 	// facts of the present boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
@@ -73,6 +76,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	if err == nil {
 		err = b.reboot(ctx, node)
 	}
+	b.complain(node, err)
 	if err == nil {
 		err = b.say(ctx, node)
 	}
@@ -85,6 +89,15 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	}
 	b.pause = 0
 	return signPause - b.clock.Since(b.looked)
+}
+
+// complain has the loop tell the operator, which waits for the reboot, why there is none.
+func (b *reboots) complain(node *unstructured.Unstructured, err error) {
+	if err == nil || node.GetAnnotations()[contract.RebootApprovedAnnotation] == "" {
+		b.problem.Store(nil)
+		return
+	}
+	b.problem.Store(contract.NewProblem(contract.ReasonRebootFailed, "%v", err))
 }
 
 func (b *reboots) refresh(ctx context.Context) (err error) {

@@ -1,6 +1,10 @@
 package reconcile_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +60,43 @@ func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
 		if got := r.annotations(t)[contract.BootIDAnnotation]; got != second {
 			t.Errorf("the Node says %q, the host %q", got, second)
 		}
+		r.expectStatus(t, one(), "")
+	})
+}
+
+// keptUp is a Windows that may refuse to reboot.
+type keptUp struct {
+	winos.System
+	refuses *atomic.Bool
+}
+
+// Reboot is winos.System.
+func (k keptUp) Reboot(ctx context.Context, why string) error {
+	if k.refuses.Load() {
+		return fmt.Errorf("asking for a reboot: %w", winos.ErrDenied)
+	}
+	return k.System.Reboot(ctx, why)
+}
+
+func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.bootID(t)
+		r.keptUp.Store(true)
+		r.annotate(t, contract.RebootApprovedAnnotation, first)
+		pass(3 * time.Minute)
+		r.expectStatus(t, one(), contract.ReasonRebootFailed)
+		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, winos.ErrDenied.Error()) {
+			t.Errorf("the Node says %q", said)
+		}
+		r.keptUp.Store(false)
+		pass(2 * time.Minute)
+		if r.bootID(t) == first {
+			t.Error("the host did not reboot")
+		}
+		r.stopDaemon() // the daemon here is no process of the machine
+		r.start(t, r.api)
+		pass(2 * time.Minute)
 		r.expectStatus(t, one(), "")
 	})
 }

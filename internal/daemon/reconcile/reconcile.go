@@ -199,7 +199,7 @@ func (r *Reconciler) released() bool {
 func (r *Reconciler) startBeside(ctx context.Context) {
 	b := &reboots{
 		system: r.Host.System, client: r.Client, node: r.node, clock: r.Clock, intervals: r.Intervals,
-		certificateEnd: r.CertificateEnd,
+		certificateEnd: r.CertificateEnd, problem: &r.status.reboot,
 	}
 	r.beside.Go(func() { b.run(ctx) })
 	for _, t := range r.tokens {
@@ -357,7 +357,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if unwritten != nil {
 		report.Failed = append(report.Failed, unwritten)
 	}
-	report.Failed = append(report.Failed, r.tokens.problems()...)
+	report.Failed = slices.Concat(report.Failed, r.tokens.problems(), r.status.beside())
 	if watched := r.program.relieve(ctx, node, r.Clock); watched != nil {
 		report.Waiting = append(report.Waiting, watched)
 	}

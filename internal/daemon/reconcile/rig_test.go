@@ -62,6 +62,8 @@ type rig struct {
 	unkillable atomic.Bool
 	// slow has programs that the daemon runs itself not end.
 	slow atomic.Bool
+	// keptUp has Windows refuse to reboot.
+	keptUp atomic.Bool
 	// policy brings root certificates, and reported is what the daemon said last.
 	policy   policy
 	reported atomic.Pointer[contract.Reconciled]
@@ -339,6 +341,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	host.Services = silentManager{host.Services, &r.silent}
 	host.Programs = killer{host.Programs, &r.unkillable, &r.slow}
 	host.Trust = governed{host.Trust, &r.policy}
+	host.System = keptUp{host.System, &r.keptUp}
 	r.hns.mu.Lock() // a call of the daemon before may still hang
 	r.hns.Network = host.Network
 	r.hns.mu.Unlock()

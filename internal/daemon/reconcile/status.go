@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,6 +26,16 @@ type status struct {
 	// present row of writes that failed.
 	written   time.Time
 	unwritten time.Duration
+	// reboot is what keeps the host from a reboot that the operator approved of, or nil.
+	reboot atomic.Pointer[contract.Problem]
+}
+
+// beside gives the problems of what goes on beside the loop.
+func (s *status) beside() (problems []*contract.Problem) {
+	if p := s.reboot.Load(); p != nil {
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 // publish writes on the Node what holds, if it is not there already. It gives after which time it
