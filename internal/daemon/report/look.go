@@ -41,7 +41,6 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	inTime(ctx, func(ctx context.Context) { services(ctx, host.Services, was, &r) })
 	inTime(ctx, func(ctx context.Context) { networks(ctx, host.Network, was, &r) })
 	inTime(ctx, func(ctx context.Context) { routes(ctx, host.Routes, &r) })
-	bound(&r)
 	return r
 }
 
