@@ -50,7 +50,7 @@ func (a PrepareAnswer) Check() error { return checkText("bootID", a.BootID, MaxI
 // Check is like PreflightAnswer.Check.
 func (a ReceiveAnswer) Check() error {
 	for _, digest := range a.Stored {
-		if !isDigest(digest) {
+		if !IsDigest(digest) {
 			return fmt.Errorf("stored %.64q is no digest", digest)
 		}
 	}
@@ -103,7 +103,7 @@ func checkTexts(what string, texts []string) error {
 
 func checkBlobs(what string, blobs []Blob) error {
 	for _, b := range blobs {
-		if !isDigest(b.Digest) || b.Size < 0 {
+		if !IsDigest(b.Digest) || b.Size < 0 {
 			return fmt.Errorf("%s %.64q of %d bytes is no blob", what, b.Digest, b.Size)
 		}
 	}

@@ -69,7 +69,7 @@ func FilesFromConfigMap(data map[string]string) ([]File, error) {
 		return nil, NewProblem(ReasonManifestInvalid, "key %s: %s", KeyFiles, oneLine(err))
 	}
 	for _, f := range files {
-		if f.Digest != "" && (!isDigest(f.Digest) || f.Size <= 0) {
+		if f.Digest != "" && (!IsDigest(f.Digest) || f.Size <= 0) {
 			return nil, NewProblem(ReasonManifestInvalid, "file %q has no digest or size that could be one", f.Path)
 		}
 	}

@@ -269,7 +269,7 @@ func contentViolations(f File) (all []error) {
 	case (f.Digest == "") == (f.Content == ""):
 		complain("exactly one of sha256 and content must be given")
 	case f.Digest != "":
-		if !isDigest(f.Digest) {
+		if !IsDigest(f.Digest) {
 			complain("sha256 is not 64 lower-case hex digits")
 		}
 		if f.Size <= 0 {
@@ -289,10 +289,17 @@ func contentViolations(f File) (all []error) {
 	return all
 }
 
-// isDigest says whether text is a SHA-256 as we write it.
-func isDigest(text string) bool {
-	raw, err := hex.DecodeString(text)
-	return err == nil && len(raw) == sha256.Size && text == strings.ToLower(text)
+// IsDigest says whether text is a SHA-256 as we write it.
+func IsDigest(text string) bool {
+	return len(text) == hex.EncodedLen(sha256.Size) && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// CheckDigest keeps anything else than a digest from becoming a path.
+func CheckDigest(digest string) error {
+	if !IsDigest(digest) {
+		return fmt.Errorf("%.70q is not a digest", digest)
+	}
+	return nil
 }
 
 func environmentViolations(m Manifest) []error {
@@ -336,7 +343,7 @@ func nameViolations(kind string, names []string) (all []error) {
 func digestViolations(m Manifest) (all []error) {
 	for key, text := range map[string]string{KeyConfidential: m.Confidential,
 		KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
-		if text != "" && !isDigest(text) {
+		if text != "" && !IsDigest(text) {
 			all = append(all, fmt.Errorf("%s is not 64 lower-case hex digits", key))
 		}
 	}

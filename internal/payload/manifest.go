@@ -8,22 +8,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// digestLength is that of a SHA-256 in hex.
-const digestLength = 64
-
-// isDigest says whether text is a lower-case hex SHA-256, and so safe as a file name.
-func isDigest(text string) bool {
-	if len(text) != digestLength {
-		return false
-	}
-	for _, c := range []byte(text) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
-}
-
 // ParseManifest reads and checks a manifest.
 func ParseManifest(text []byte) (m Manifest, err error) {
 	if err = json.Unmarshal(text, &m); err != nil {
@@ -92,7 +76,7 @@ func (m Manifest) check() error {
 			return fmt.Errorf("path %q of %s is not an absolute Windows path", f.Path, f.Name)
 		case paths[path]:
 			return fmt.Errorf("path %q stands there twice", f.Path)
-		case !isDigest(f.Digest):
+		case !contract.IsDigest(f.Digest):
 			return fmt.Errorf("digest %q of %s is not a SHA-256", f.Digest, f.Name)
 		case f.Size < 0:
 			return fmt.Errorf("size of %s is negative", f.Name)

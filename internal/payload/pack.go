@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Pack writes blobs to w as one stream: a tar in zstd, each entry named by its digest. The fast
@@ -45,7 +47,7 @@ func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 const windowSize = 256 << 10
 
 func packOne(ctx context.Context, t *tar.Writer, b Blob) (err error) {
-	if !isDigest(b.Digest) {
+	if !contract.IsDigest(b.Digest) {
 		return errors.New("its digest is not a SHA-256")
 	}
 	r, err := b.Open()

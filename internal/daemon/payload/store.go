@@ -33,7 +33,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 			continue
 		}
 		seen[b.Digest] = true
-		if err = checkDigest(b.Digest); err != nil {
+		if err = contract.CheckDigest(b.Digest); err != nil {
 			return nil, err
 		}
 		info, err := s.files.Stat(path(b.Digest))
@@ -51,7 +51,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 
 // Open gives a blob's content, unverified. A blob that is not there is PayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
-	if err := checkDigest(digest); err != nil {
+	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
 	}
 	r, err := s.files.Open(path(digest))
@@ -67,7 +67,7 @@ func (s *Store) Open(digest string) (io.ReadCloser, error) {
 // Drop removes a blob that turned out to be damaged, so that it counts as missing. Repeating it
 // changes nothing.
 func (s *Store) Drop(digest string) error {
-	if err := checkDigest(digest); err != nil {
+	if err := contract.CheckDigest(digest); err != nil {
 		return err
 	}
 	if err := s.files.Remove(path(digest)); err != nil {
@@ -150,7 +150,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	var all []error
 	for _, e := range entries {
 		digest, _, _ := strings.Cut(e.Name, ".") // a temporary name begins with it
-		if e.Dir || named[e.Name] || checkDigest(digest) != nil || e.ModTime.After(before) {
+		if e.Dir || named[e.Name] || contract.CheckDigest(digest) != nil || e.ModTime.After(before) {
 			continue
 		}
 		if err = s.files.Remove(path(e.Name)); err != nil {
@@ -168,7 +168,7 @@ func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.c
 
 // create is Create with what follows the digest in the temporary name.
 func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
-	if err := checkDigest(blob.Digest); err != nil {
+	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return nil, err
 	}
 	temporary := path(blob.Digest) + suffix
@@ -198,11 +198,3 @@ func (p *pending) Commit() error {
 func (p *pending) Discard() error { return errors.Join(p.Close(), p.files.Remove(p.temporary)) }
 
 func path(digest string) string { return contract.DirStore + `\` + digest }
-
-// checkDigest keeps anything else than a digest from becoming a path.
-func checkDigest(digest string) error {
-	if len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
-		return fmt.Errorf("%.70q is not a digest", digest)
-	}
-	return nil
-}

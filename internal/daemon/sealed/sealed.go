@@ -28,7 +28,7 @@ func New(host winos.Host) *Store { return &Store{files: host.Files, secrets: hos
 // Keep seals the confidential part that has this digest. Keeping what is there already changes
 // nothing. Errors are those of winos.Files.
 func (v *Store) Keep(ctx context.Context, digest string, data []byte) error {
-	if err := checkDigest(digest); err != nil {
+	if err := contract.CheckDigest(digest); err != nil {
 		return err
 	}
 	if have, err := v.Get(ctx, digest); err == nil && bytes.Equal(have, data) {
@@ -41,7 +41,7 @@ func (v *Store) Keep(ctx context.Context, digest string, data []byte) error {
 // is what it should be. What is not there is fs.ErrNotExist; what can't be decrypted (any more) is
 // winos.ErrNotSealedHere.
 func (v *Store) Get(ctx context.Context, digest string) ([]byte, error) {
-	if err := checkDigest(digest); err != nil {
+	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
 	}
 	return v.read(ctx, digest, confidential+digest)
@@ -59,7 +59,7 @@ func (v *Store) Sweep(keep ...string) error {
 	var all []error
 	for _, e := range entries {
 		digest := strings.TrimSuffix(e.Name, ".tmp")
-		if checkDigest(digest) != nil || slices.Contains(keep, digest) && digest == e.Name {
+		if contract.CheckDigest(digest) != nil || slices.Contains(keep, digest) && digest == e.Name {
 			continue
 		}
 		if err = v.files.Remove(path(e.Name)); err != nil {
@@ -100,11 +100,3 @@ func (v *Store) read(ctx context.Context, name, purpose string) ([]byte, error) 
 }
 
 func path(name string) string { return contract.DirSealed + `\` + name }
-
-// checkDigest keeps anything else than a digest from becoming a path.
-func checkDigest(digest string) error {
-	if len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
-		return fmt.Errorf("%.70q is not a digest", digest)
-	}
-	return nil
-}
