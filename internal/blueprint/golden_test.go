@@ -6,16 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pmezard/go-difflib/difflib"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/blueprint/blueprinttest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -79,7 +82,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		}
 		return in
 	}
-	for name, in := range map[string]blueprint.Input{
+	cases := map[string]blueprint.Input{
 		"none":    on(contract.PlatformNone, nil),
 		"vsphere": on(contract.PlatformVSphere, nil),
 		"nutanix": on(contract.PlatformNutanix, nil),
@@ -113,57 +116,71 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		"bare-payload-from-the-module-proxy": on(contract.PlatformAzure, func(in *blueprint.Input) {
 			in.Payload = lacking("hybrid-overlay-node.exe", "csi-proxy.exe", "azure-cloud-node-manager.exe")
 		}),
-	} {
+	}
+	if *update {
+		writeGolden(t, cases)
+	}
+	golden := blueprinttest.Golden(t, "testdata")
+	for name, in := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := yaml.Marshal(render(t, in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err = os.WriteFile(path, got, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			if diff := cmp.Diff(golden[name], text(t, in)); diff != "" {
 				t.Errorf("run with -update if this is wanted (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
+// writeGolden writes the golden files anew: see blueprinttest.
+func writeGolden(t *testing.T, cases map[string]blueprint.Input) {
+	t.Helper()
+	none := text(t, cases["none"])
+	for name, in := range cases {
+		file, content := "none.yaml", none
+		if name != "none" {
+			diff := difflib.UnifiedDiff{A: slices.Collect(strings.Lines(none)),
+				B: slices.Collect(strings.Lines(text(t, in))), Context: 3}
+			var err error
+			if content, err = difflib.GetUnifiedDiffString(diff); err != nil {
+				t.Fatal(err)
+			}
+			file = name + ".diff"
+		}
+		if err := os.WriteFile(filepath.Join("testdata", file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// text is what is rendered, as the golden files have it.
+func text(t *testing.T, in blueprint.Input) string {
+	t.Helper()
+	rendered, err := yaml.Marshal(render(t, in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(rendered)
+}
+
 // kubelet runs what it finds in this directory, as SYSTEM. The one that it would use by default is not
 // there, and any user of Windows may make it.
 func TestKubeletLooksForVolumePluginsWhereOnlyAdministratorsWrite(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob(filepath.Join("testdata", "*.yaml"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%d golden files, %v", len(paths), err)
-	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, text := range blueprinttest.Golden(t, "testdata") {
 		var golden struct{ Manifest contract.Manifest }
-		if err = yaml.Unmarshal(text, &golden); err != nil {
+		if err := yaml.Unmarshal([]byte(text), &golden); err != nil {
 			t.Fatal(err)
 		}
 		at := slices.IndexFunc(golden.Manifest.Files, func(f contract.File) bool {
 			return f.Path == contract.PathKubeletConfig
 		})
 		if at < 0 {
-			t.Fatalf("%s has no configuration of kubelet", path)
+			t.Fatalf("%s has no configuration of kubelet", name)
 		}
 		var config struct{ VolumePluginDir string }
-		if err = yaml.Unmarshal([]byte(golden.Manifest.Files[at].Content), &config); err != nil ||
+		if err := yaml.Unmarshal([]byte(golden.Manifest.Files[at].Content), &config); err != nil ||
 			!contract.Within(contract.DirK, config.VolumePluginDir) {
-			t.Errorf("%s: volumePluginDir is %q, %v", path, config.VolumePluginDir, err)
+			t.Errorf("%s: volumePluginDir is %q, %v", name, config.VolumePluginDir, err)
 		}
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/windows-nodes/wmco/internal/blueprint/blueprinttest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim/program"
@@ -22,19 +21,11 @@ import (
 // the command line that blueprint renders.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
-	golden, err := filepath.Glob("../../../internal/blueprint/testdata/*.yaml")
-	if err != nil || len(golden) == 0 {
-		t.Fatalf("%d golden files, %v", len(golden), err)
-	}
-	for _, path := range golden {
-		t.Run(filepath.Base(path), func(t *testing.T) {
+	for name, content := range blueprinttest.Golden(t, "../../../internal/blueprint/testdata") {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var rendered struct{ Manifest contract.Manifest }
-			if err := yaml.Unmarshal(content, &rendered); err != nil {
+			if err := yaml.Unmarshal([]byte(content), &rendered); err != nil {
 				t.Fatal(err)
 			}
 			b := newBox(t, "published", program.Options{})
