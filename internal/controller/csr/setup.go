@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -99,20 +99,12 @@ func claiming(operator string) predicate.Predicate {
 
 // instanceNews lets changes through that a decision may depend on.
 func instanceNews() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
-		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-		return okOld && okNew && !reflect.DeepEqual(policy.CSRInstanceOf(old), policy.CSRInstanceOf(instance))
-	}}
+	return watch.Changed(policy.CSRInstanceOf)
 }
 
 // nodeNews lets changes through that a decision may depend on; heartbeats don't count.
 func nodeNews() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, okOld := e.ObjectOld.(*corev1.Node)
-		node, okNew := e.ObjectNew.(*corev1.Node)
-		return okOld && okNew && !reflect.DeepEqual(newsOf(old), newsOf(node))
-	}}
+	return watch.Changed(newsOf)
 }
 
 // nodeState is what decisions look at in a Node.

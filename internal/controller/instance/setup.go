@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 
 	"golang.org/x/sync/semaphore"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -72,7 +72,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
 		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(r.ofCertificate)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all),
-			builder.WithPredicates(named(contract.PrivateKeySecret))).
+			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
 				predicate.AnnotationChangedPredicate{}))).
@@ -153,14 +153,7 @@ func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcil
 
 // nodeNews lets changes of a Node through that concern us; heartbeats and images don't.
 func nodeNews() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, okOld := e.ObjectOld.(*corev1.Node)
-		node, okNew := e.ObjectNew.(*corev1.Node)
-		if !okOld || !okNew {
-			return false
-		}
-		return !reflect.DeepEqual(digest(old), digest(node))
-	}}
+	return watch.Changed(digest)
 }
 
 // digest is what we look at in a Node.
@@ -178,15 +171,7 @@ func digest(node *corev1.Node) []any {
 
 // keyNews lets an instance through when its host is to be asked about the key.
 func keyNews() predicate.Predicate {
-	asked := func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] }
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return asked(e.ObjectOld) != asked(e.ObjectNew)
-	}}
-}
-
-// named lets one object through.
-func named(name string) predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
+	return watch.Changed(func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] })
 }
 
 // setBack lets an instance through that is older than the cache has shown it, as it is after a restore of etcd:

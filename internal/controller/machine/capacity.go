@@ -18,14 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -40,22 +39,15 @@ type describer struct {
 // describe adds the controller that does so.
 func (s *starter) describe(machines cache.Cache) error {
 	d := &describer{client: s.mgr.GetClient(), machines: machines}
-	capacity := func(set *machinev1beta1.MachineSet) []string {
+	changed := watch.TypedChanged(func(set *machinev1beta1.MachineSet) []string {
 		values := []string{sizeOf(set.Spec.Template.Spec)}
 		for _, key := range []string{policy.CapacityCPU, policy.CapacityMemory, policy.CapacityLabels,
 			policy.CapacityTaints} {
 			values = append(values, set.Annotations[key])
 		}
 		return values
-	}
-	changed := predicate.TypedFuncs[*machinev1beta1.MachineSet]{
-		UpdateFunc: func(e event.TypedUpdateEvent[*machinev1beta1.MachineSet]) bool {
-			return !slices.Equal(capacity(e.ObjectOld), capacity(e.ObjectNew))
-		}}
-	joined := predicate.TypedFuncs[*machinev1beta1.Machine]{
-		UpdateFunc: func(e event.TypedUpdateEvent[*machinev1beta1.Machine]) bool {
-			return (e.ObjectOld.Status.NodeRef == nil) != (e.ObjectNew.Status.NodeRef == nil)
-		}}
+	})
+	joined := watch.TypedChanged(func(m *machinev1beta1.Machine) bool { return m.Status.NodeRef != nil })
 	return ctrl.NewControllerManagedBy(s.mgr).Named("capacity").
 		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{},
 			handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), joined)).

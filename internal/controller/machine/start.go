@@ -21,6 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 )
 
 // apiRetry is how often a cluster without the Machine API, or without rights there, is asked whether it has
@@ -144,9 +145,8 @@ func (s *starter) replace(machines cache.Cache) error {
 			handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.MachineSet]), setNews())).
 		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(trialNews())).
 		Watches(&corev1.Node{}, news, builder.WithPredicates(memberNews())).
-		Watches(&corev1.Secret{}, look, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return o.GetNamespace() == s.options.Namespace && o.GetName() == contract.PrivateKeySecret
-		}))).
+		Watches(&corev1.Secret{}, look,
+			builder.WithPredicates(watch.Named(s.options.Namespace, contract.PrivateKeySecret))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, look, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)

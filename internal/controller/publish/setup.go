@@ -1,10 +1,8 @@
 package publish
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -27,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
@@ -104,9 +102,7 @@ func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 }
 
 // one is the only request that there is: all of the state is one thing.
-func one(context.Context, client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
-}
+func one() handler.MapFunc { return watch.One("", contract.MachineConfigObject) }
 
 // settings of both controllers: one worker, because all requests are the same.
 func settings() controller.Options {
@@ -114,7 +110,7 @@ func settings() controller.Options {
 }
 
 func (p *publisher) setup(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	enqueue := handler.EnqueueRequestsFromMapFunc(one())
 	first := batch.NewSignal()
 	first.Send(&v1alpha1.WindowsMachineConfig{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
@@ -122,11 +118,11 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(publishedOrSource(p.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
-		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(object(p.Namespace, contract.ServicesReaderRole))).
+		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(watch.Named(p.Namespace, contract.ServicesReaderRole))).
 		// One look at the start tells what is missing where there is nothing yet.
-		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one)))
+		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one())))
 	if p.Images != nil {
-		b = b.WatchesRawSource(source.Channel(p.Images.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one)))
+		b = b.WatchesRawSource(source.Channel(p.Images.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one())))
 	}
 	for _, input := range p.Facts.Inputs() {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
@@ -146,13 +142,13 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 }
 
 func (r *retirer) setup(mgr ctrl.Manager) error {
-	enqueue, news := handler.EnqueueRequestsFromMapFunc(one), batch.News(one)
+	enqueue, news := handler.EnqueueRequestsFromMapFunc(one()), batch.News(one())
 	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Node{}, news, builder.WithPredicates(revisionsChanged())).
 		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(instanceMoved())).
-		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
+		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one()))).
 		Complete(r)
 }
 
@@ -160,17 +156,10 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 // updates of others are none of our business.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
-	return predicate.And(object(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
+	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return matters(e.Object) },
 		DeleteFunc: func(e event.DeleteEvent) bool { return matters(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool { return input.Content(e.ObjectOld) != input.Content(e.ObjectNew) },
-	})
-}
-
-// object lets one object through, or all of a namespace when the name is empty.
-func object(namespace, name string) predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == namespace && (name == "" || o.GetName() == name)
 	})
 }
 
@@ -183,32 +172,25 @@ func published(namespace string) predicate.Predicate {
 
 // publishedOrSource lets the ConfigMap through, too, that says where the payload is.
 func publishedOrSource(namespace string) predicate.Predicate {
-	return predicate.Or(published(namespace), object(namespace, contract.PayloadSourceConfigMap))
+	return predicate.Or(published(namespace), watch.Named(namespace, contract.PayloadSourceConfigMap))
 }
 
 // instanceMoved lets an instance through when it goes, or needs other revisions than before.
 func instanceMoved() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
-			instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-			return okOld && okNew && !slices.Equal(revisionsOf(old.Status), revisionsOf(instance.Status))
-		},
-	}
+	moved := watch.Changed(func(i *v1alpha1.WindowsInstance) []string { return revisionsOf(i.Status) })
+	moved.CreateFunc = func(event.CreateEvent) bool { return false }
+	return moved
 }
 
 // revisionsChanged lets a Node through when the revisions that it names change, and when it appears
 // or goes.
 func revisionsChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return watch.Changed(func(o client.Object) (revisions []string) {
 		for _, key := range revisionAnnotations() {
-			if e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key] {
-				return true
-			}
+			revisions = append(revisions, o.GetAnnotations()[key])
 		}
-		return false
-	}}
+		return revisions
+	})
 }
 
 // revisionAnnotations name the revisions that a Node needs.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -56,12 +55,8 @@ func newReconciler(api client.Client, podClient kubernetes.Interface, recorder e
 func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) error {
 	r := newReconciler(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		time.Now)
-	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
-	})
-	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return slices.Contains(policy.RuntimeClassNames(), o.GetName())
-	})
+	all := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.MachineConfigObject))
+	ours := watch.Named("", policy.RuntimeClassNames()...)
 	err := ctrl.NewControllerManagedBy(mgr).Named("runtimeclass").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: lookTimeout}).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(buildChanged())).

@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -99,16 +99,14 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		return err
 	}
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
-	one := func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}
-	}
+	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(watched())).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
-		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).
 		Watches(&corev1.Secret{}, enqueue,
-			builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
+			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one)))
 	for _, troubles := range options.troubles() {
@@ -125,21 +123,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 func watched() predicate.Predicate { return predicate.ResourceVersionChangedPredicate{} }
 
 // counted lets changes through that change a count.
-func counted() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
-		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-		return okOld && okNew && state(old) != state(instance)
-	}}
-}
-
-func named(name string) predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
-}
-
-func inNamespace(namespace string) predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == namespace })
-}
+func counted() predicate.Predicate { return watch.Changed(state) }
 
 // start asks for one first look, so that the object is made even where nothing else is there yet.
 func start() <-chan event.GenericEvent {

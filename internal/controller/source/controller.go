@@ -14,15 +14,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
@@ -53,13 +52,9 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
 		told: &told{}, absence: &absence{}, problems: problems, now: time.Now}
-	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
-	one := func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: list}}
-	}
-	isList := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == list })
+	one := watch.One(namespace, contract.InstancesConfigMap)
 	err := ctrl.NewControllerManagedBy(mgr).Named("source").
-		For(&corev1.ConfigMap{}, builder.WithPredicates(isList)).
+		For(&corev1.ConfigMap{}, builder.WithPredicates(watch.Named(namespace, contract.InstancesConfigMap))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
 			builder.WithPredicates(comesOrGoes())).
 		Complete(r)
@@ -71,11 +66,7 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 
 // comesOrGoes lets through what changes the projection: instances made, deleted, or with another
 // spec.
-func comesOrGoes() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
-	}}
-}
+func comesOrGoes() predicate.Predicate { return predicate.GenerationChangedPredicate{} }
 
 // Reconcile projects the whole list. A ConfigMap that stays absent for absenceGrace is an empty
 // one: every instance made from it is removed. One that is there and empty is so at once. One that is

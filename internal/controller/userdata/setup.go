@@ -10,15 +10,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 )
 
 // reconcileTimeout ends a look that waits for an API server that does not answer.
@@ -65,13 +63,10 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	}
 	first := batch.NewSignal()
 	first.Send(&corev1.Secret{})
-	keys := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == options.Namespace &&
-			(o.GetName() == contract.PrivateKeySecret || o.GetName() == contract.HostKeySecret)
-	})
-	one := handler.TypedEnqueueRequestsFromMapFunc(all)
+	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
+	one := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.UserDataSecret)) // the secrets are one thing
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(all), builder.WithPredicates(keys)).
+		Watches(&corev1.Secret{}, one, builder.WithPredicates(keys)).
 		WatchesRawSource(source.Channel(r.watcher.changed, one)).
 		// One look at the start finds what changed while nobody looked.
 		WatchesRawSource(source.Channel(first, one)).
@@ -81,9 +76,4 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		return nil, fmt.Errorf("setting up the user data controller: %w", err)
 	}
 	return r.state, nil
-}
-
-// all is the only request that there is: the secrets are one thing.
-func all(context.Context, client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.UserDataSecret}}}
 }
