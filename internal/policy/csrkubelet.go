@@ -81,7 +81,7 @@ func firstCertificateIsDue(f csrFacts) *csrFault {
 	if broken := nodeIsOurs(f); broken != nil {
 		return broken
 	}
-	if nodeIsReady(f.Node) {
+	if IsReady(f.Node) {
 		return notYet(CSRNodeServing, "Node %s is Ready: it has a certificate", f.Node.Name)
 	}
 	return nil

@@ -59,9 +59,3 @@ func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)
 }
-
-func nodeIsReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}

@@ -223,7 +223,7 @@ func (f Fleet) WithDeleted(host string) Fleet {
 // memberOf looks at one node; instance is nil where none has it. What we have begun comes first: it does not show in
 // the Node at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) Member {
-	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: nodeIsReady(node),
+	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
 		// the cordon itself may have been lifted by somebody else
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
@@ -271,6 +271,22 @@ func whyDisrupted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string
 // that is forced does not wait, and one that is destroyed with its Machine is lost already.
 func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
+}
+
+// ReadyCondition is a Node's condition Ready, nil when nobody has written one yet.
+func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// IsReady says whether a Node is Ready.
+func IsReady(node *corev1.Node) bool {
+	c := ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // NotReadySince is since when a Node is not Ready; zero for one that is. One that never said how it

@@ -39,11 +39,9 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 		return Orphan{Cordon: true}
 	}
 	orphan := Orphan{Cordon: true, Release: node.Annotations[contract.CertificateEndAnnotation], After: orphanRetry}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue &&
-			now.Sub(c.LastTransitionTime.Time) >= OrphanGrace {
-			return Orphan{Remove: true}
-		}
+	if c := ReadyCondition(node); c != nil && c.Status != corev1.ConditionTrue &&
+		now.Sub(c.LastTransitionTime.Time) >= OrphanGrace {
+		return Orphan{Remove: true}
 	}
 	return orphan
 }

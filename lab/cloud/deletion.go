@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 const (
@@ -114,7 +116,7 @@ func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, 
 			return false, fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
-	return drained || !ready(node), nil
+	return drained || !policy.IsReady(node), nil
 }
 
 // stays says that no drain waits for a pod.
@@ -127,14 +129,4 @@ func stays(pod *corev1.Pod) bool {
 	}
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "DaemonSet"
-}
-
-// ready says whether a Node is Ready.
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

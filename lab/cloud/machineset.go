@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // DeleteAnnotation on a Machine makes it the first to go when its MachineSet shrinks.
@@ -165,12 +167,10 @@ func (s *sets) readySince(ctx context.Context, machine *machinev1beta1.Machine) 
 	if err = s.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node); err != nil {
 		return time.Time{}, false, client.IgnoreNotFound(err)
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true, nil
-		}
+	if !policy.IsReady(node) {
+		return time.Time{}, false, nil
 	}
-	return time.Time{}, false, nil
+	return policy.ReadyCondition(node).LastTransitionTime.Time, true, nil
 }
 
 var _ reconcile.Reconciler = (*sets)(nil)

@@ -152,7 +152,7 @@ func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	if n == nil {
 		return []string{"has no node"}
 	}
-	if !isReady(n) {
+	if !policy.IsReady(n) {
 		behind = append(behind, "is not Ready")
 	}
 	if n.Spec.Unschedulable {

@@ -20,6 +20,7 @@ import (
 	toolswatch "k8s.io/client-go/tools/watch"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes
@@ -236,7 +237,7 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	}
 	before := *n
 	n.Annotations = object.Annotations
-	n.Ready, n.Cordoned = isReady(object), object.Spec.Unschedulable
+	n.Ready, n.Cordoned = policy.IsReady(object), object.Spec.Unschedulable
 	n.Serves = n.Ready && !n.Cordoned
 	n.Version, n.Desired, n.Staged = object.Annotations[contract.RevisionAnnotation],
 		object.Annotations[contract.DesiredRevisionAnnotation], object.Annotations[contract.StagedAnnotation]
@@ -363,13 +364,4 @@ func (o *Observer) sawPod(pod *corev1.Pod) {
 		due == nil || *given < *due {
 		o.wrong = append(o.wrong, key+" was given less than its grace period")
 	}
-}
-
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
@@ -344,7 +345,7 @@ func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet
 			}
 			ofSet, up := 0, map[string]bool{}
 			for _, n := range nodes.Items {
-				up[n.Name] = isReady(&n) && !n.Spec.Unschedulable
+				up[n.Name] = policy.IsReady(&n) && !n.Spec.Unschedulable
 				if strings.HasPrefix(n.Annotations["machine.openshift.io/machine"],
 					contract.MachineAPINamespace+"/"+set+"-") && up[n.Name] {
 					ofSet++
@@ -376,13 +377,4 @@ func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet
 			t.Errorf("node %s of a listed host was unavailable at some time", name)
 		}
 	}
-}
-
-func isReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

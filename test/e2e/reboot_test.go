@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
@@ -45,7 +46,7 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 			asked = asked || there
 		}
 		boot := node.Annotations[contract.BootIDAnnotation]
-		done := boot != before && boot == bootID(t, h) && !asked && isReady(node) && i.Status.Reboot == nil &&
+		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot == nil &&
 			i.Status.Disruption == nil
 		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason,
 			i.Status.Message, boot, asked, i.Status.Reboot), nil
@@ -129,7 +130,8 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 		err = v.Client.Get(ctx, client.ObjectKey{Name: away.Name}, node)
 		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) &&
 			i.Status.Disruption != nil
-		return reported && !isReady(node), fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
+		return reported && !policy.IsReady(node),
+			fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
 			err
 	})
 	v.ask(t, other, contract.RebootRequiredAnnotation)
@@ -162,7 +164,7 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	s.await(t, "the node to be back, with its route", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
 		_, asked := node.Annotations[contract.RebootRequestedAnnotation]
-		done := !asked && isReady(node) && !node.Spec.Unschedulable &&
+		done := !asked && policy.IsReady(node) && !node.Spec.Unschedulable &&
 			node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
 		return done && h.Machine.Routes()[metadata],
 			fmt.Sprintf("asked: %v, route: %v", asked, h.Machine.Routes()[metadata]), err

@@ -22,6 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
@@ -239,7 +240,7 @@ func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
 		node := v.node(t, h)
-		if node.Spec.Unschedulable || !isReady(node) {
+		if node.Spec.Unschedulable || !policy.IsReady(node) {
 			t.Errorf("%s is not in service", h.Name)
 		}
 		if _, marked := node.Labels[contract.UpgradingLabel]; marked {

@@ -117,10 +117,8 @@ type nodeState struct {
 func newsOf(node *corev1.Node) nodeState {
 	state := nodeState{owner: node.Annotations[contract.InstanceAnnotation], os: node.Labels[corev1.LabelOSStable],
 		addresses: node.Status.Addresses}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			state.ready = c.Status
-		}
+	if c := policy.ReadyCondition(node); c != nil {
+		state.ready = c.Status
 	}
 	return state
 }

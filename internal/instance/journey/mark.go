@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Marks are what the operator writes on a Node of ours.
@@ -222,20 +223,18 @@ func NodeReadyAt(node *corev1.Node, revision string) bool {
 
 // NodeReady reads the Ready condition. Why a node is not Ready, its daemon often knows better.
 func NodeReady(node *corev1.Node) (ready bool, message string) {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message) + ApplyStatus(node)
-		}
+	c := policy.ReadyCondition(node)
+	if c == nil {
+		return false, "kubelet has not reported yet"
 	}
-	return false, "kubelet has not reported yet"
+	return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message) + ApplyStatus(node)
 }
 
 // KubeletReports says that a Node's condition Ready was written by kubelet: where kubelet has not
 // reported for long, the cluster's node lifecycle controller writes that it is Unknown.
 func KubeletReports(node *corev1.Node) bool {
-	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
-	})
+	c := policy.ReadyCondition(node)
+	return c == nil || c.Status != corev1.ConditionUnknown
 }
 
 // reference is how a Node names its instance.

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Settles says since when a node is Ready without a break, and how long it still has to be.
@@ -15,10 +17,9 @@ func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Durat
 	if since != nil && since.Time.Before(now) {
 		began = since.Time
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.LastTransitionTime.After(began) && c.LastTransitionTime.Time.Before(now) {
-			began = c.LastTransitionTime.Time
-		}
+	if c := policy.ReadyCondition(node); c != nil && c.LastTransitionTime.After(began) &&
+		c.LastTransitionTime.Time.Before(now) {
+		began = c.LastTransitionTime.Time
 	}
 	left := settle - now.Sub(began)
 	if since != nil && since.Time.Equal(began) {
