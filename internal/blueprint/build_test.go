@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
 	"math/big"
 	"net/netip"
@@ -104,14 +103,13 @@ func complete() payload.Manifest {
 		contract.PathContainerdShim, `C:\k\cni\win-overlay.exe`, `C:\k\cni\win-bridge.exe`, `C:\k\cni\host-local.exe`,
 	} {
 		name := path[strings.LastIndex(path, `\`)+1:]
-		sum := sha256.Sum256([]byte(name))
 		version := versions[path]
 		if version == "" {
 			version = "v1.0.0"
 		}
 		m.Files = append(m.Files, payload.File{
 			Name: name, Version: version, Source: "supplied", Size: int64(1000 + len(name)),
-			Digest: hex.EncodeToString(sum[:]), Path: path,
+			Digest: contract.Digest([]byte(name)), Path: path,
 		})
 	}
 	return m

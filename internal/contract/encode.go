@@ -31,7 +31,7 @@ func (c Confidential) Encode() (data []byte, digest string, err error) {
 	if data, err = json.Marshal(c); err != nil {
 		return nil, "", errors.New("the confidential part can't be written as JSON")
 	}
-	return data, digestOf(data), nil
+	return data, Digest(data), nil
 }
 
 // EnvironmentDigest is what Manifest.ConfidentialEnvironment says of this Confidential: it changes
@@ -52,7 +52,7 @@ func (c Confidential) EnvironmentDigest() string {
 // errors are *Problem with ReasonManifestInvalid and say nothing of the content.
 func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	var c Confidential
-	if digestOf(data) != m.Confidential {
+	if Digest(data) != m.Confidential {
 		return c, NewProblem(ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
 	}
 	// The parser's errors may quote text.
@@ -97,7 +97,8 @@ func UnpackConfidential(packed []byte) ([]byte, error) {
 	return data, nil
 }
 
-func digestOf(data []byte) string {
+// Digest is the lower-case hex SHA-256 of data.
+func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }

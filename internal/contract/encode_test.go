@@ -63,7 +63,7 @@ func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.
 		data []byte // nil: what c gives
 	}
 	raw := func(text string) func(*whole) {
-		return func(w *whole) { w.data, w.m.Confidential = []byte(text), digestOf([]byte(text)) }
+		return func(w *whole) { w.data, w.m.Confidential = []byte(text), Digest([]byte(text)) }
 	}
 	for name, spoil := range map[string]func(*whole){
 		"another content":           func(w *whole) { w.data = []byte("hunter2") },

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net/netip"
@@ -106,10 +104,7 @@ func (w *world) Select(wanted []contract.Blob) ([]payload.Blob, error) {
 	return selected, nil
 }
 
-func digest(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
-}
+func digest(content string) string { return contract.Digest([]byte(content)) }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()

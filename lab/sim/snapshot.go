@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -28,7 +29,7 @@ func (m *Machine) Snapshot() Snapshot {
 		s["environment "+fold(name)] = value
 	}
 	for _, der := range m.trust.list() {
-		s["certificate "+digest(der)] = fmt.Sprintf("%d bytes", len(der))
+		s["certificate "+contract.Digest(der)] = fmt.Sprintf("%d bytes", len(der))
 	}
 	m.hns.snapshot(s)
 	m.system.snapshot(s)
@@ -112,11 +113,6 @@ func (n *node) digest() string {
 type contentReader struct{ c *content }
 
 func (r contentReader) ReadAt(p []byte, off int64) (int, error) { return r.c.readAt(p, off) }
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
 
 func (s *manager) snapshot(into Snapshot) {
 	s.mu.Lock()

@@ -2,8 +2,6 @@ package publish
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/netip"
 	"strings"
@@ -69,9 +67,8 @@ func smallPayload() payload.Manifest {
 		contract.PathDaemon,
 	} {
 		name := path[strings.LastIndex(path, `\`)+1:]
-		sum := sha256.Sum256([]byte(name))
 		m.Files = append(m.Files, payload.File{Name: name, Version: "v1.36.3", Size: 10,
-			Digest: hex.EncodeToString(sum[:]), Path: path})
+			Digest: contract.Digest([]byte(name)), Path: path})
 	}
 	return m
 }

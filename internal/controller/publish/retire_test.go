@@ -1,8 +1,6 @@
 package publish
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"testing"
@@ -207,9 +205,8 @@ func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := sha256.Sum256([]byte(inside))
 	data := map[string]string{"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","ofTomorrow":{"a":1}}]`,
-		"files": "[]", "ofTomorrow": "[]", contract.KeyConfidential: hex.EncodeToString(sum[:])}
+		"files": "[]", "ofTomorrow": "[]", contract.KeyConfidential: contract.Digest([]byte(inside))}
 	revision := "9.0.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
 	newer := configMap(contract.ServicesConfigMapPrefix+revision, func(c *corev1.ConfigMap) { c.Data = data })
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: newer.Name},

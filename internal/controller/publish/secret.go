@@ -3,8 +3,6 @@ package publish
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -75,8 +73,7 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 // has.
 func belongs(s *corev1.Secret, digest string) bool {
 	data, ok := unpacked(s)
-	sum := sha256.Sum256(data)
-	return ok && hex.EncodeToString(sum[:]) == digest
+	return ok && contract.Digest(data) == digest
 }
 
 // retireSecrets removes the Secrets whose manifests are gone, and those that are not what their

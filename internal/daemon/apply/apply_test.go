@@ -3,8 +3,6 @@ package apply_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -68,8 +66,7 @@ func (h *host) want(t *testing.T, runtime, kubelet string) {
 
 func (h *host) program(t *testing.T, path, content, service string) contract.File {
 	t.Helper()
-	sum := sha256.Sum256([]byte(content))
-	digest := hex.EncodeToString(sum[:])
+	digest := digestOf(content)
 	files := h.Host().Files
 	if err := files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
 		t.Fatal(err)

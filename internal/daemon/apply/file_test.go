@@ -2,8 +2,6 @@ package apply_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,10 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-func digestOf(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
-}
+func digestOf(content string) string { return contract.Digest([]byte(content)) }
 
 func machine(t *testing.T) *sim.Machine {
 	t.Helper()

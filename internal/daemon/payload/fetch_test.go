@@ -3,8 +3,6 @@ package payload_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -93,8 +91,7 @@ func newRig(t *testing.T, contents ...string) *rig {
 	}
 	r := &rig{machine: m, source: &source{blobs: map[string][]byte{}}}
 	for _, content := range contents {
-		sum := sha256.Sum256([]byte(content))
-		blob := contract.Blob{Digest: hex.EncodeToString(sum[:]), Size: int64(len(content))}
+		blob := contract.Blob{Digest: contract.Digest([]byte(content)), Size: int64(len(content))}
 		r.source.blobs[blob.Digest], r.want = []byte(content), append(r.want, blob)
 	}
 	r.Fetcher, err = payload.NewFetcher(payload.FetcherOptions{

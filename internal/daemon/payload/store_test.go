@@ -1,8 +1,6 @@
 package payload_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -135,8 +133,7 @@ func TestAFileThatAScannerReadsIsAdoptedAsSoonAsItIsClosed(t *testing.T) {
 		if err := winos.WriteFile(files, self, strings.NewReader(content), winos.AccessAdministrators); err != nil {
 			t.Fatal(err)
 		}
-		sum := sha256.Sum256([]byte(content))
-		wanted := []contract.Blob{{Digest: hex.EncodeToString(sum[:]), Size: int64(len(content))}}
+		wanted := []contract.Blob{{Digest: contract.Digest([]byte(content)), Size: int64(len(content))}}
 		s := payload.NewStore(scanned{files, self, time.Now().Add(300 * time.Millisecond)})
 		if err := s.Adopt(t.Context(), self, wanted); err != nil {
 			t.Fatal(err)

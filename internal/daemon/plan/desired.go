@@ -203,10 +203,7 @@ func (t *Desired) roots(trust []string) {
 }
 
 // Fingerprint names a certificate: the lower-case hex SHA-256 of its DER.
-func Fingerprint(der []byte) string {
-	sum := sha256.Sum256(der)
-	return hex.EncodeToString(sum[:])
-}
+func Fingerprint(der []byte) string { return contract.Digest(der) }
 
 // AsksFor says whether a command or file of the manifest needs a fact.
 func AsksFor(m contract.Manifest, f contract.Fact) bool {
@@ -228,8 +225,7 @@ func resolveFile(f contract.File, in Input) File {
 		return resolved
 	}
 	resolved.Content = []byte(substitute(f.Content, values))
-	sum := sha256.Sum256(resolved.Content)
-	resolved.Digest, resolved.Size = hex.EncodeToString(sum[:]), int64(len(resolved.Content))
+	resolved.Digest, resolved.Size = contract.Digest(resolved.Content), int64(len(resolved.Content))
 	return resolved
 }
 

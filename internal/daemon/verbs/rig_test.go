@@ -6,11 +6,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -281,10 +279,7 @@ func blobOf(content string) contract.Blob {
 	return contract.Blob{Digest: digestOf(content), Size: int64(len(content))}
 }
 
-func digestOf(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
-}
+func digestOf(content string) string { return contract.Digest([]byte(content)) }
 
 // manifest is small but has one of everything.
 func manifest() contract.Manifest {

@@ -5,8 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"strings"
 
@@ -39,8 +37,8 @@ func ParseKey(pem []byte) (PublicKey, error) {
 		return PublicKey{}, err
 	}
 	line := authorizedLine(signer.PublicKey())
-	sum := sha256.Sum256([]byte(line))
-	return PublicKey{Line: line, Hash: hex.EncodeToString(sum[:]), Type: signer.PublicKey().Type(), Bits: bits}, nil
+	hash := contract.Digest([]byte(line))
+	return PublicKey{Line: line, Hash: hash, Type: signer.PublicKey().Type(), Bits: bits}, nil
 }
 
 // authorizedLine is a key as "<type> <base64>".

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -230,9 +228,8 @@ func (r *rig) content(tb testing.TB, name string) []byte {
 }
 
 func blob(content string) host.Blob {
-	sum := sha256.Sum256([]byte(content))
 	return host.Blob{
-		Blob: contract.Blob{Digest: hex.EncodeToString(sum[:]), Size: int64(len(content))},
+		Blob: contract.Blob{Digest: contract.Digest([]byte(content)), Size: int64(len(content))},
 		Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil },
 	}
 }

@@ -3,10 +3,8 @@ package resolver_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,10 +63,7 @@ func (m image) manifests() map[string][]byte {
 	return map[string][]byte{digestOf(m.manifest): m.manifest, digestOf(m.index): m.index}
 }
 
-func digestOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+func digestOf(content []byte) string { return "sha256:" + contract.Digest(content) }
 
 // noise is content that is the same for the same seed.
 func noise(seed uint64, size int) []byte {
