@@ -32,7 +32,6 @@ const (
 	// retryLater is the pause after a failure when the operator is at work.
 	retryLater  = 10 * time.Second
 	callTimeout = 10 * time.Second
-	managedBy   = "app.kubernetes.io/managed-by"
 )
 
 // Installer applies what OLM leaves to the operator.
@@ -65,7 +64,8 @@ func New(c client.Client, namespace string) (*Installer, error) {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[managedBy] = contract.OperatorServiceAccount // by which they are found when the operator is removed
+		// by which they are found when the operator is removed
+		labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
 		object.SetLabels(labels)
 	}
 	mark, err := sign(parts.Operator)

@@ -51,7 +51,7 @@ func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) e
 		return fmt.Errorf("the Secret %s is being deleted since %s, and has the finalizers %q", want.Name,
 			found.DeletionTimestamp.UTC().Format(time.RFC3339), found.Finalizers)
 	case maps.EqualFunc(found.Data, want.Data, slices.Equal[[]byte]) && found.Type == want.Type &&
-		found.Labels[managedByLabel] == contract.OperatorServiceAccount:
+		found.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount:
 		return nil
 	default: // for that alone the operator needs no right to change Secrets
 		if err = p.client.Delete(ctx, found, exactly(found)); client.IgnoreNotFound(err) == nil {
@@ -85,7 +85,7 @@ func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, 
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: contract.LatestSecret,
-			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
 		},
 		Type: corev1.SecretTypeOpaque, Data: data,
 	}, nil

@@ -17,12 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Marks on what we publish.
-const (
-	managedByLabel = "app.kubernetes.io/managed-by"
-	// unusedAnnotation says since when nothing uses a revision.
-	unusedAnnotation = contract.Prefix + "unused-since"
-)
+// unusedAnnotation says since when nothing uses a revision.
+const unusedAnnotation = contract.Prefix + "unused-since"
 
 // terminating is how long to wait for somebody else's finalizer.
 const terminating = 2 * time.Second
@@ -67,7 +63,8 @@ func manifestState(found, want *corev1.ConfigMap) *state {
 	return &state{
 		deleting: !found.DeletionTimestamp.IsZero(), same: maps.Equal(found.Data, want.Data) &&
 			len(found.BinaryData) == 0,
-		immutable: isTrue(found.Immutable), labelled: found.Labels[managedByLabel] == want.Labels[managedByLabel],
+		immutable: isTrue(found.Immutable),
+		labelled:  found.Labels[contract.ManagedByLabel] == want.Labels[contract.ManagedByLabel],
 	}
 }
 
@@ -83,7 +80,7 @@ func manifestObject(namespace string, desired blueprint.Desired) (*corev1.Config
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: desired.ConfigMapName(),
-			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
 		},
 		Immutable: &immutable,
 		Data:      data,

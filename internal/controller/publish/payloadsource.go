@@ -37,7 +37,7 @@ func (p *publisher) publishSource(ctx context.Context) error {
 	}
 	want := map[string]string{contract.PayloadSourceURLs: strings.Join(p.PayloadSource.URLs, "\n"),
 		contract.PayloadSourceCA: string(p.PayloadSource.CA)}
-	ours := object.Labels[managedByLabel] == contract.OperatorServiceAccount
+	ours := object.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
 	switch {
 	case len(p.PayloadSource.URLs) == 0:
 		if !exists || !ours || !object.DeletionTimestamp.IsZero() {
@@ -45,14 +45,14 @@ func (p *publisher) publishSource(ctx context.Context) error {
 		}
 		err = p.client.Delete(ctx, object, exactly(object))
 	case !exists:
-		object.Labels, object.Data = map[string]string{managedByLabel: contract.OperatorServiceAccount}, want
+		object.Labels, object.Data = map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}, want
 		err = p.client.Create(ctx, object)
 	case ours && maps.Equal(object.Data, want) && len(object.BinaryData) == 0:
 		return nil
 	default:
 		changed := object.DeepCopy()
 		changed.Labels, changed.Data, changed.BinaryData = map[string]string{
-			managedByLabel: contract.OperatorServiceAccount}, want, nil
+			contract.ManagedByLabel: contract.OperatorServiceAccount}, want, nil
 		err = p.client.Update(ctx, changed)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {

@@ -41,7 +41,7 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(role), role)
 	switch {
 	case apierrors.IsNotFound(err):
-		role.Labels, role.Rules = map[string]string{managedByLabel: contract.OperatorServiceAccount}, want
+		role.Labels, role.Rules = map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}, want
 		err = p.client.Create(ctx, role)
 	case err == nil && !equality.Semantic.DeepEqual(role.Rules, want):
 		role = role.DeepCopy()

@@ -32,7 +32,7 @@ func (p *publisher) publishSecret(ctx context.Context, desired blueprint.Desired
 	want := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: desired.SecretName(),
-			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
 		},
 		Immutable: &immutable, Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{contract.ConfidentialField: packed},
@@ -51,7 +51,7 @@ func (p *publisher) publishSecret(ctx context.Context, desired blueprint.Desired
 // secretState compares by what is in it: how well it is compressed does not count.
 func secretState(found *corev1.Secret, data []byte) *state {
 	have, _ := unpacked(found)
-	marked := isTrue(found.Immutable) && found.Labels[managedByLabel] == contract.OperatorServiceAccount
+	marked := isTrue(found.Immutable) && found.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
 	return &state{
 		deleting: !found.DeletionTimestamp.IsZero(), same: marked && bytes.Equal(have, data) &&
 			found.Type == corev1.SecretTypeOpaque,

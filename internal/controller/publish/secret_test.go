@@ -65,7 +65,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	}
 	s, ok := w.inside(t)[name]
 	if !ok || s.Immutable == nil || !*s.Immutable || s.Type != corev1.SecretTypeOpaque ||
-		s.Labels[managedByLabel] != contract.OperatorServiceAccount {
+		s.Labels[contract.ManagedByLabel] != contract.OperatorServiceAccount {
 		t.Fatalf("the Secret is %+v", s)
 	}
 	manifest, err := contract.ManifestFromConfigMap(w.manifests(t)[name].Data)
@@ -276,7 +276,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; !ok {
 		t.Error("one that lost our mark was deleted")
 	}
-	c.Labels[managedByLabel] = contract.OperatorServiceAccount
+	c.Labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
 	if err := w.client.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading ConfigMap %s: %w", contract.TrustedCAConfigMap, err)
 	}
-	marks := map[string]string{contract.InjectTrustedCALabel: "true", managedByLabel: contract.OperatorServiceAccount}
-	ours := object.Labels[managedByLabel] == contract.OperatorServiceAccount
+	marks := map[string]string{contract.InjectTrustedCALabel: "true",
+		contract.ManagedByLabel: contract.OperatorServiceAccount}
+	ours := object.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
 	switch {
 	case wanted && !exists:
 		object.Name, object.Namespace, object.Labels = contract.TrustedCAConfigMap, p.Namespace, marks
