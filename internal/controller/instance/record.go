@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -231,9 +231,7 @@ func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 
 // newer of two versions of one object, which are numbers that grow (KEP-5504).
 func newer(a, b string) string {
-	numberA, errA := strconv.ParseUint(a, 10, 64)
-	numberB, errB := strconv.ParseUint(b, 10, 64)
-	if errA == nil && errB == nil && numberB > numberA {
+	if order, err := resourceversion.CompareResourceVersion(a, b); err == nil && order < 0 {
 		return b
 	}
 	return a

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
@@ -114,9 +114,8 @@ func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false
 	}
-	a, errA := strconv.ParseUint(one.GetResourceVersion(), 10, 64)
-	b, errB := strconv.ParseUint(other.GetResourceVersion(), 10, 64)
-	return errA == nil && errB == nil && a < b
+	order, err := resourceversion.CompareResourceVersion(one.GetResourceVersion(), other.GetResourceVersion())
+	return err == nil && order < 0
 }
 
 // Run watches until ctx ends.
