@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,10 +169,7 @@ func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
-		if order := c.nodes[a].tried.Compare(c.nodes[b].tried); order != 0 {
-			return order
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(c.nodes[a].tried.Compare(c.nodes[b].tried), strings.Compare(a, b))
 	})
 	var failed []error
 	for _, name := range names {

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,10 +60,7 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
-		if order := strings.Compare(string(a.reason), string(b.reason)); order != 0 {
-			return order
-		}
-		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+		return cmp.Or(cmp.Compare(a.reason, b.reason), strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name))
 	})
 	return first[:min(len(first), named)]
 }
