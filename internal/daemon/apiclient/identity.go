@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -27,7 +29,6 @@ const pathPendingKey = contract.DirDaemonCerts + `\wicd-client-pending.key`
 const (
 	blockKey         = "EC PRIVATE KEY"
 	blockCertificate = "CERTIFICATE"
-	blockRequest     = "CERTIFICATE REQUEST"
 )
 
 // PendingKey is the key that a certificate is to be asked for: the one of an earlier call, or a new
@@ -68,15 +69,12 @@ func NewRequest(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 	if node == "" {
 		return nil, errors.New("a daemon's certificate needs the name of its node")
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: contract.DaemonUserPrefix + node,
-			Organization: []string{contract.DaemonGroup}},
-		SignatureAlgorithm: x509.ECDSAWithSHA256,
-	}, key)
+	subject := &pkix.Name{CommonName: contract.DaemonUserPrefix + node, Organization: []string{contract.DaemonGroup}}
+	request, err := cert.MakeCSR(key, subject, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("making the daemon's certificate request: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}), nil
+	return request, nil
 }
 
 // StoreCertificate makes certificate (PEM) the daemon's. It must be for the pending key, or for the
@@ -165,11 +163,6 @@ func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
 		return nil, fmt.Errorf("parsing the daemon's certificate: %w", err)
-	}
-	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("parsing the daemon's certificate: %w", err)
-		}
 	}
 	return &pair, nil
 }
