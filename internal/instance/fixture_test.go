@@ -15,11 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -35,6 +33,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/remove"
 	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const version = "1.0.0-aaaaaaaaaa"
@@ -108,10 +107,7 @@ func digest(content string) string { return contract.Digest([]byte(content)) }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	w := &world{
 		machine: hosttest.New("win-a"), clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), broken: map[string]error{},
 		desired: blueprint.Desired{Revision: version},

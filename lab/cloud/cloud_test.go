@@ -3,7 +3,6 @@ package cloud_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -30,6 +27,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/leak"
 	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // site is a cluster with a cloud.
@@ -47,28 +46,15 @@ func TestMain(m *testing.M) {
 
 func startSite(t *testing.T) *site {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
+	lab := plane.Start(t, cluster.Options{})
+	err := openshift.Install(t.Context(), lab.Admin(),
+		openshift.Options{APIServer: lab.URL, CA: lab.CAPEM, Platform: configv1.AWSPlatformType})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err = openshift.Install(t.Context(), lab.Admin(),
-		openshift.Options{APIServer: lab.URL, CA: lab.CAPEM, Platform: configv1.AWSPlatformType}); err != nil {
-		t.Fatal(err)
-	}
-	scheme := runtime.NewScheme()
-	if err = clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err = machinev1beta1.Install(scheme); err != nil {
-		t.Fatal(err)
-	}
 	s := &site{}
-	if s.Client, err = client.New(lab.Admin(), client.Options{Scheme: scheme}); err != nil {
+	s.Client, err = client.New(lab.Admin(), client.Options{Scheme: scheme.New(t, machinev1beta1.Install)})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if s.cloud, err = cloud.New(cloud.Options{Config: lab.Admin(), Platform: configv1.AWSPlatformType}); err != nil {

@@ -2,7 +2,6 @@ package openshift_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -17,22 +16,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/lab/plane"
 )
 
 func TestAPlainClusterBecomesOpenShift(t *testing.T) {
 	t.Parallel()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := plane.Start(t, cluster.Options{})
 	options := openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}
 	for range 2 {
-		if err = openshift.Install(t.Context(), lab.Admin(), options); err != nil {
+		if err := openshift.Install(t.Context(), lab.Admin(), options); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,15 +68,7 @@ func TestAPlainClusterBecomesOpenShift(t *testing.T) {
 
 func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 	t.Parallel()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := plane.Start(t, cluster.Options{})
 	clients, err := kubernetes.NewForConfig(lab.Admin())
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +40,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // strangers is how many pending requests of other machines lie there before ours come.
@@ -147,7 +146,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	shows := func(token credential.Token) error {
 		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
-		asker, err := client.New(host, client.Options{Scheme: testScheme(t)})
+		asker, err := client.New(host, client.Options{Scheme: scheme.New(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +211,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	ours("first") // with all that was there before in the queue
 	// every host that joins has this identity for a while
 	thief, err := client.New(s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount),
-		client.Options{Scheme: testScheme(t)})
+		client.Options{Scheme: scheme.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,53 +296,25 @@ func (s *stage) operatorAsked() map[string]int {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	return newStageWith(t, cluster.Options{Progress: os.Stderr, Audit: true})
+	return newStageWith(t, cluster.Options{Audit: true})
 }
 
 func newStageWith(t *testing.T, o cluster.Options) *stage {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), o)
+	lab := plane.Start(t, o)
+	admin, err := client.New(lab.Admin(), client.Options{Scheme: scheme.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	admin, err := client.New(lab.Admin(), client.Options{Scheme: testScheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{t: t, lab: lab, admin: admin}
-	s.create(
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.ConfigNamespace}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineAPINamespace}},
-	)
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-k", filepath.Join(root, "config", "lab")},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd",
-			"windowsinstances.windowsmachineconfig.openshift.io"},
-	} {
-		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl,
-			append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
-		}
-	}
-	return s
+	plane.Ship(t, lab)
+	return &stage{t: t, lab: lab, admin: admin}
 }
 
 // What SECURITY.md says of old certificates: most clusters let Kubernetes itself renew them, for hosts
 // that were removed, too, so no rule of the operator's can refuse it; without that binding, none is.
 func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
 	t.Parallel()
-	s := newStageWith(t, cluster.Options{Progress: os.Stderr, PodNetwork: "10.244.0.0/16"})
+	s := newStageWith(t, cluster.Options{PodNetwork: "10.244.0.0/16"})
 	s.addInstance("a", nodeName, nodeAddress)
 	s.startController()
 	key := s.submit(s.join("a"), "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
@@ -438,7 +409,7 @@ func (s *stage) status(name string, change func(status *v1alpha1.WindowsInstance
 func (s *stage) startController() {
 	s.t.Helper()
 	mgr, err := ctrl.NewManager(s.account(contract.OperatorNamespace, contract.OperatorServiceAccount), ctrl.Options{
-		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Scheme: scheme.New(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
@@ -530,7 +501,7 @@ func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
 		csr.Annotations = map[string]string{contract.InstanceAnnotation: namespace + "/" + what.about}
 	}
 	csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-	asker, err := client.New(as, client.Options{Scheme: testScheme(s.t)})
+	asker, err := client.New(as, client.Options{Scheme: scheme.New(s.t)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -553,7 +524,7 @@ func (s *stage) identity(certificate, key []byte) *rest.Config {
 // register plays kubelet: it makes its Node and says where it is.
 func (s *stage) register(kubelet *rest.Config, name, address string) {
 	s.t.Helper()
-	c, err := client.New(kubelet, client.Options{Scheme: testScheme(s.t)})
+	c, err := client.New(kubelet, client.Options{Scheme: scheme.New(s.t)})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // world is a reconciler with what it sees and what it said.
@@ -46,7 +47,7 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
-		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(funcs)
+		b := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithInterceptorFuncs(funcs)
 		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
 			b = b.WithObjects(
 				o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type

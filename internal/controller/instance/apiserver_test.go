@@ -2,7 +2,6 @@ package instance
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,38 +11,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	labcluster "github.com/windows-nodes/wmco/lab/cluster"
+	labplane "github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // What fake clients don't do: refuse a patch that names another UID.
 func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	t.Parallel()
-	lab, err := labcluster.Start(t.Context(), labcluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stopErr := lab.Stop(); stopErr != nil {
-			t.Error(stopErr)
-		}
-	})
-	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(),
+	lab := labplane.Start(t, labcluster.Options{})
+	if _, err := labcluster.InstallCRDs(t.Context(), lab.Admin(),
 		labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
 	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err = add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	api, err := client.New(lab.Admin(), client.Options{Scheme: scheme})
+	api, err := client.New(lab.Admin(), client.Options{Scheme: scheme.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package instance
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +41,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/rollout"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const (
@@ -141,10 +140,7 @@ func (r *rig) Eventf(regarding, related runtime.Object, _, reason, _, note strin
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		version: first, broken: map[string]error{}}
 	r.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}

@@ -11,8 +11,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -20,14 +18,12 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	node := func(name, end string, annotations ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "windows"},
 			Annotations: map[string]string{contract.CertificateEndAnnotation: end}}}
@@ -131,10 +127,7 @@ wmco_instance_updated{node="win-f",windows_instance="10.0.0.6"} 0
 
 func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	waits := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
 		Status: v1alpha1.WindowsInstanceStatus{NodeName: "win-a", NodeUID: "a", Revision: "1-a", DesiredRevision: "1-a",
 			Update: &v1alpha1.Update{Revision: "1-b", From: "1-a", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}}}

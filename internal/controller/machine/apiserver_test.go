@@ -3,9 +3,6 @@ package machine
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,6 +32,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const namespace = contract.OperatorNamespace
@@ -54,46 +52,15 @@ type stage struct {
 
 func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
+	return scheme.New(t, AddToScheme)
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stopErr := lab.Stop(); stopErr != nil {
-			t.Error(stopErr)
-		}
-	})
+	lab := plane.Start(t, cluster.Options{Audit: true})
 	s := &stage{t: t, lab: lab, changed: make(chan event.GenericEvent, 1)}
 	s.admin = s.connect(lab.Admin())
-	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace,
-		contract.ConfigNamespace} {
-		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-k", filepath.Join(root, "config", "lab")},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd",
-			"windowsinstances.windowsmachineconfig.openshift.io"},
-	} {
-		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl,
-			append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
-		}
-	}
+	plane.Ship(t, lab)
 	return s
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -43,19 +42,10 @@ func describedNode(name, cpu string, ready corev1.ConditionStatus) *corev1.Node 
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
 }
 
-func describedScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
-}
-
 func TestAMachineSetIsDescribedAsItsYoungestReadyNodeIs(t *testing.T) {
 	t.Parallel()
 	patches := 0
-	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(describedSet("windows"), describedSet("empty"), describedSet("linux"),
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(describedSet("windows"), describedSet("empty"), describedSet("linux"),
 		describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour), describedMachine("young", "windows", contract.OSIDWindows, time.Hour),
 		describedMachine("boots", "windows", contract.OSIDWindows, time.Minute), describedMachine("worker", "linux", "", time.Hour),
 		describedNode("old", "2", corev1.ConditionTrue), describedNode("young", "4", corev1.ConditionTrue),
@@ -89,7 +79,7 @@ func TestAMachineSetIsDescribedAsItsYoungestReadyNodeIs(t *testing.T) {
 // have stays when they are gone and older ones are not.
 func TestWhatASetIsDescribedAsFollowsTheTypeOfItsMachines(t *testing.T) {
 	t.Parallel()
-	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(describedSet("windows"),
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(describedSet("windows"),
 		describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour), describedNode("old", "2", corev1.ConditionTrue)).
 		Build()
 	d := &describer{client: api, machines: api}
@@ -139,7 +129,7 @@ func TestASetThatAsksForAnotherTypeIsNotDescribedAsTheOldOne(t *testing.T) {
 	}
 	set, old := describedSet("windows"), describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour)
 	set.Spec.Template.Spec.ProviderSpec, old.Spec.ProviderSpec = typed("m5.large"), typed("m5.large")
-	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(set, old,
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(set, old,
 		describedNode("old", "2", corev1.ConditionTrue)).Build()
 	d := &describer{client: api, machines: slimReader{api}}
 	expect := func(when, cpu string) {

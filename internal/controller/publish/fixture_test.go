@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"strings"
 	"sync"
@@ -12,8 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -88,11 +86,7 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		cluster.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t, cluster.AddToScheme)
 	writes, refused := &[]string{}, map[string]error{}
 	note := func(verb string, o client.Object) { *writes = append(*writes, verb+" "+o.GetName()) }
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.WindowsInstance{}).

@@ -3,7 +3,6 @@ package publish_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,10 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -37,6 +34,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 	labcluster "github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/openshift"
+	labplane "github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
@@ -53,38 +52,21 @@ type plane struct {
 	version cluster.Versioner
 }
 
-func scheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s), cluster.AddToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // startPlane starts everything but the controllers. Without OpenShift it is a plain cluster.
 func startPlane(t *testing.T, withOpenShift bool) *plane {
 	t.Helper()
-	lab, err := labcluster.Start(t.Context(), labcluster.Options{Progress: os.Stderr, Audit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stopErr := lab.Stop(); stopErr != nil {
-			t.Error(stopErr)
-		}
-	})
+	lab := labplane.Start(t, labcluster.Options{Audit: true})
 	if withOpenShift {
-		if err = openshift.Install(t.Context(), lab.Admin(),
+		if err := openshift.Install(t.Context(), lab.Admin(),
 			openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(),
+	if _, err := labcluster.InstallCRDs(t.Context(), lab.Admin(),
 		labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := client.New(lab.Admin(), client.Options{Scheme: scheme(t)})
+	admin, err := client.New(lab.Admin(), client.Options{Scheme: scheme.New(t, cluster.AddToScheme)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +175,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
 	skip := true
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme(t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{ByObject: byObject}, NewCache: publish.NewCache,
+		Scheme: scheme.New(t, cluster.AddToScheme), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{ByObject: byObject}, NewCache: publish.NewCache,
 		Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
 	})
 	if err != nil {
@@ -291,7 +273,7 @@ func (p *plane) daemon(t *testing.T) client.WithWatch {
 
 func newClient(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme.New(t, cluster.AddToScheme)})
 	if err != nil {
 		t.Fatal(err)
 	}

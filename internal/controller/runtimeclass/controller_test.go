@@ -1,7 +1,6 @@
 package runtimeclass
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -24,6 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/pods/podstest"
 	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // fixture is the controller with an API that answers lists of pods in pages.
@@ -41,10 +40,7 @@ func (f *fixture) Eventf(_, _ runtime.Object, _, reason, _, note string, args ..
 
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	f := &fixture{clock: time.Unix(1_800_000_000, 0), pods: podstest.New(t, 0, 0)}
 	f.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	f.begin(t)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -25,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const namespace = "ns"
@@ -48,10 +48,7 @@ func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, arg
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := scheme.New(t)
 	r := &rig{broken: map[string]error{}, clock: time.Unix(1_800_000_000, 0)}
 	fault := func(verb string, o client.Object) error {
 		return errors.Join(r.broken[verb], r.broken[verb+" "+o.GetName()])

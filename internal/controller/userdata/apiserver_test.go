@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/userdata"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
 )
 
 const (
@@ -41,7 +42,7 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	// The other namespace comes later, and its rights later still.
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clusterAPI}})
 	s.problems(contract.ReasonUserDataForbidden)
-	s.apply("cluster-api")
+	plane.Apply(s.t, s.lab, "cluster-api")
 	s.eventually(clusterAPI, script, "the first key", authorizes(first))
 	s.problems()
 

@@ -3,10 +3,6 @@ package userdata
 import (
 	"context"
 	"crypto/ed25519"
-	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,19 +13,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 const namespace = contract.OperatorNamespace
@@ -48,35 +43,15 @@ type stage struct {
 	now      time.Time
 }
 
-func testScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
-}
-
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if stopErr := lab.Stop(); stopErr != nil {
-			t.Error(stopErr)
-		}
-	})
+	lab := plane.Start(t, cluster.Options{Audit: true})
 	s := &stage{t: t, lab: lab, platform: contract.PlatformAWS, now: time.Now()}
-	if s.admin, err = client.New(lab.Admin(), client.Options{Scheme: testScheme(t)}); err != nil {
+	var err error
+	if s.admin, err = client.New(lab.Admin(), client.Options{Scheme: scheme.New(t)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace,
-		contract.ConfigNamespace} {
-		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	s.apply("lab")
+	plane.Ship(t, lab)
 	dirs, err := cluster.OpenShiftCRDDirs(t.Context(), "machine/v1beta1")
 	if err != nil {
 		t.Fatal(err)
@@ -90,20 +65,6 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// apply has kubectl apply a part of what we ship.
-func (s *stage) apply(part string) {
-	s.t.Helper()
-	root, err := cluster.ModuleRoot()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	args := []string{"--kubeconfig", s.lab.Kubeconfig, "apply", "--server-side", "-k",
-		filepath.Join(root, "config", part)}
-	if output, err := exec.CommandContext(s.t.Context(), s.lab.Binaries.Kubectl, args...).CombinedOutput(); err != nil {
-		s.t.Fatalf("kubectl %v: %v\n%s", args, err, output)
-	}
-}
-
 // start runs the controller with the rights that we ship, and gives what stops it.
 func (s *stage) start() (stop func()) {
 	s.t.Helper()
@@ -112,7 +73,7 @@ func (s *stage) start() (stop func()) {
 		s.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
-		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Scheme: scheme.New(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)},
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // Machines made before that time are trusted at first contact, so one that is to come would have all of them trusted.
 func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	t.Parallel()
-	api, right := fake.NewClientBuilder().WithScheme(testScheme(t)).Build(), time.Now().UTC().Truncate(time.Second)
+	api, right := fake.NewClientBuilder().WithScheme(scheme.New(t)).Build(), time.Now().UTC().Truncate(time.Second)
 	var clock time.Time
 	r := &reconciler{Options: Options{Namespace: namespace, Now: func() time.Time { return clock }}, client: api}
 	publish := func(at time.Time) time.Time {

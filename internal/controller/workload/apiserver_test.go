@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,25 +16,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 // The real API server selects pods by these fields.
 func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 	t.Parallel()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err = cluster.InstallCRDs(t.Context(), lab.Admin(),
+	lab := plane.Start(t, cluster.Options{})
+	if _, err := cluster.InstallCRDs(t.Context(), lab.Admin(),
 		cluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
 	}
-	api, err := client.New(lab.Admin(), client.Options{Scheme: testScheme(t)})
+	api, err := client.New(lab.Admin(), client.Options{Scheme: scheme.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

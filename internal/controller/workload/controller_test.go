@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	fakeclient "k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	testing2 "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -27,6 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/pods/podstest"
 	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
 var began = time.Unix(1_800_000_000, 0)
@@ -44,15 +44,6 @@ func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string,
 	f.events = append(f.events, fmt.Sprintf("%s %s/%s %s: ", at.Kind, at.Namespace, at.Name, reason)+fmt.Sprintf(note, args...))
 }
 
-func testScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // newFixture has Nodes in a cache, and pods at a server.
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
@@ -65,7 +56,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 		}
 		nodes = append(nodes, o)
 	}
-	f.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(nodes...).Build()
+	f.api = fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(nodes...).Build()
 	podClient, err := pods.NewClient(f.server.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +229,7 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 			}
 			return true, nil, errors.New("the API server is away")
 		})
-		cached := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(node("a")).Build()
+		cached := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(node("a")).Build()
 		f := newChecker(cached, api, &fixture{}, time.Now)
 		go func() {
 			for range f.changed {
@@ -278,7 +269,7 @@ func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 		}
 		return true, pods, nil
 	})
-	cached := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(node("a"), node("b"), node("c")).Build()
+	cached := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(node("a"), node("b"), node("c")).Build()
 	f := &fixture{clock: began}
 	f.Checker = newChecker(cached, api, f, func() time.Time { return f.clock })
 	for range 2 {

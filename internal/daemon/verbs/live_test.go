@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
@@ -44,16 +44,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := plane.Start(t, cluster.Options{Audit: true})
 	w := &world{Cluster: c}
+	var err error
 	if w.admin, err = kubernetes.NewForConfig(c.Admin()); err != nil {
 		t.Fatal(err)
 	}

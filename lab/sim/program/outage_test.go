@@ -1,7 +1,6 @@
 package program_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -10,20 +9,13 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
 func TestKubeletReportsItsStatusAgainAfterAnOutageOfTheAPIServer(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := plane.Start(t, cluster.Options{Audit: true})
 	admin, err := kubernetes.NewForConfig(c.Admin())
 	if err != nil {
 		t.Fatal(err)

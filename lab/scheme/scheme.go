@@ -1,0 +1,24 @@
+// Package scheme makes the schemes of clients in tests: of Kubernetes' own types and ours, and of others that a test
+// names. It knows no type itself.
+package scheme
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// New makes a scheme; others add further types to it.
+func New(tb testing.TB, others ...func(*runtime.Scheme) error) *runtime.Scheme {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range append(others, clientgoscheme.AddToScheme, v1alpha1.AddToScheme) {
+		if err := add(scheme); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return scheme
+}
