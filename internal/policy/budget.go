@@ -158,7 +158,6 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 // however long that takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
-// hasPlace says that a member is disrupted with a place.
 func (m Member) hasPlace() bool { return m.Disrupted && !m.Unplaced }
 
 // scaled is a number, or a percentage of total rounded up; nil is 1.

@@ -52,7 +52,6 @@ func CheckDaemonRequest(text []byte, node string) error {
 	return nil
 }
 
-// submittedByOperator reports whether the operator submitted a request itself.
 func submittedByOperator(in CSRInput) bool {
 	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && CSRPending(in.CSR)
 }

@@ -212,7 +212,6 @@ func (g *Gate) await(ctx context.Context, one *queued) {
 	}
 }
 
-// take empties the queue.
 func (g *Gate) take() []*queued {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -221,7 +220,6 @@ func (g *Gate) take() []*queued {
 	return all
 }
 
-// back puts requests into the queue.
 func (g *Gate) back(all []*queued) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -197,7 +197,6 @@ func (g *Gate) Leave(name string) {
 	delete(g.waiters, name)
 }
 
-// isCalled says whether who waits by a name was called.
 func (g *Gate) isCalled(name string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -90,7 +90,6 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 	return policy.DecideCSR(in), nil
 }
 
-// act writes a decision down.
 func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	decision policy.CSRDecision) (ctrl.Result, error) {
 	log := logf.FromContext(ctx).WithValues("verdict", decision.Verdict, "reason", decision.Reason, "detail",
@@ -119,7 +118,6 @@ func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSig
 	return ctrl.Result{}, nil
 }
 
-// writeDecision approves or denies a request.
 func (r *Reconciler) writeDecision(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	decision policy.CSRDecision) error {
 	kind := certificatesv1.CertificateApproved

@@ -327,7 +327,6 @@ func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Fi
 	return found, err
 }
 
-// is reports whether an outcome has a reason.
 func is(outcome journey.Outcome, reason contract.Reason) bool {
 	return outcome.Problem != nil && outcome.Problem.Reason == reason
 }

@@ -103,7 +103,6 @@ func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 // maxSteps bounds one reconcile; a journey has a dozen steps.
 const maxSteps = 50
 
-// view gathers what a disruption works with.
 func (c *reconciliation) view(ctx context.Context, found health.Finding) (*journey.View, error) {
 	config, err := c.config(ctx)
 	if err != nil {

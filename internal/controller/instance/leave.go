@@ -57,7 +57,6 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	return c.takeStep(ctx)
 }
 
-// takeStep takes one step of the removal.
 func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	bounds, err := c.bounds(ctx)
 	if err != nil {

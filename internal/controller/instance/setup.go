@@ -92,7 +92,6 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 // WindowsMachineConfig.
 const defaultJoins = 10
 
-// wake has a waiting instance reconciled.
 func (r *Reconciler) wake(id types.UID) {
 	r.mu.Lock()
 	found, ok := r.lives[id]
@@ -156,7 +155,6 @@ func nodeNews() predicate.Predicate {
 	return watch.Changed(digest)
 }
 
-// digest is what we look at in a Node.
 func digest(node *corev1.Node) []any {
 	ours := map[string]string{}
 	for key, value := range node.Annotations {

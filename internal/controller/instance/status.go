@@ -39,7 +39,6 @@ func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 		"in phase "+string(phase))
 }
 
-// running says whether a phase has begun and not ended.
 func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool {
 	n := len(status.Phases)
 	return n > 0 && status.Phases[n-1].Phase == phase && status.Phases[n-1].Milliseconds == nil

@@ -87,7 +87,6 @@ func (f *attempts) replaced(ctx context.Context, m inventory.Machine, hash strin
 	return f.save(ctx, changed)
 }
 
-// namesOf are those of the Machines of a set.
 func namesOf(sets []policy.Set, uid types.UID) (names []string) {
 	for _, s := range sets {
 		if s.UID == uid {

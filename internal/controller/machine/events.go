@@ -99,7 +99,6 @@ func (r *replacer) tellRestricted(due []dueMachine, decisions map[string]policy.
 	}
 }
 
-// reference names a Machine in an event.
 func reference(m inventory.Machine) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: machinev1beta1.GroupVersion.String(), Kind: "Machine", Namespace: m.Namespace, Name: m.Name,

@@ -144,7 +144,6 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// one decides about one Machine.
 func (d *decision) one(m inventory.Machine) {
 	instance := d.named[m.Name]
 	mine := instance != nil && ofMachine(instance) && instance.Spec.Source.Name == m.Name
@@ -224,7 +223,6 @@ func (d *decision) leaves(name string) bool {
 		func(m inventory.Machine) bool { return isOf(instance, m) && d.isLost(m, instance) })
 }
 
-// ofMachine says whether an instance was made from a Machine.
 func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 }

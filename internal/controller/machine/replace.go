@@ -279,7 +279,6 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
 }
 
-// request is for the place of one Machine.
 func request(due dueMachine, decide func(look rollout.Snapshot) bool) rollout.Request {
 	return rollout.Request{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
 		Order: rollout.Order{NotReady: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
@@ -287,7 +286,6 @@ func request(due dueMachine, decide func(look rollout.Snapshot) bool) rollout.Re
 		Decide: decide}
 }
 
-// decide has the policy decide about one Machine by a look.
 func (r *replacer) decide(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceDecision {
 	return policy.DecideReplace(r.candidate(m, look, hash), look.Fleet, look.MaxUnavailable, look.Closed)
 }
@@ -357,7 +355,6 @@ func (r *replacer) byNow(ctx context.Context, m inventory.Machine, look rollout.
 	return look, nil
 }
 
-// candidate is a Machine as the policy wants to know it.
 func (r *replacer) candidate(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceCandidate {
 	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, ManagedBy: m.ManagedBy}
 	instance := look.Instances[m.Name]

@@ -23,7 +23,6 @@ type record struct {
 	now       func() time.Time
 }
 
-// has reports whether a node is on the list.
 func (r record) has(ctx context.Context, node string) (bool, error) {
 	list, err := r.read(ctx)
 	if err != nil {
@@ -32,12 +31,10 @@ func (r record) has(ctx context.Context, node string) (bool, error) {
 	return list.Data[node] != "", nil
 }
 
-// add puts a node on the list.
 func (r record) add(ctx context.Context, node string) error {
 	return r.change(ctx, func(data map[string]string) { data[node] = r.now().UTC().Format(time.RFC3339) })
 }
 
-// drop takes a node off the list.
 func (r record) drop(ctx context.Context, node string) error {
 	if there, err := r.has(ctx, node); err != nil || !there {
 		return err

@@ -64,7 +64,6 @@ func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) e
 	return nil
 }
 
-// latestSecret is a desired state as it is handed out.
 func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, error) {
 	manifest, err := desired.Manifest.Data()
 	if err != nil {

@@ -70,7 +70,6 @@ func manifestState(found, want *corev1.ConfigMap) *state {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// manifestObject is a desired state as it is published.
 func manifestObject(namespace string, desired blueprint.Desired) (*corev1.ConfigMap, error) {
 	data, err := desired.Manifest.Data()
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// publishSecret makes the Secret of a revision as it must be.
 func (p *publisher) publishSecret(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
 	data, _, err := desired.Confidential.Encode()
 	if err != nil {

@@ -193,7 +193,6 @@ func revisionsChanged() predicate.Predicate {
 	})
 }
 
-// revisionAnnotations name the revisions that a Node needs.
 func revisionAnnotations() []string {
 	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
 }

@@ -107,7 +107,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// gather reads what the decision needs.
 func (r *Reconciler) gather(ctx context.Context) (policy.RuntimeClassInput, error) {
 	input := policy.RuntimeClassInput{Existing: map[string]nodev1.RuntimeClass{}, Now: r.now()}
 	config := &v1alpha1.WindowsMachineConfig{}

@@ -138,7 +138,6 @@ func (r *reconciler) create(ctx context.Context, namespace string, want wanted) 
 	return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
 }
 
-// wrote says what became of a write.
 func wrote(ctx context.Context, namespace string, err error) (secretState, error) {
 	switch {
 	case err == nil:

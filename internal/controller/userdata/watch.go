@@ -77,7 +77,6 @@ func (w *watcher) watch(ctx context.Context, namespace string) {
 	informer.RunWithContext(ctx)
 }
 
-// tell has the controller look.
 func (w *watcher) tell() {
 	w.changed.Send(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.UserDataSecret}})
 }

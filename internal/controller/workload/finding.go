@@ -103,7 +103,6 @@ func (k *known) problem(now time.Time) *contract.Problem {
 	return nil
 }
 
-// sum says what was found.
 func (k *known) sum() *contract.Problem {
 	more := -len(k.first)
 	for _, count := range k.counts {

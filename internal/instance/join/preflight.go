@@ -71,7 +71,6 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	return found, facts, journey.Done()
 }
 
-// hostInfo is what a host tells of itself.
 func hostInfo(facts contract.HostFacts) v1alpha1.HostInfo {
 	return v1alpha1.HostInfo{
 		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,

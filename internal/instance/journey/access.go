@@ -31,7 +31,6 @@ const (
 // Access reaches hosts over SSH.
 type Access struct{ options *Options }
 
-// keyAccepted notes that the host accepted a key.
 func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }

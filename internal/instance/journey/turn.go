@@ -22,7 +22,6 @@ type turn struct {
 	isLong, sawSlow bool
 }
 
-// limit is how long a call may take.
 func (t turn) limit() time.Duration {
 	if t.isLong {
 		return longCall

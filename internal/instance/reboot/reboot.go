@@ -116,7 +116,6 @@ func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// place is what the node asks for.
 func (r *Reboot) place(view *journey.View) journey.Place {
 	name := view.Node.Name
 	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",

@@ -58,7 +58,6 @@ func quiet(view *journey.View) time.Duration {
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-// facts are what the table decides upon.
 func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeFacts {
 	status, node := &view.Instance.Status, view.Node
 	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
@@ -177,7 +176,6 @@ func (u *Upgrade) drainFacts(ctx context.Context, view *journey.View) policy.Dra
 	return f
 }
 
-// drainState is what a drain came to.
 func drainState(outcome journey.Outcome) policy.DrainState {
 	switch {
 	case outcome.IsDone():
@@ -228,7 +226,6 @@ func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since st
 	return nil
 }
 
-// failure says what a step failed at.
 func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.Problem {
 	update, node := view.Instance.Status.Update, view.Node
 	switch update.Step {

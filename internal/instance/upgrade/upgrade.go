@@ -226,7 +226,6 @@ func (u *Upgrade) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// place is what the node asks for.
 func (u *Upgrade) place(view *journey.View) journey.Place {
 	update := view.Instance.Status.Update
 	place := journey.Place{Purpose: purpose, Waits: fmt.Sprintf("revision %s is desired and waits", update.Revision),
