@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 )
 
 // system is the operating system that a pod is meant for, as far as its template says.
@@ -77,14 +79,7 @@ func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
 // tolerates says whether a pod may be placed on a node with a taint that is not for all: the one of
 // Windows nodes.
 func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
-	return slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
-		effect := t.Effect == "" || t.Effect == taint.Effect
-		if t.Key == "" {
-			return effect && t.Operator == corev1.TolerationOpExists
-		}
-		same := t.Operator == corev1.TolerationOpExists || t.Value == taint.Value
-		return effect && t.Key == taint.Key && same
-	})
+	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &taint, false)
 }
 
 // looksLikeLinux says whether a command or path is one of Linux.
