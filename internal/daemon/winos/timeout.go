@@ -231,30 +231,24 @@ func (l limited) stop(ctx context.Context, name string) error {
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)
-	all, err := l.List(ctx)
+	dependants, err := l.Dependants(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	chain := []string{name}
-	for i := 0; i < len(chain); i++ {
-		for _, other := range all {
-			s, err := l.Get(ctx, other)
-			if err != nil {
-				continue // it has gone meanwhile
-			}
-			if within(s.Dependencies, chain[i]) && !within(chain, other) {
-				chain = append(chain, other)
-			}
-			hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
-				strings.EqualFold(other, silent.Service)
-			if !strings.EqualFold(other, chain[i]) || !hung || s.PID == 0 {
-				continue
-			}
-			if err = l.killProcess(ctx, s); err != nil {
-				return killed, fmt.Errorf("killing the process of service %s: %w", other, err)
-			}
-			killed = true
+	for _, service := range append([]string{name}, dependants...) {
+		s, err := l.Get(ctx, service)
+		if err != nil {
+			continue // it has gone meanwhile
 		}
+		hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
+			strings.EqualFold(service, silent.Service)
+		if !hung || s.PID == 0 {
+			continue
+		}
+		if err = l.killProcess(ctx, s); err != nil {
+			return killed, fmt.Errorf("killing the process of service %s: %w", service, err)
+		}
+		killed = true
 	}
 	return killed, nil
 }
