@@ -186,7 +186,7 @@ func TestASetThatAsksForNumbersIsDescribedByThem(t *testing.T) {
 		set, machine := describedSet("windows"), describedMachine("a", "windows", contract.OSIDWindows, time.Hour)
 		set.Spec.Template.Spec.ProviderSpec.Value = &runtime.RawExtension{Raw: []byte(spec)}
 		machine.Spec.ProviderSpec.Value = &runtime.RawExtension{Raw: []byte(spec)}
-		api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(set, machine,
+		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(set, machine,
 			describedNode("a", "1", corev1.ConditionTrue)).Build()
 		if _, err := (&describer{client: api, machines: slimReader{api}}).Reconcile(t.Context(), ctrl.Request{}); err != nil {
 			t.Fatal(err)

@@ -175,7 +175,8 @@ func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) e
 		return err
 	}
 	address := kubeletAddress(ctx, host.Services)
-	// Without a default route nobody knows whether its instance names it: the node keeps it for as long as the host has it.
+	// Without a default route nobody knows whether its instance names it: the node keeps it for as long as the host has
+	// it.
 	if usual, err := host.Network.NodeIP(ctx); err == nil && address != "" && address != usual.String() {
 		stateFile.NodeIP = address
 	} else {

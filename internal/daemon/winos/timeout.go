@@ -34,9 +34,9 @@ const (
 // WithTimeouts gives a host on which starts and stops of services end in time and leave no process
 // behind, and calls of the host network service end in time.
 //
-// A start that takes too long is ErrStartFailed, and the process of a managed service is killed. A service that has been asked to stop
-// and does not end, or whose process does not answer, has its processes killed; ErrInUse means that this did not help
-// either.
+// A start that takes too long is ErrStartFailed, and the process of a managed service is killed. A service that has
+// been asked to stop and does not end, or whose process does not answer, has its processes killed; ErrInUse means that
+// this did not help either.
 //
 // After a stop, and before a start, whatever runs a program of the service's command line is killed
 // too: csi-proxy reports that it has stopped and goes on, and of a wrapped program Windows ends the
