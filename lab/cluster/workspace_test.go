@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -25,6 +26,7 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 	}
 	abandoned, living, foreign := made(workspacePrefix+"1"), made(workspacePrefix+"2"), made("other-3")
 	made(workspacePrefix + "kept")
+	syscall.ForkLock.RLock() // or a program that another test starts has a copy of the locked file for a moment
 	for _, w := range []*workspace{abandoned, living, foreign} {
 		if err := w.takeLock(); err != nil {
 			t.Fatal(err)
@@ -32,6 +34,7 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 	}
 	abandoned.lock.Close() // as the kernel does for a killed lab
 	foreign.lock.Close()
+	syscall.ForkLock.RUnlock()
 	defer living.lock.Close()
 
 	sweepAbandoned(folder)
