@@ -80,7 +80,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	} else {
 		p.source.read(facts)
 		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.WantsTrustedCA))
-		again, err = p.follow(ctx, config, facts)
+		again, err = p.renderAndPublish(ctx, config, facts)
 	}
 	if unwritten != nil && err == nil {
 		again = 0
@@ -88,8 +88,8 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	return again, errors.Join(unwritten, err)
 }
 
-// follow publishes what nodes need by these facts, and tells the source. Its answer is that of pass.
-func (p *publisher) follow(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
+// renderAndPublish publishes what nodes need by these facts, and tells the source. Its answer is that of pass.
+func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (again time.Duration, err error) {
 	desired, facts, err := p.render(ctx, config, facts)
 	if err != nil {

@@ -70,7 +70,7 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 		return nil, nil
 	}
 	if name == r.State.Revision.Name && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
-		r.revisions.unfollow()
+		r.revisions.unwatchManifest()
 		r.revisions.last = nil
 		var problem *contract.Problem
 		if r.confidential == nil {
@@ -101,7 +101,7 @@ func (r *revisions) read(ctx context.Context, name string) (*candidate, *contrac
 		}
 	}
 	logr.FromContextOrDiscard(ctx).Info("read a revision", "revision", name, "present", r.state.Revision.Name)
-	r.unfollow()
+	r.unwatchManifest()
 	r.last = c
 	return c, nil
 }
@@ -131,7 +131,7 @@ func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revisio
 		revision, err = r.revisionIn(data, name)
 	}
 	if err != nil {
-		r.follow(ctx, name) // somebody will put it right
+		r.watchManifest(ctx, name) // somebody will put it right
 		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
 	return revision, nil
@@ -179,7 +179,7 @@ func (r *revisions) published(ctx context.Context, name string) (*unstructured.U
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
 		return object, nil
-	}, func() { r.follow(ctx, name) })
+	}, func() { r.watchManifest(ctx, name) })
 }
 
 // ask reads an object, less and less often while that fails; the problem of the last attempt stands
@@ -307,7 +307,7 @@ func (r *Reconciler) unseal(ctx context.Context) {
 	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
 	if r.confidential != nil && r.trial.unsure && !r.incomplete() {
 		r.trial.unsure = false
-		r.follow()
+		r.announce()
 	}
 }
 
@@ -327,21 +327,21 @@ func (r *revisions) sealAgain(ctx context.Context) (*contract.Confidential, *con
 	return c, nil
 }
 
-// follow watches the ConfigMap of this revision, and no other any more.
-func (r *revisions) follow(ctx context.Context, revision string) {
+// watchManifest watches the ConfigMap of this revision, and no other any more.
+func (r *revisions) watchManifest(ctx context.Context, revision string) {
 	if revision == r.manifestRevision {
 		return
 	}
-	r.unfollow()
+	r.unwatchManifest()
 	ctx, r.stop = context.WithCancel(ctx)
 	r.manifestRevision = revision
 	r.manifest = r.watch(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
 		contract.ServicesConfigMapPrefix+revision)
 }
 
-// unfollow ends the watch: a manifest that is known never changes, because its name stands for its
+// unwatchManifest ends the watch: a manifest that is known never changes, because its name stands for its
 // content.
-func (r *revisions) unfollow() {
+func (r *revisions) unwatchManifest() {
 	r.stop()
 	r.stop, r.manifestRevision, r.manifest = func() {}, "", nil
 }

@@ -50,7 +50,7 @@ func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
 			logr.FromContextOrDiscard(ctx).Info("the confidential part can't be sealed", "detail", err.Error())
 		}
 	}
-	r.follow()
+	r.announce()
 	return true
 }
 

@@ -155,7 +155,7 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	r.confidential, r.identity = c.confidential, identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
 	if !r.program.replaces(r.State.Manifest) {
-		r.follow()
+		r.announce()
 	}
 	return true
 }
@@ -260,7 +260,7 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	r.confidential, r.identity = nil, identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
 	r.unseal(ctx)
-	r.follow()
+	r.announce()
 	r.failures.note(ctx, failed, why, changed || r.program.replaces(r.State.Manifest))
 }
 

@@ -154,7 +154,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.unseal(ctx)
 	r.trial.doubt(r.incomplete(), r.Clock.Now())
 	if !r.awaitsManifest(nil) {
-		r.follow()
+		r.announce()
 	}
 	r.program.tidy(ctx)
 	if r.Client != nil {
@@ -269,7 +269,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	r.unseal(logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))) // the first attempt has said why it can't be
 	c, problem := r.choose(ctx, node)
-	r.revisions.serverCA.follow(ctx, c, r.State.Revision)
+	r.revisions.serverCA.trustRevision(ctx, c, r.State.Revision)
 	if r.revisions.latest.isAwaited {
 		r.next = r.revisions.latest.until
 		return
@@ -429,9 +429,9 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 	return values
 }
 
-// follow tells others what the present revision says to them.
-func (r *Reconciler) follow() {
-	r.tokens.follow(r.State.Manifest)
+// announce tells others what the present revision says to them.
+func (r *Reconciler) announce() {
+	r.tokens.setWanted(r.State.Manifest)
 	if r.Follow != nil {
 		r.Follow(r.State.Manifest)
 	}

@@ -23,9 +23,9 @@ type serverCA struct {
 	pause    time.Duration
 }
 
-// follow trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back from
-// it: a daemon that can't verify the API server would not hear of the next. Without one, the host's counts.
-func (s *serverCA) follow(ctx context.Context, c *candidate, host state.Revision) {
+// trustRevision trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back
+// from it: a daemon that can't verify the API server would not hear of the next. Without one, the host's counts.
+func (s *serverCA) trustRevision(ctx context.Context, c *candidate, host state.Revision) {
 	if c != nil {
 		host = c.Revision
 	}

@@ -43,8 +43,8 @@ type token struct {
 	pause     time.Duration
 }
 
-// follow takes over whether a manifest names the token.
-func (t *token) follow(m contract.Manifest) {
+// setWanted takes over whether a manifest names the token.
+func (t *token) setWanted(m contract.Manifest) {
 	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
 		signal(t.wake)
 	}
@@ -159,9 +159,9 @@ func newTokens(o Options, written chan struct{}) (all tokens) {
 	return all
 }
 
-func (all tokens) follow(m contract.Manifest) {
+func (all tokens) setWanted(m contract.Manifest) {
 	for _, t := range all {
-		t.follow(m)
+		t.setWanted(m)
 	}
 }
 

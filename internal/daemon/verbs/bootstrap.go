@@ -92,7 +92,7 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 		expired, err := reconcile.KubeletExpired(host.Files, now)
 		return expired || request.Register, err
 	}
-	if err = followServer(ctx, host, stateFile, request); err != nil {
+	if err = replaceServer(ctx, host, stateFile, request); err != nil {
 		return false, err
 	}
 	identity, err := reconcile.KubeletIdentityOf(host.Files, node, now)

@@ -127,7 +127,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,
 		follow: func(m contract.Manifest) {
-			log.follow(m.Daemon)
+			log.configure(m.Daemon)
 			rotator.Follow(m, log.path)
 		}}
 	for ctx.Err() == nil {
@@ -336,12 +336,12 @@ func (s *service) logger(o Options, name string) *journal {
 	}
 	j.config = textlogger.NewConfig(textlogger.Output(out))
 	j.Logger = textlogger.NewLogger(j.config)
-	j.follow(nil)
+	j.configure(nil)
 	return j
 }
 
-// follow takes the settings of a manifest over; those of the command line hold where it has none.
-func (j *journal) follow(d *contract.DaemonSettings) {
+// configure takes the settings of a manifest over; those of the command line hold where it has none.
+func (j *journal) configure(d *contract.DaemonSettings) {
 	level, limits := terse, j.limits
 	if j.verbose || d != nil && d.Debug {
 		level = verbose

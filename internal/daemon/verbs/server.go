@@ -11,10 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// followServer has the programs of a host that joined before find the API server where it is now, by the CA that it
+// replaceServer has the programs of a host that joined before find the API server where it is now, by the CA that it
 // has now. Who they are stays. They are stopped first, so that a call that is killed leaves none that runs on with
 // what it read; this call starts kubelet, and the daemon the others.
-func followServer(ctx context.Context, host winos.Host, stateFile *state.File,
+func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) error {
 	to, err := apiclient.ServerOf(request.BootstrapKubeconfig)
 	if err != nil {

@@ -80,7 +80,7 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 		if err != nil {
 			return nil, err
 		}
-		response, own, err := s.follow(ctx, q, proof.header)
+		response, own, err := s.sendFollowing(ctx, q, proof.header)
 		if err != nil {
 			return nil, err
 		}
@@ -127,10 +127,10 @@ func headLength(h http.Header) int64 {
 	return n
 }
 
-// follow sends a request and follows its redirects. Only an address of the same scheme, host and
+// sendFollowing sends a request and follows its redirects. Only an address of the same scheme, host and
 // port gets the Authorization header again, and only what it answers says which token it wants: own
 // says whether the response is of that address.
-func (s *state) follow(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
+func (s *state) sendFollowing(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
 	if s.transport.isPlain(address.Host) {
