@@ -63,8 +63,8 @@ type sourceEntries struct{ lists [][]string }
 
 // merge gives the mirrors in order. The source is among them only if an entry has it before a
 // mirror: that is how a user asks for it to be tried earlier than last.
-func (h *sourceEntries) merge(source string) []string {
-	lists := h.lists
+func (e *sourceEntries) merge(source string) []string {
+	lists := e.lists
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {
 			if !slices.Contains(list, source) {

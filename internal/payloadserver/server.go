@@ -103,14 +103,14 @@ func New(options Options) (*PayloadServer, error) {
 }
 
 // Certificate is the payload server's own, as PEM. It changes with every New.
-func (d *PayloadServer) Certificate() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.certificate.Certificate[0]})
+func (s *PayloadServer) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Certificate[0]})
 }
 
 // Serve answers requests until ctx ends. It closes the listener.
-func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
+func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: d, ReadHeaderTimeout: handshakeTime,
+		Handler: s, ReadHeaderTimeout: handshakeTime,
 		// Requests have no bodies: one that promises a body and never sends it holds nothing.
 		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
 		ErrorLog:    newErrorLog(logr.FromContextOrDiscard(ctx)),
@@ -119,12 +119,12 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-				clientCAs, err := d.Clients(ctx)
+				clientCAs, err := s.Clients(ctx)
 				if err != nil {
 					return nil, fmt.Errorf("finding the CAs of daemons: %w", err)
 				}
 				return &tls.Config{
-					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
+					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
 					ClientAuth: tls.RequireAndVerifyClientCert,
 					ClientCAs:  clientCAs,
 				}, nil
@@ -133,7 +133,7 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
 	defer stop()
-	if err := server.ServeTLS(newBounded(listener, d.Connections, d.meters.failed), "", ""); ctx.Err() == nil &&
+	if err := server.ServeTLS(newBounded(listener, s.Connections, s.meters.failed), "", ""); ctx.Err() == nil &&
 		!errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving blobs: %w", err)
 	}
@@ -142,14 +142,14 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 
 // ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.PayloadServerPath and a
 // digest.
-func (d *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.meters.requests.WithLabelValues(d.answer(w, r)).Inc()
+func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
 
 // answer says how it ended.
-func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
+func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
-	node, err := d.caller(ctx, r.TLS)
+	node, err := s.caller(ctx, r.TLS)
 	if !keep(ctx, node) {
 		w.Header().Set("Connection", "close") // its place is for others
 	}
@@ -170,22 +170,22 @@ func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
 		return resultRefused
 	}
-	blob, found := d.Blobs.Blob(digest)
+	blob, found := s.Blobs.Blob(digest)
 	if !found {
 		http.NotFound(w, r)
 		return resultMissing
 	}
-	own, leave, ok := d.shares.take(node)
+	own, leave, ok := s.shares.take(node)
 	if !ok {
 		return busy(w)
 	}
 	defer leave()
-	release, ok := d.turn(ctx, own)
+	release, ok := s.turn(ctx, own)
 	if !ok {
 		return busy(w)
 	}
 	defer release()
-	return d.send(w, r, blob)
+	return s.send(w, r, blob)
 }
 
 // busy has a daemon come back later.
@@ -196,7 +196,7 @@ func busy(w http.ResponseWriter) string {
 }
 
 // caller is the node whose daemon asks, or nothing when it is none of ours.
-func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
+func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return "", nil
 	}
@@ -205,7 +205,7 @@ func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	if !daemon || node == "" || !slices.Equal(subject.Organization, []string{contract.DaemonGroup}) {
 		return "", nil
 	}
-	known, err := d.Known(ctx, node)
+	known, err := s.Known(ctx, node)
 	if err != nil || !known {
 		return "", err
 	}
@@ -214,27 +214,27 @@ func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 
 // turn waits for a place among those of its node and then among all transfers; false when there was
 // none in time.
-func (d *PayloadServer) turn(ctx context.Context, own chan struct{}) (release func(), ok bool) {
-	d.meters.waiting.Inc()
-	defer d.meters.waiting.Dec()
+func (s *PayloadServer) turn(ctx context.Context, own chan struct{}) (release func(), ok bool) {
+	s.meters.waiting.Inc()
+	defer s.meters.waiting.Dec()
 	timer := time.NewTimer(queueTimeout)
 	defer timer.Stop()
 	if !turn(ctx, own, timer.C) {
 		return nil, false
 	}
-	if !turn(ctx, d.turns, timer.C) {
+	if !turn(ctx, s.turns, timer.C) {
 		<-own
 		return nil, false
 	}
-	d.meters.sending.Inc()
+	s.meters.sending.Inc()
 	return func() {
-		d.meters.sending.Dec()
-		<-d.turns
+		s.meters.sending.Dec()
+		<-s.turns
 		<-own
 	}, true
 }
 
-func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
+func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
 	log := logr.FromContextOrDiscard(r.Context())
 	content, err := blob.Open()
 	if err != nil {
@@ -256,7 +256,7 @@ func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
 	counted := &metered{ResponseWriter: &rollingDeadline{ResponseWriter: w, control: http.NewResponseController(w),
 		began: time.Now()},
-		bytes: d.meters.bytes}
+		bytes: s.meters.bytes}
 	http.ServeContent(counted, r, "", time.Time{}, seeker)
 	if counted.failed {
 		return resultCut

@@ -117,40 +117,40 @@ type Input struct {
 
 // Resolve computes the desired state. The manifest must be valid.
 func Resolve(in Input) Desired {
-	t := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
+	d := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
 		Network: in.Manifest.HNSNetwork()}
 	if in.Confidential == nil && in.Manifest.Confidential == "" {
 		in.Confidential = &contract.Confidential{}
 	}
 	if in.Confidential == nil {
-		t.ConfidentialUnknown, t.RegistryUnknown = true, true
+		d.ConfidentialUnknown, d.RegistryUnknown = true, true
 		in.Confidential, in.Registry = &contract.Confidential{}, nil
 	}
-	t.Environment = contract.Environment(in.Manifest, *in.Confidential)
-	t.roots(in.Confidential.Trust)
+	d.Environment = contract.Environment(in.Manifest, *in.Confidential)
+	d.roots(in.Confidential.Trust)
 	for _, f := range slices.Concat(in.Manifest.Files, in.Extra) {
 		if in.Scope == Bootstrap && f.Late() {
 			continue
 		}
-		t.Files = append(t.Files, resolveFile(f, in))
+		d.Files = append(d.Files, resolveFile(f, in))
 	}
 	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
 		resolved := resolveFile(f, in)
 		resolved.Access = winos.AccessAdministrators // wherever it lies
-		t.Files = append(t.Files, resolved)
+		d.Files = append(d.Files, resolved)
 	}
 	if in.Scope == Everything {
-		t.kubeconfigs()
+		d.kubeconfigs()
 	}
 	if in.Scope == Everything && AsksFor(in.Manifest, contract.FactAWSHostname) {
-		t.Routes = []netip.Addr{MetadataAddress()}
+		d.Routes = []netip.Addr{MetadataAddress()}
 	}
 	waiting := map[string]*contract.Problem{}
 	for _, s := range in.Manifest.StartOrder() {
 		if in.Scope == Bootstrap && !s.Bootstrap {
 			continue
 		}
-		resolved := resolveService(s, t, in)
+		resolved := resolveService(s, d, in)
 		// What depends on a service that waits waits for the same.
 		for _, d := range s.Dependencies {
 			if resolved.Waiting == nil {
@@ -158,9 +158,9 @@ func Resolve(in Input) Desired {
 			}
 		}
 		waiting[s.Name] = resolved.Waiting
-		t.Services = append(t.Services, resolved)
+		d.Services = append(d.Services, resolved)
 	}
-	return t
+	return d
 }
 
 // kubeconfigs get the content of the CA's file. A join has written them itself, with what may be newer. kubelet is not

@@ -155,23 +155,23 @@ const PathDamaged = contract.PathState + ".bad"
 // is kept beside it as evidence, and the state file starts anew: losing what was before is better
 // than never working again.
 func Read(files winos.Files) (*File, error) {
-	b := &File{files: files}
+	f := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
 	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
+		return f, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the state file: %w", err)
 	}
-	if err = json.Unmarshal(content, &b.State); err != nil {
-		b.State = State{}
+	if err = json.Unmarshal(content, &f.State); err != nil {
+		f.State = State{}
 		if err = files.Rename(contract.PathState, PathDamaged); err != nil {
 			return nil, fmt.Errorf("setting a damaged state file aside: %w", err)
 		}
-		return b, nil
+		return f, nil
 	}
-	b.written = content
-	return b, nil
+	f.written = content
+	return f, nil
 }
 
 // Exists says whether there is a state file on this host.
