@@ -102,6 +102,10 @@ func (r Reason) Code() string { return fmt.Sprintf("W%d", r.Number()) }
 // Known says whether the reason is one of Explanations.
 func (r Reason) Known() bool { return explain(r).When != "" }
 
+// IsBesideRevision says that a daemon which reports a reason for a node says nothing of its revision: that may hold, or
+// not.
+func (r Reason) IsBesideRevision() bool { return r == ReasonTokenExpiring || r == ReasonRebootFailed }
+
 // About says which condition of a host a failure for the reason makes False, if any.
 func (r Reason) About() Subject { return explain(r).About }
 
@@ -184,6 +188,7 @@ const (
 	ReasonTrustFailed         Reason = "TrustFailed"
 	ReasonDecryptionFailed    Reason = "DecryptionFailed"
 	ReasonTokenPending        Reason = "TokenPending"
+	ReasonTokenExpiring       Reason = "TokenExpiring"
 	ReasonRouteFailed         Reason = "RouteFailed"
 	ReasonNetworkNotRemoved   Reason = "NetworkNotRemoved"
 
@@ -463,8 +468,8 @@ func prepareExplanations() []row {
 			"Nothing to do: the operator tries again. If it does not end, look on the host for a process " +
 				"wicd-….exe and what it waits for, and end it."},
 		{ReasonRebootFailed, 408, "Windows does not reboot the host when the daemon asks for it.",
-			"Read the error in the message, which may come from a policy, and reboot the host by hand: the operator " +
-				"then goes on. Until then it tries again."},
+			"Read the error in the message, which may come from a policy. The operator tries again; reboot the host " +
+				"by hand while its node is drained, and it goes on at once."},
 
 		{ReasonPayloadCorrupt, 501,
 			"What arrived on the host does not match its checksum.",
@@ -514,12 +519,15 @@ func serviceExplanations() []row {
 				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
-		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld, or can't renew it.",
+		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld yet.",
 			"Nothing to do; if it lasts, the message says why. Where the API server refuses it, apply the operator's " +
 				"manifests again."},
 		{ReasonNetworkNotRemoved, 614, "The HNS network that pods were on before can't be removed.",
 			"Nothing to do: the daemon tries again. If it lasts, reboot the host: " +
 				"flannel's networks end with the boot."},
+		{ReasonTokenExpiring, 615, "The token of Azure's node manager or flanneld can't be renewed, and soon ends.",
+			"Read the cause in the message. Where the API server refuses it, apply the operator's manifests again; " +
+				"where it can't be written, make room on drive C: or exclude the daemon's files from scans."},
 	}
 }
 

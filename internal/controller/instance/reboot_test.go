@@ -774,3 +774,34 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
+
+// Its daemon lives, and says why. A join would not help, and the next try may.
+func TestAHostThatWindowsDoesNotRebootIsNotJoinedAgain(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "RebootFailed: a policy forbids it")
+	r.reconcile(t, 1)
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootFailed)
+	if !strings.HasSuffix(i.Status.Message, ": a policy forbids it") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
+	dials := r.machine(1).Dials()
+	r.advance(t, 1, 21*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFailed)
+	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.ApplyStatusAnnotation) })
+	tries := 0
+	for range 60 {
+		before := r.get(t, 1).Status.Phase
+		r.advance(t, 1, time.Minute)
+		if i = r.get(t, 1); i.Status.Phase == v1alpha1.PhaseRebooting && before != i.Status.Phase {
+			tries++
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "RebootFailed: a policy forbids it")
+		}
+	}
+	if tries == 0 || r.machine(1).Dials() != dials {
+		t.Errorf("it was tried %d times more, and joined %d times", tries, r.machine(1).Dials()-dials)
+	}
+}

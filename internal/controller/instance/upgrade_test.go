@@ -298,6 +298,25 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	}
 }
 
+// A token that can't be renewed, and a reboot that Windows refuses, were so before.
+func TestWhatIsWrongBesideARevisionDoesNotFailIt(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []contract.Reason{contract.ReasonTokenExpiring, contract.ReasonRebootFailed} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.switched(t, 1)
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, string(reason)+": it is refused")
+			r.arrives(t, 1, second)
+			r.advance(t, 1, time.Minute)
+			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			if i.Status.HeldRevision != second || i.Status.UpdateFailure != nil {
+				t.Errorf("status %+v", i.Status)
+			}
+		})
+	}
+}
+
 func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(t *testing.T, r *rig){

@@ -104,8 +104,9 @@ type Report struct {
 	Broken []state.Fault
 	// CrashLooping are those of Failed about services that start and do not stay up.
 	CrashLooping []state.Fault
-	// Kept is what somebody else keeps as it is. It is told, and everything may hold all the same.
-	Kept []*contract.Problem
+	// Kept is what somebody else keeps as it is, and Beside what goes wrong without the revision being concerned. They
+	// are reported, and everything may hold all the same.
+	Kept, Beside []*contract.Problem
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
 	// Left says that steps were left for another pass: the host did not say what is there, something is not known yet
@@ -129,11 +130,30 @@ func (r *Report) sort(unknown []*contract.Problem) {
 	}
 }
 
+// Note adds problems of what goes on beside a pass.
+func (r *Report) Note(problems ...*contract.Problem) {
+	for _, p := range problems {
+		if p.Reason.IsBesideRevision() {
+			r.Beside = append(r.Beside, p)
+		} else {
+			r.Failed = append(r.Failed, p)
+		}
+	}
+}
+
 func (r *Report) failed(problems ...*contract.Problem) { r.Failed = append(r.Failed, problems...) }
 
 // Problem is the most important reason why not everything holds, or nil.
 func (r Report) Problem() *contract.Problem {
 	for _, p := range slices.Concat(r.Failed, r.Waiting) {
+		return p
+	}
+	return nil
+}
+
+// Aside is the first problem of what goes on beside a pass, or nil.
+func (r Report) Aside() *contract.Problem {
+	for _, p := range r.Beside {
 		return p
 	}
 	return nil

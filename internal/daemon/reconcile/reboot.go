@@ -55,8 +55,10 @@ type reboots struct {
 	clock          clock.Clock
 	intervals      Intervals
 	certificateEnd func() time.Time
-	// problem is what keeps the host from a reboot that the operator approved of, or nil.
+	// problem is what keeps the host from a reboot that the operator approved of, or nil. told is signalled when it
+	// changes.
 	problem *atomic.Pointer[contract.Problem]
+	told    chan<- struct{}
 	// facts of the present boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
@@ -76,7 +78,6 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	if err == nil {
 		err = b.reboot(ctx, node)
 	}
-	b.complain(node, err)
 	if err == nil {
 		err = b.say(ctx, node)
 	}
@@ -91,13 +92,15 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	return signPause - b.clock.Since(b.looked)
 }
 
-// complain has the loop tell the operator, which waits for the reboot, why there is none.
-func (b *reboots) complain(node *unstructured.Unstructured, err error) {
-	if err == nil || node.GetAnnotations()[contract.RebootApprovedAnnotation] == "" {
-		b.problem.Store(nil)
-		return
+// tell has the loop tell the operator, which waits for a reboot, what Windows answered; nil is no error.
+func (b *reboots) tell(err error) {
+	var problem *contract.Problem
+	if err != nil {
+		problem = contract.NewProblem(contract.ReasonRebootFailed, "%v", err)
 	}
-	b.problem.Store(contract.NewProblem(contract.ReasonRebootFailed, "%v", err))
+	if isNews(b.problem.Swap(problem), problem) {
+		signal(b.told)
+	}
 }
 
 func (b *reboots) refresh(ctx context.Context) (err error) {
@@ -116,18 +119,17 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
+		b.tell(nil)
 		return nil
 	}
 	if b.asked {
 		return nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("rebooting, as the operator has approved", "boot", b.facts.BootID)
-	if err := b.system.Reboot(
-		ctx, "The Windows Machine Config Operator has drained this node for a reboot."); err != nil {
-		return err
-	}
-	b.asked = true
-	return nil
+	err := b.system.Reboot(ctx, "The Windows Machine Config Operator has drained this node for a reboot.")
+	b.tell(err)
+	b.asked = err == nil
+	return err
 }
 
 // say writes to the Node what it does not say yet.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
@@ -199,7 +200,7 @@ func (r *Reconciler) released() bool {
 func (r *Reconciler) startBeside(ctx context.Context) {
 	b := &reboots{
 		system: r.Host.System, client: r.Client, node: r.node, clock: r.Clock, intervals: r.Intervals,
-		certificateEnd: r.CertificateEnd, problem: &r.status.reboot,
+		certificateEnd: r.CertificateEnd, problem: &r.status.reboot, told: r.wake,
 	}
 	r.beside.Go(func() { b.run(ctx) })
 	for _, t := range r.tokens {
@@ -250,7 +251,7 @@ type inputs struct {
 	manifest, candidate       string
 	confidential              bool
 	values                    map[string]string
-	problem                   contract.Problem
+	problem, reboot           contract.Problem
 	// token counts the tokens that were written, and what was said of them.
 	token int64
 }
@@ -259,7 +260,7 @@ func (i inputs) equal(other inputs) bool {
 	return i.exists == other.exists && i.desired == other.desired && i.revision == other.revision &&
 		i.status == other.status &&
 		i.manifest == other.manifest && i.candidate == other.candidate && i.confidential == other.confidential &&
-		i.problem == other.problem && i.token == other.token &&
+		i.problem == other.problem && i.reboot == other.reboot && i.token == other.token &&
 		maps.Equal(i.values, other.values)
 }
 
@@ -318,9 +319,8 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 	if c != nil {
 		now.candidate = c.Revision.Name
 	}
-	if problem != nil {
-		now.problem = *problem
-	}
+	now.problem = ptr.Deref(problem, contract.Problem{})
+	now.reboot = ptr.Deref(r.status.reboot.Load(), contract.Problem{})
 	return now
 }
 
@@ -357,7 +357,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if unwritten != nil {
 		report.Failed = append(report.Failed, unwritten)
 	}
-	report.Failed = slices.Concat(report.Failed, r.tokens.problems(), r.status.beside())
+	report.Note(slices.Concat(r.tokens.problems(), r.status.beside())...)
 	if watched := r.program.relieve(ctx, node, r.Clock); watched != nil {
 		report.Waiting = append(report.Waiting, watched)
 	}

@@ -48,28 +48,36 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 	have := node.GetAnnotations()
 	desired := have[contract.DesiredRevisionAnnotation]
 	changes := map[string]any{}
-	if problem := report.Problem(); problem == nil {
+	problem := report.Problem()
+	if problem == nil {
 		if desired != "" && desired == s.state.Revision.Name && s.state.Verified &&
 			have[contract.RevisionAnnotation] != desired {
 			changes[contract.RevisionAnnotation] = desired
 		}
-		if _, there := have[contract.ApplyStatusAnnotation]; there {
-			changes[contract.ApplyStatusAnnotation] = nil
+		problem = report.Aside()
+	}
+	text := ""
+	if problem != nil {
+		text = apiclient.ProblemText(problem)
+	}
+	switch status, there := have[contract.ApplyStatusAnnotation]; {
+	case problem == nil && there:
+		changes[contract.ApplyStatusAnnotation] = nil
+	case status != text:
+		again = s.intervals.Status - s.clock.Since(s.written)
+		if len(report.Failed)+len(report.Beside) == 0 {
+			again = max(again, s.intervals.Settle-s.clock.Since(waitsSince))
 		}
-	} else if text := apiclient.ProblemText(problem); have[contract.ApplyStatusAnnotation] != text {
-		wait := s.intervals.Status - s.clock.Since(s.written)
-		if len(report.Failed) == 0 {
-			wait = max(wait, s.intervals.Settle-s.clock.Since(waitsSince))
+		if again = max(again, 0); again == 0 {
+			changes[contract.ApplyStatusAnnotation] = text
+			s.written = s.clock.Now()
 		}
-		if wait > 0 {
-			return wait, nil
-		}
-		changes[contract.ApplyStatusAnnotation] = text
-		s.written = s.clock.Now()
 	}
 	if len(changes) == 0 {
-		s.unwritten = 0
-		return 0, nil
+		if again == 0 {
+			s.unwritten = 0
+		}
+		return again, nil
 	}
 	after, err := apiclient.AnnotateNode(ctx, s.client, watched, node, changes)
 	if err != nil {
@@ -78,5 +86,5 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 		return apiclient.Jitter(s.unwritten), nil
 	}
 	s.unwritten = 0
-	return 0, after
+	return again, after
 }

@@ -18,7 +18,7 @@ func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, 
 		return
 	}
 	told := contract.Reconciled{Phase: string(r.machine.phase), Desired: desired(node)}
-	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Kept) {
+	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Beside, report.Kept) {
 		told.Problems = append(told.Problems, apiclient.ProblemText(p))
 	}
 	for _, step := range r.applier.Differences(ctx) {

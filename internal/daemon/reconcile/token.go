@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -112,23 +113,31 @@ func (t *token) look(ctx context.Context) time.Duration {
 // complain has the loop say why the token could not be renewed, where the service has none of this Node or soon will. A
 // daemon that starts does not know how old the one is that is there: most likely it has half of its life left.
 func (t *token) complain(uid types.UID, err error) {
-	early := (uid == t.uid || t.uid == "") && t.Host.System.Now().Before(t.lateAt) && t.there()
-	var unanswered net.Error
-	if early || errors.As(err, &unanswered) { // what does not answer can't be told, and the token comes when it does
+	reason := contract.ReasonTokenPending
+	if (uid == t.uid || t.uid == "") && t.there() {
+		reason = contract.ReasonTokenExpiring
+	}
+	early := reason == contract.ReasonTokenExpiring && t.Host.System.Now().Before(t.lateAt)
+	if early || errors.Is(err, errUnanswered) { // it can't be told, and the token comes when the API server answers
 		return
 	}
-	t.say(contract.NewProblem(contract.ReasonTokenPending, "there is no new token for service %s: %v",
-		t.service.Service, err))
+	t.say(contract.NewProblem(reason, "there is no new token for service %s: %v", t.service.Service, err))
 }
+
+// errUnanswered means that the API server did not answer.
+var errUnanswered = errors.New("it does not answer")
 
 // say has the loop know the problem, or that there is none.
 func (t *token) say(problem *contract.Problem) {
-	before := t.problem.Swap(problem)
-	if before == problem || before != nil && problem != nil && *before == *problem {
-		return
+	if isNews(t.problem.Swap(problem), problem) {
+		t.count.Add(1)
+		signal(t.written)
 	}
-	t.count.Add(1)
-	signal(t.written)
+}
+
+// isNews says whether a problem is another one than before; nil is none.
+func isNews(before, now *contract.Problem) bool {
+	return before != now && (before == nil || now == nil || *before != *now)
 }
 
 // there says whether what was written is still there.
@@ -142,6 +151,10 @@ func (t *token) renew(ctx context.Context, uid types.UID) (time.Duration, error)
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	text, life, err := apiclient.RequestToken(ctx, t.Client, t.Namespace, t.service.Account, t.NodeName, uid)
+	var unanswered net.Error
+	if errors.As(err, &unanswered) {
+		return 0, fmt.Errorf("%w: %w", errUnanswered, err)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,11 +157,26 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		pass(42 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), "")
 		pass(5 * time.Minute)
-		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenPending)
+		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenExpiring)
 		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "forbidden") {
 			t.Errorf("the Node says %q, and not why", said)
 		}
+		t.Log("another revision holds all the same")
+		other := azure()
+		other.Services[0].Command += " --v=5"
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, other))
+		pass(time.Minute)
+		r.expectStatus(t, versionOf(other), contract.ReasonTokenExpiring)
+		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(azure()))
 		server.refuses.Store(false)
+		pass(2 * time.Minute)
+		r.expectStatus(t, versionOf(azure()), "")
+
+		t.Log("that it can't be written is no silence of the API server, as whose errors Windows' own look")
+		r.SetPathFault(contract.PathCloudNodeToken, fmt.Errorf("%w: %w", winos.ErrDenied, syscall.ENOSPC))
+		pass(time.Hour)
+		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenExpiring)
+		r.SetPathFault(contract.PathCloudNodeToken, nil)
 		pass(2 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), "")
 

@@ -160,7 +160,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		found.Outcome.After = again
 		return found, nil
 	}
-	if journey.ApplyStatus(node) == "" {
+	if !journey.DoesNotHold(node) {
 		status.HeldRevision = status.Revision
 	}
 	return h.uncordon(ctx, found)
@@ -189,7 +189,7 @@ func backInService(status *v1alpha1.WindowsInstanceStatus) {
 
 // fillHeldRevision notes what a node that is well holds, where an operator of before did not.
 func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
-	if status.HeldRevision == "" && !journey.IsUnderWay(status) && journey.ApplyStatus(node) == "" &&
+	if status.HeldRevision == "" && !journey.IsUnderWay(status) && !journey.DoesNotHold(node) &&
 		journey.NodeReadyAt(node, status.DesiredRevision) {
 		status.HeldRevision = status.DesiredRevision
 	}

@@ -2,6 +2,7 @@ package journey
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	}
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
-		node.Annotations[contract.ApplyStatusAnnotation] == ""
+		!DoesNotHold(node)
 }
 
 // Unresponsive says why a node's daemon is taken for dead, or for one that can't report, while kubelet is
@@ -112,12 +113,29 @@ func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 		status.Update.From != status.Update.Revision && status.Update.Step != v1alpha1.StepRollingBack
 }
 
-// ApplyStatus is the daemon's report on why the desired revision does not hold yet.
+// ApplyStatus is the daemon's report on why the desired revision does not hold yet, or what is wrong beside it.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
 	}
 	return ""
+}
+
+// DoesNotHold reports whether a node's daemon says that the desired revision does not hold.
+func DoesNotHold(node *corev1.Node) bool {
+	status := node.Annotations[contract.ApplyStatusAnnotation]
+	reason, _, _ := strings.Cut(status, ":")
+	return status != "" && !contract.Reason(reason).IsBesideRevision()
+}
+
+// RebootRefused is why Windows does not reboot a node's host, as its daemon says; nil where it does not say so.
+func RebootRefused(node *corev1.Node) *contract.Problem {
+	reason, detail, _ := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
+	if reason != string(contract.ReasonRebootFailed) {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonRebootFailed, "Windows does not reboot the host of node %s: %.300s",
+		node.Name, detail)
 }
 
 // StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do
@@ -133,7 +151,7 @@ func Follows(node *corev1.Node, revision string) Outcome {
 // Unanswered says that a daemon that was handed over does not answer: nothing is gained by waiting on,
 // and another try may find out why.
 func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
-	if ready, _ := NodeReady(node); !ready || node.Annotations[contract.ApplyStatusAnnotation] != "" {
+	if ready, _ := NodeReady(node); !ready || DoesNotHold(node) {
 		return nil
 	}
 	for _, p := range instance.Status.Phases {

@@ -123,6 +123,8 @@ func (r *Reboot) place(view *journey.View) journey.Place {
 			"node %s was rebooted just now, and a reboot is still asked for", name)}
 	switch reason := contract.Reason(view.Instance.Status.Reason); {
 	case view.Instance.Status.Reboot.Tries == 0:
+	case reason == contract.ReasonRebootFailed:
+		place.Last = contract.NewProblem(reason, "Windows did not reboot the host of node %s", name)
 	case reason == contract.ReasonDaemonUnresponsive:
 		place.Last = contract.NewProblem(reason, "the daemon of node %s did not reboot its host", name)
 	case reason == contract.ReasonAPICallFailed:
@@ -259,6 +261,9 @@ func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInst
 	stayed := contract.NewProblem(contract.ReasonDaemonUnresponsive,
 		"the daemon of node %s was to reboot its host at %s, and did not", node.Name,
 		reboot.Since.UTC().Format(time.RFC3339))
+	if refused := journey.RebootRefused(node); refused != nil {
+		outcome, stayed = journey.Wait(0, refused.Reason, "%s", refused.Detail), refused
+	}
 	if node.Annotations[contract.RebootApprovedAnnotation] != reboot.BootID {
 		if err := r.Nodes.Annotate(
 			ctx, node, map[string]string{contract.RebootApprovedAnnotation: reboot.BootID}); err != nil {

@@ -37,7 +37,7 @@ func (u *Upgrade) isDownUnreported(update *v1alpha1.Update, node *corev1.Node) b
 func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
-		journey.ApplyStatus(node) == "" && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
+		!journey.DoesNotHold(node) && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
@@ -198,7 +198,7 @@ func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
 	switch info := node.Status.NodeInfo.KubeletVersion; {
 	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
 		return journey.Follows(node, update.Revision).Problem
-	case journey.ApplyStatus(node) != "":
+	case journey.DoesNotHold(node):
 		return contract.NewProblem(contract.ReasonRevisionPending, "node %s has revision %q, and it does not hold%s",
 			node.Name, update.Revision, journey.ApplyStatus(node))
 	case !ready:
