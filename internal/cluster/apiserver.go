@@ -96,6 +96,12 @@ func reserve(facts *blueprint.Facts, addresses ...string) {
 	}
 }
 
+// resolution is what DNS said of a host name.
+type resolution struct {
+	host      string
+	addresses []string
+}
+
 // resolve reserves the addresses that the API server's name has in the operator's DNS, such as those of a load
 // balancer. While DNS does not answer, they are as it said last.
 func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
@@ -109,9 +115,11 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	if err != nil {
 		logf.FromContext(ctx).V(1).Info("the API server's name is not resolved", "name", server.Hostname(),
 			"reason", err.Error())
-		addresses, _ = r.resolved.last()
+		if last, _ := r.resolved.last(); last.host == server.Hostname() {
+			addresses = last.addresses
+		}
 	}
-	r.resolved.set(addresses)
+	r.resolved.set(resolution{server.Hostname(), addresses})
 	reserve(facts, addresses...)
 }
 

@@ -51,8 +51,12 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	if err := errors.Join(all...); err != nil {
 		return blueprint.Facts{}, err
 	}
+	if facts.Proxy = p.plainProxy(spec.Proxy, facts); facts.Proxy.HTTP+facts.Proxy.HTTPS != "" {
+		if err := facts.Unknown(); err != nil { // without it, NO_PROXY would lack something
+			return blueprint.Facts{}, err
+		}
+	}
 	p.resolve(ctx, &facts)
-	facts.Proxy = p.plainProxy(spec.Proxy, facts)
 	facts.Mirrors = append(mirrorSets(contract.PullByDigest, spec.Mirrors.ImageDigestMirrors),
 		mirrorSets(contract.PullByTag, spec.Mirrors.ImageTagMirrors)...)
 	return facts, nil

@@ -571,6 +571,12 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 	if !onlyProblems(err) || !says(cluster.Problems(err)) {
 		t.Errorf("without any prefix: %v", err)
 	}
+	// what is published names them in NO_PROXY
+	_, err = newReader("").Facts(t.Context(),
+		v1alpha1.WindowsMachineConfigSpec{Proxy: v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128"}})
+	if !onlyProblems(err) || !says(cluster.Problems(err)) {
+		t.Errorf("with a proxy: %v", err)
+	}
 }
 
 // Services can be given more addresses at any time, by a ServiceCIDR beside the first.

@@ -58,7 +58,7 @@ type Options struct {
 type common struct {
 	Options
 	cidrs    *kept[[]netip.Prefix]
-	resolved *kept[[]string]
+	resolved *kept[resolution]
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -80,7 +80,7 @@ func newCommon(o Options) (common, error) {
 		return common{}, errors.New(
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}, resolved: &kept[[]string]{}}, nil
+	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}, resolved: &kept[resolution]{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -169,9 +169,9 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API
-// server has no such kind. Only who may join, and under which address, is decided by them: where they may not be
-// read, and never were, hosts wait, and nodes don't.
+// serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API server has no
+// such kind. Who may join, and under which address, is decided by them, and what nodes don't reach through a proxy:
+// where they may not be read, and never were, hosts wait, and nodes do only with a proxy.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	err := r.Live.List(ctx, &list, client.Limit(maxServiceCIDRs))

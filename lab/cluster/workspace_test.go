@@ -26,15 +26,17 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 	}
 	abandoned, living, foreign := made(workspacePrefix+"1"), made(workspacePrefix+"2"), made("other-3")
 	made(workspacePrefix + "kept")
-	syscall.ForkLock.RLock() // or a program that another test starts has a copy of the locked file for a moment
-	for _, w := range []*workspace{abandoned, living, foreign} {
-		if err := w.takeLock(); err != nil {
-			t.Fatal(err)
+	func() {
+		syscall.ForkLock.RLock() // or a program that another test starts has a copy of the locked file for a moment
+		defer syscall.ForkLock.RUnlock()
+		for _, w := range []*workspace{abandoned, living, foreign} {
+			if err := w.takeLock(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	abandoned.lock.Close() // as the kernel does for a killed lab
-	foreign.lock.Close()
-	syscall.ForkLock.RUnlock()
+		abandoned.lock.Close() // as the kernel does for a killed lab
+		foreign.lock.Close()
+	}()
 	defer living.lock.Close()
 
 	sweepAbandoned(folder)

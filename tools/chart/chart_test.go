@@ -248,7 +248,7 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 		"priorityClassName": {[]string{"priorityClassName=low"}, at(pod, "priorityClassName"), "low"},
 		"extraArgs":         {[]string{"extraArgs={--debugLogging}"}, at(container, "args", 3), "--debugLogging"},
 		"extraEnv": {[]string{"extraEnv[0].name=SERVICES_LOG_FILE_SIZE,extraEnv[0].value=10M"},
-			at(container, "env", 3, "value"), "10M"},
+			at(container, "env", 4, "value"), "10M"},
 	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()

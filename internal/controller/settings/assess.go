@@ -40,8 +40,9 @@ type Facts struct {
 	Generation int64
 	// Warning is what may go wrong with the cluster's network; nil for nothing.
 	Warning *contract.Problem
-	// Missing is what the operator's payload lacks.
-	Missing []payload.Missing
+	// Missing is what the operator's payload lacks of what nodes of this cluster need, if that is known.
+	Missing        []payload.Missing
+	IsMissingKnown bool
 	// Config is what the user set; nil when nobody knows. Now is the time.
 	Config *v1alpha1.WindowsMachineConfig
 	Now    time.Time
@@ -116,6 +117,9 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 
 // complete says which features are off because the operator was built without a program.
 func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	if !f.IsMissingKnown {
+		return // what was said last holds
+	}
 	message := "nodes have every feature"
 	off := make([]string, 0, len(f.Missing))
 	for _, m := range f.Missing {

@@ -236,14 +236,15 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 func TestWhatThePayloadLacksIsACondition(t *testing.T) {
 	t.Parallel()
 	status := &v1alpha1.WindowsMachineConfigStatus{}
-	settings.Assess(status, settings.Facts{Missing: []payload.Missing{{Name: "csi-proxy.exe", Feature: "CSI storage"},
+	settings.Assess(status, settings.Facts{IsMissingKnown: true, Missing: []payload.Missing{
+		{Name: "csi-proxy.exe", Feature: "CSI storage"},
 		{Name: "hybrid-overlay-node.exe", Feature: "pod network"}}})
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPayloadComplete)
 	want := "off: CSI storage (csi-proxy.exe is missing), pod network (hybrid-overlay-node.exe is missing)"
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "FeaturesOff" || c.Message != want {
 		t.Errorf("condition %+v", c)
 	}
-	settings.Assess(status, settings.Facts{})
+	settings.Assess(status, settings.Facts{IsMissingKnown: true})
 	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPayloadComplete) {
 		t.Errorf("conditions %+v", status.Conditions)
 	}

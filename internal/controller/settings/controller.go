@@ -208,7 +208,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if r.Missing != nil {
 		missing = r.Missing()
 	}
-	facts := Facts{Missing: missing}
+	var facts Facts
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
@@ -223,7 +223,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Revision
 		facts.Warning = networkWarning(cluster)
-		facts.Missing = missingOn(cluster, missing)
+		facts.Missing, facts.IsMissingKnown = missingOn(cluster, missing), true
 		facts.Troubles = slices.Concat(facts.Troubles, cluster.Troubles)
 	}
 	if desired, generation, ok := r.Desired.Published(); ok {

@@ -190,6 +190,10 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 		if c == nil || c.Message != test.want || (c.Status == metav1.ConditionTrue) != (name == "without a cloud") {
 			t.Errorf("%s: %+v", name, c)
 		}
+		r.current = errors.New("the facts of the cluster are not read yet")
+		if now := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionPayloadComplete); *now != *c {
+			t.Errorf("%s, before the cluster is known: %+v", name, now)
+		}
 	}
 }
 

@@ -285,7 +285,7 @@ func (l limited) killProcess(ctx context.Context, s Service) error {
 }
 
 func (l limited) kill(ctx context.Context, s Service, pid uint32, exes ...string) error {
-	logr.FromContextOrDiscard(ctx).Info("a program goes on after its service was to end, and is killed", "service",
+	logr.FromContextOrDiscard(ctx).Info("a program whose service did not start or end in time is killed", "service",
 		s.Name, "pid", pid, "exe", strings.Join(exes, " "))
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
