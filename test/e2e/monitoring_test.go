@@ -138,7 +138,8 @@ func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 // alerts has an alert fire and fall silent.
 func (s *stage) alerts(t *testing.T, p *prometheus.Prometheus, h *fleet.Host) {
 	t.Helper()
-	const firing = `ALERTS{alertstate="firing"}`
+	// That one looks back at ten minutes, which this Prometheus has not seen; A70 has it fire, and end.
+	const firing = `ALERTS{alertstate="firing",alertname!="WindowsOperatorDown"}`
 	s.silent(t, p, firing)
 	facts, err := h.Machine.Host().System.Facts(t.Context())
 	must(t, err)
