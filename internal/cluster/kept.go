@@ -133,8 +133,8 @@ func (k *kept[T]) last() (T, bool) {
 	return k.value, k.known
 }
 
-// recall is what was read last, while a problem keeps it from being read. Where nothing was read yet, hosts wait,
-// and nodes don't.
+// recall is what was read last, while a problem keeps it from being read. Where nothing was read yet, hosts wait, and
+// nodes only for what needs it.
 func (k *kept[T]) recall(facts *blueprint.Facts, problem *contract.Problem) T {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -43,8 +43,9 @@ const (
 	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
 	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
-	// ApplyStatusAnnotation is where the daemon says why the desired revision does not hold yet:
-	// "<Reason>: <detail>"; the detail of another revision than the one held begins with AboutRevision.
+	// ApplyStatusAnnotation is where the daemon says why the desired revision does not hold yet, or what is wrong
+	// beside it (Reason.IsBesideRevision): "<Reason>: <detail>"; the detail of another revision than the one held
+	// begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
 	// StageAnnotation is a revision whose payload the daemon is to fetch while its node serves; the
 	// operator writes it. The daemon answers with StagedAnnotation = that revision once all of it is

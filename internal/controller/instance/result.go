@@ -45,7 +45,7 @@ const (
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	since := c.now().Sub(c.life.requestedAt)
-	if quiet == 0 || since >= max(quiet, writeThrottle) || node.Annotations[contract.ApplyStatusAnnotation] != "" {
+	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) {
 		return c.result(ctx, outcome.After)
 	}
 	if !outcome.IsDone() && since < quiet && isTransient(outcome.Problem.Reason) {

@@ -101,6 +101,26 @@ func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
 	})
 }
 
+// The operator waits for the reboot, and for nothing else.
+func TestARefusedRebootIsSaidBeforeWhatElseIsWrong(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.hns.hang()
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(5 * time.Minute)
+		r.expectStatus(t, one(), contract.ReasonNetworkPending)
+		r.keptUp.Store(true)
+		r.annotate(t, contract.RebootApprovedAnnotation, r.bootID(t))
+		pass(3 * time.Minute)
+		r.expectStatus(t, one(), contract.ReasonRebootFailed)
+		r.annotate(t, contract.RebootApprovedAnnotation, "")
+		pass(3 * time.Minute)
+		r.expectStatus(t, one(), contract.ReasonNetworkPending)
+		r.hns.goOn()
+		pass(time.Minute)
+	})
+}
+
 func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		signs    []string

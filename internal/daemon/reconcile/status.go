@@ -26,7 +26,10 @@ type status struct {
 	// present row of writes that failed.
 	written   time.Time
 	unwritten time.Duration
-	// reboot is what keeps the host from a reboot that the operator approved of, or nil.
+	// isOwed says that an annotation is to be written later.
+	isOwed bool
+	// reboot is what keeps the host from a reboot that the operator approved of, or nil. While there is one, the
+	// operator waits for nothing else.
 	reboot atomic.Pointer[contract.Problem]
 }
 
@@ -56,6 +59,10 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 		}
 		problem = report.Aside()
 	}
+	waits := len(report.Failed) == 0 && len(report.Waiting) > 0
+	if refused := s.reboot.Load(); refused != nil {
+		problem, waits = refused, false
+	}
 	text := ""
 	if problem != nil {
 		text = apiclient.ProblemText(problem)
@@ -65,7 +72,7 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 		changes[contract.ApplyStatusAnnotation] = nil
 	case status != text:
 		again = s.intervals.Status - s.clock.Since(s.written)
-		if len(report.Failed)+len(report.Beside) == 0 {
+		if waits {
 			again = max(again, s.intervals.Settle-s.clock.Since(waitsSince))
 		}
 		if again = max(again, 0); again == 0 {
@@ -73,6 +80,7 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 			s.written = s.clock.Now()
 		}
 	}
+	s.isOwed = again > 0
 	if len(changes) == 0 {
 		if again == 0 {
 			s.unwritten = 0

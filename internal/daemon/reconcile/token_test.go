@@ -164,8 +164,17 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		t.Log("another revision holds all the same")
 		other := azure()
 		other.Services[0].Command += " --v=5"
+		r.hns.hang()
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, other))
-		pass(time.Minute)
+		for range 600 {
+			if strings.HasPrefix(r.annotations(t)[contract.ApplyStatusAnnotation], "NetworkPending") {
+				break
+			}
+			pass(time.Second)
+		}
+		r.expectStatus(t, versionOf(azure()), contract.ReasonNetworkPending)
+		r.hns.goOn()
+		pass(20 * time.Second)
 		r.expectStatus(t, versionOf(other), contract.ReasonTokenExpiring)
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(azure()))
 		server.refuses.Store(false)
