@@ -525,7 +525,8 @@ func serviceExplanations() []row {
 		{ReasonNetworkNotRemoved, 614, "The HNS network that pods were on before can't be removed.",
 			"Nothing to do: the daemon tries again. If it lasts, reboot the host: " +
 				"flannel's networks end with the boot."},
-		{ReasonTokenExpiring, 615, "The token of Azure's node manager or flanneld can't be renewed, and soon ends, or has ended.",
+		{ReasonTokenExpiring, 615,
+			"The token of Azure's node manager or flanneld can't be renewed, and soon ends, or has ended.",
 			"Read the cause in the message. Where the API server refuses it, apply the operator's manifests again; " +
 				"where it can't be written, make room on drive C: or exclude the daemon's files from scans."},
 	}

@@ -285,7 +285,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	changed := !now.equal(r.seen) || r.supplied(c)
 	switch {
 	case changed, due && r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
-		due && (!r.pauses.resting() || r.status.unwritten > 0 || r.status.isOwed), due && !r.trial.verifyDue.IsZero(),
+		due && (!r.pauses.resting() || r.status.isOwing()), due && !r.trial.verifyDue.IsZero(),
 		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.QuickCheck(ctx):
 	case due:
 		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)

@@ -41,28 +41,35 @@ func (s *status) beside() (problems []*contract.Problem) {
 	return problems
 }
 
+// isOwing says that something is to be written that could not be, or not yet.
+func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
+
+// shown is the problem that the Node is to show, or nil, and whether it is one that may pass by itself.
+func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
+	if refused := s.reboot.Load(); refused != nil {
+		return refused, false
+	}
+	if problem = report.Problem(); problem != nil {
+		return problem, len(report.Failed) == 0
+	}
+	return report.Aside(), false
+}
+
 // publish writes on the Node what holds, if it is not there already. It gives after which time it
 // is to be called again, or 0, and the Node's annotations if it wrote.
 func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
 	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
-	if node == nil {
+	if s.isOwed = false; node == nil {
 		return 0, nil
 	}
 	have := node.GetAnnotations()
 	desired := have[contract.DesiredRevisionAnnotation]
 	changes := map[string]any{}
-	problem := report.Problem()
-	if problem == nil {
-		if desired != "" && desired == s.state.Revision.Name && s.state.Verified &&
-			have[contract.RevisionAnnotation] != desired {
-			changes[contract.RevisionAnnotation] = desired
-		}
-		problem = report.Aside()
+	if report.Holds() && desired != "" && desired == s.state.Revision.Name && s.state.Verified &&
+		have[contract.RevisionAnnotation] != desired {
+		changes[contract.RevisionAnnotation] = desired
 	}
-	waits := len(report.Failed) == 0 && len(report.Waiting) > 0
-	if refused := s.reboot.Load(); refused != nil {
-		problem, waits = refused, false
-	}
+	problem, waits := s.shown(report)
 	text := ""
 	if problem != nil {
 		text = apiclient.ProblemText(problem)
