@@ -1,5 +1,7 @@
 package contract
 
+import "strings"
+
 // Names of the Windows services that we manage, the description that services of ours have, and the names
 // of the overlay's HNS network and of the endpoint of its source address.
 const (
@@ -36,3 +38,6 @@ func LoggingServices() []string {
 	return []string{ServiceDaemon, ServiceKubelet, ServiceContainerd, ServiceKubeProxy, ServiceHybridOverlay,
 		ServiceFlannel, ServiceExporter, ServiceCSIProxy}
 }
+
+// IsManaged says whether a service's description marks it as ours.
+func IsManaged(description string) bool { return strings.HasPrefix(description, ManagedDescription) }

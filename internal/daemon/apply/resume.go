@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -51,7 +51,8 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		if stateFile.Installed(other) || err == nil && plan.Managed(s.Description) { // also one that a lost file named
+		// also one that a lost file named
+		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
 		log.Info("a service of others is stopped with one that it needs", "service", other)

@@ -92,11 +92,6 @@ func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 // Description marks a service as ours.
 func Description(service string) string { return contract.ManagedDescription + " " + service }
 
-// Managed says whether a description marks a service as ours.
-func Managed(description string) bool {
-	return strings.HasPrefix(description, contract.ManagedDescription)
-}
-
 // Input is what Desired is made from.
 type Input struct {
 	Manifest contract.Manifest
@@ -152,9 +147,9 @@ func Resolve(in Input) Desired {
 		}
 		resolved := resolveService(s, d, in)
 		// What depends on a service that waits waits for the same.
-		for _, d := range s.Dependencies {
+		for _, dependency := range s.Dependencies {
 			if resolved.Waiting == nil {
-				resolved.Waiting = waiting[d]
+				resolved.Waiting = waiting[dependency]
 			}
 		}
 		waiting[s.Name] = resolved.Waiting
@@ -165,14 +160,14 @@ func Resolve(in Input) Desired {
 
 // kubeconfigs get the content of the CA's file. A join has written them itself, with what may be newer. kubelet is not
 // started again for its bootstrap kubeconfig: it may have the key of its request in memory only.
-func (t *Desired) kubeconfigs() {
-	i := slices.IndexFunc(t.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
-	if i < 0 || len(t.Files[i].Content) == 0 {
+func (d *Desired) kubeconfigs() {
+	i := slices.IndexFunc(d.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
+	if i < 0 || len(d.Files[i].Content) == 0 {
 		return
 	}
-	ca := t.Files[i]
+	ca := d.Files[i]
 	add := func(path string, services []string) {
-		t.Kubeconfigs = append(t.Kubeconfigs,
+		d.Kubeconfigs = append(d.Kubeconfigs,
 			File{Path: path, Digest: ca.Digest, Content: ca.Content, Services: services})
 	}
 	add(contract.PathBootstrapKubeconfig, nil)
@@ -183,22 +178,22 @@ func (t *Desired) kubeconfigs() {
 }
 
 // Kubeconfig is one of Kubeconfigs.
-func (t *Desired) Kubeconfig(path string) File {
-	return t.Kubeconfigs[slices.IndexFunc(t.Kubeconfigs, func(f File) bool { return f.Path == path })]
+func (d *Desired) Kubeconfig(path string) File {
+	return d.Kubeconfigs[slices.IndexFunc(d.Kubeconfigs, func(f File) bool { return f.Path == path })]
 }
 
 // roots takes the certificates out of PEM texts. The operator publishes only what parses; anything
 // else is said and left out.
-func (t *Desired) roots(trust []string) {
-	t.Roots = map[string][]byte{}
+func (d *Desired) roots(trust []string) {
+	d.Roots = map[string][]byte{}
 	for i, text := range trust {
 		block, _ := pem.Decode([]byte(text))
 		if block == nil || block.Type != "CERTIFICATE" {
-			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "CA %d of the "+
+			d.Problems = append(d.Problems, contract.NewProblem(contract.ReasonTrustFailed, "CA %d of the "+
 				"manifest's is no certificate", i+1))
 			continue
 		}
-		t.Roots[Fingerprint(block.Bytes)] = block.Bytes
+		d.Roots[Fingerprint(block.Bytes)] = block.Bytes
 	}
 }
 

@@ -68,7 +68,7 @@ func TestVariablesAreFilledIn(t *testing.T) {
 	if got.Files[0].Access != winos.AccessAdministrators || got.Files[2].Access != winos.AccessInherit {
 		t.Error("access is not by directory")
 	}
-	if got.Services[0].Environment["A"] != "1" || !plan.Managed(got.Services[0].Description) ||
+	if got.Services[0].Environment["A"] != "1" || !contract.IsManaged(got.Services[0].Description) ||
 		len(got.Services[0].Recovery) != 4 {
 		t.Errorf("service: %+v", got.Services[0])
 	}

@@ -165,7 +165,7 @@ func (p *planner) obsoleteServices() {
 		s, exists := p.have.Services[name]
 		switch {
 		case wanted[name]:
-		case exists && !Managed(s.Description):
+		case exists && !contract.IsManaged(s.Description):
 		default:
 			p.step(Step{Kind: RemoveService, Name: name, Why: "not in the manifest"})
 		}
@@ -272,7 +272,7 @@ func (p *planner) services() {
 		current, exists := p.have.Services[s.Name]
 		_, ours := p.was.Services[s.Name]
 		switch {
-		case exists && !ours && !Managed(current.Description):
+		case exists && !ours && !contract.IsManaged(current.Description):
 			p.Conflicts = append(p.Conflicts,
 				contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", s.Name))
 			blocked[s.Name] = true

@@ -214,10 +214,7 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 		Host: r.Host, Client: r.Client, Node: r.node, Namespace: r.Namespace, Source: r.Source, Clock: r.Clock,
 		Fetched: func() {
 			r.supply.arrived.Store(true)
-			select {
-			case r.wake <- struct{}{}:
-			default: // a signal is waiting already
-			}
+			signal(r.wake)
 		},
 	})
 	r.beside.Go(func() { r.supply.stager.Run(ctx) })

@@ -14,7 +14,6 @@ import (
 	"unicode"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -115,7 +114,7 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 			unread(r, "service "+name, err)
 		default:
 			r.Services = append(r.Services, contract.ReportedService{Name: name, State: string(found.State),
-				PID: found.PID, Foreign: !plan.Managed(found.Description)})
+				PID: found.PID, Foreign: !contract.IsManaged(found.Description)})
 		}
 	}
 }

@@ -104,7 +104,7 @@ func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 	if err != nil {
 		return fmt.Errorf("looking for the watchdog: %w", err)
 	}
-	if !plan.Managed(found.Description) {
+	if !contract.IsManaged(found.Description) {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
 			contract.ServiceWatchdog)
 	}

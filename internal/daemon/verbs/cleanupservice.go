@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -64,7 +63,8 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 			}
 			continue
 		}
-		if plan.Managed(s.Description) || listed && contract.Within(contract.DirK, contract.Executable(s.Command)) {
+		if contract.IsManaged(s.Description) ||
+			listed && contract.Within(contract.DirK, contract.Executable(s.Command)) {
 			ours[s.Name] = s
 		}
 	}

@@ -89,7 +89,7 @@ func installed(ctx context.Context, host winos.Host, self, rpcDir string, config
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return problem("looking at", err)
 	}
-	if err == nil && !plan.Managed(before.Description) {
+	if err == nil && !contract.IsManaged(before.Description) {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
 	}
 	if changed || exe != "" || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -68,7 +67,7 @@ func (f findings) toSend() (blobs []contract.Blob) {
 
 func (f findings) joined() bool {
 	s, exists := f.services[contract.ServiceDaemon]
-	return exists && plan.Managed(s.Description)
+	return exists && contract.IsManaged(s.Description)
 }
 
 // ourNames are the names of services that a manifest may install.
@@ -210,7 +209,7 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 		problems = append(problems, f.conflict)
 	}
 	for _, name := range append(ourNames(), foreignNames()...) {
-		if s, exists := f.services[name]; exists && !plan.Managed(s.Description) {
+		if s, exists := f.services[name]; exists && !contract.IsManaged(s.Description) {
 			problems = append(problems, one(contract.ReasonConflictingSoftware,
 				"service %s exists and was not installed by this operator", name)...)
 		}
@@ -224,7 +223,7 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
 		own := f.services[users[port]]
-		if !used || own.State == winos.ServiceRunning && plan.Managed(own.Description) {
+		if !used || own.State == winos.ServiceRunning && contract.IsManaged(own.Description) {
 			continue
 		}
 		if program == "" {

@@ -173,7 +173,7 @@ func (l limited) Start(ctx context.Context, name string) error {
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
-		!strings.HasPrefix(found.Description, contract.ManagedDescription) {
+		!contract.IsManaged(found.Description) {
 		return err
 	}
 	if err = l.killProcess(ctx, found); err != nil {
@@ -258,7 +258,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 // have processes beside, as svchost.exe has.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
-		ours := contract.Within(contract.DirK, exe) || strings.HasPrefix(s.Description, contract.ManagedDescription)
+		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)
 		if !ours || strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathWatchdog) {
 			continue
 		}
