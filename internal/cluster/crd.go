@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// KindStays reports whether the CRD of a kind is still the one under which a now missing object was created. If it is,
+// somebody deleted the object. Otherwise the object vanished with its kind: the CRD is deleted, is being deleted, or
+// was created again after the object. live must not read from a cache. If the operator may not read the CRD, the error
+// is a *contract.Problem.
+func KindStays(ctx context.Context, live client.Reader, crd string, created time.Time) (bool, error) {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"})
+	err := live.Get(ctx, client.ObjectKey{Name: crd}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return false, incomplete("the CustomResourceDefinition %s may not be read: give the operator the rights of its "+
+			"manifests again", crd)
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition %s: %w", crd, err)
+	}
+	return object.DeletionTimestamp.IsZero() && !object.CreationTimestamp.After(created), nil
+}
