@@ -111,7 +111,7 @@ type WindowsInstanceSpec struct {
 	// Username of a local or domain administrator.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=104
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>\\\\s]')",message="must be a Windows user name"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>[:cntrl:]]|^ | $')",message="must be a Windows user name"
 	Username string `json:"username"`
 
 	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first

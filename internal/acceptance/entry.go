@@ -16,6 +16,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
 // entriesAnnotation is on windows-instances, and says which of its entries are ours. It is written
@@ -69,7 +70,7 @@ func listEntries(ctx context.Context, r *run, entries map[string]string) error {
 
 // taken says whether an entry is somebody else's.
 func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) error {
-	for other, settings := range list.Data {
+	for other, settings := range inventory.Values(list) {
 		mine := other == key && marks[key] == mark{Run: r.id, Settings: settings}
 		if strings.EqualFold(other, key) && !mine {
 			return cannot("host %s is listed already, by somebody else: it is not touched", key)
@@ -116,7 +117,7 @@ func editEntries(ctx context.Context, r *run, create bool, change func(list *cor
 		if err = change(list); err != nil {
 			return err
 		}
-		if len(list.Data) > 0 && len(marksOf(list)) == 0 && list.Labels[contract.ManagedByLabel] == managedBy {
+		if len(inventory.Values(list)) > 0 && len(marksOf(list)) == 0 && list.Labels[contract.ManagedByLabel] == managedBy {
 			delete(list.Labels, contract.ManagedByLabel) // somebody else uses what we created
 			delete(list.Labels, runLabel)
 		}
@@ -139,7 +140,7 @@ func editEntries(ctx context.Context, r *run, create bool, change func(list *cor
 func dropList(ctx context.Context, r *run) error {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
-	if err != nil || len(list.Data) > 0 || list.Labels[contract.ManagedByLabel] != managedBy {
+	if err != nil || len(inventory.Values(list)) > 0 || list.Labels[contract.ManagedByLabel] != managedBy {
 		return client.IgnoreNotFound(err)
 	}
 	err = r.client.Delete(ctx, list, client.Preconditions{UID: &list.UID, ResourceVersion: &list.ResourceVersion})

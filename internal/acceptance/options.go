@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -67,7 +68,7 @@ func ParseHost(text string) (Host, error) {
 	if !strings.Contains(settings, "=") {
 		return Host{}, fmt.Errorf("host %q is not of the form ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]", text)
 	}
-	if _, rejected := inventory.Parse(map[string]string{address: settings}); len(rejected) > 0 {
+	if _, rejected := inventory.Parse(&corev1.ConfigMap{Data: map[string]string{address: settings}}); len(rejected) > 0 {
 		return Host{}, rejected[0].Problem
 	}
 	return Host{Address: address, Settings: settings}, nil

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
 // removing are the rows about hosts that leave, and those that are met when hosts came and went.
@@ -69,7 +70,7 @@ func othersEntries(ctx context.Context, r *run) (map[string]string, error) {
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	others := map[string]string{}
 	marks := marksOf(list)
-	for key, settings := range list.Data {
+	for key, settings := range inventory.Values(list) {
 		if marks[key].Run != r.id {
 			others[key] = settings
 		}

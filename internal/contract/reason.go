@@ -129,6 +129,11 @@ const (
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
 	ReasonAddressDuplicate    Reason = "AddressDuplicate"
 	ReasonHostDuplicate       Reason = "HostDuplicate"
+	ReasonEntrySettingUnknown Reason = "EntrySettingUnknown"
+	ReasonEntryNotUTF8        Reason = "EntryNotUTF8"
+	ReasonEntryUserInvalid    Reason = "EntryUserInvalid"
+	ReasonEntryPortInvalid    Reason = "EntryPortInvalid"
+	ReasonEntryHostKeyInvalid Reason = "EntryHostKeyInvalid"
 
 	ReasonMachineNameTaken         Reason = "MachineNameTaken"
 	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
@@ -323,6 +328,17 @@ func entryExplanations() []row {
 			"The API server refuses to make the WindowsInstance of a Machine or of an entry of windows-instances.",
 			"Change the quota or policy that the message names, or give the operator its rights back. It is tried " +
 				"again every 30 seconds."},
+		{ReasonEntrySettingUnknown, 111, "An entry of windows-instances has a setting that does not exist.",
+			"Use username=<name>, port=<number> and hostKey=<type> <base64> only, each on a line of its own."},
+		{ReasonEntryNotUTF8, 112, "An entry of windows-instances is not UTF-8. Its host stays as it is.",
+			"Create the entry again from a file in UTF-8. Windows PowerShell writes UTF-16 with >: use " +
+				"Set-Content -Encoding utf8 there."},
+		{ReasonEntryUserInvalid, 113, "An entry of windows-instances has no valid user name.",
+			"Write username=<name>, and each further setting on a line of its own."},
+		{ReasonEntryPortInvalid, 114, "An entry of windows-instances has no valid port.",
+			"Write port=<number> with the port of the host's SSH server, or leave it out for 22."},
+		{ReasonEntryHostKeyInvalid, 115, "An entry of windows-instances has no valid SSH host key.",
+			"Write hostKey=<type> <base64>, as a line of ssh-keyscan shows it."},
 	}
 }
 

@@ -5,12 +5,17 @@
 package inventory
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -49,24 +54,25 @@ const (
 )
 
 var (
-	label      = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	hostKey    = regexp.MustCompile(`^[a-z0-9@.-]+ [A-Za-z0-9+/]+=*$`)
+	label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	// hostKey finds a key in a line of known_hosts, of ssh-keyscan, or of a .pub file: a host may stand before it, and
+	// a comment after it. The first bytes of each key are the length of a name, so its base64 begins with AAAA.
+	hostKey    = regexp.MustCompile(`(?:^|\s)([a-z0-9@.-]+)\s+(AAAA[A-Za-z0-9+/]+=*)(?:\s|$)`)
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
+	// comma separates settings only where another setting follows: hosts before a key, and comments, have commas too.
+	comma = regexp.MustCompile(`,[,\s]*([A-Za-z]+\s*=|$)`)
+	// misspelled are names of settings that a message may repeat: any other may be a part of a password.
+	misspelled = regexp.MustCompile(`(?i)^(user|user[ _-]?name|name|login|password|(ssh)?[ _-]?port|(host)?[ _-]?key)$`)
 )
 
-// Parse reads the data of the windows-instances ConfigMap: address → "username=<name>", optionally
-// followed by further settings on lines of their own or after commas (port=2222,
-// hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A bad entry is rejected with
-// its reason and does not touch the others. Both results are in the order of their keys.
-func Parse(data map[string]string) (entries []Entry, rejected []Rejected) {
-	keys := make([]string, 0, len(data))
-	for key := range data {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+// Parse reads the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings on
+// lines of their own or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A
+// bad entry is rejected with its reason and does not touch the others. Both results are in the order of their keys.
+func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
+	values := Values(list)
 	owners := map[string]string{}
-	for _, key := range keys {
-		entry, problem := parse(key, data[key])
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		entry, problem := parse(key, values[key])
 		if problem == nil && owners[entry.Name] != "" {
 			problem = contract.NewProblem(contract.ReasonAddressDuplicate, "entry %q is the same host as entry %q", key,
 				owners[entry.Name])
@@ -82,6 +88,17 @@ func Parse(data map[string]string) (entries []Entry, rejected []Rejected) {
 	return entries, rejected
 }
 
+// Values returns all entries of the windows-instances ConfigMap by their keys. kubectl stores a file that is not UTF-8
+// in binaryData: it is an entry like any other.
+func Values(list *corev1.ConfigMap) map[string]string {
+	values := map[string]string{}
+	for key, value := range list.BinaryData {
+		values[key] = string(value)
+	}
+	maps.Copy(values, list.Data)
+	return values
+}
+
 func parse(key, value string) (Entry, *contract.Problem) {
 	entry := Entry{Address: key, Port: contract.SSHPort}
 	if !validAddress(key) {
@@ -89,10 +106,11 @@ func parse(key, value string) (Entry, *contract.Problem) {
 			"key %q is neither an IPv4 address nor a DNS name", key)
 	}
 	entry.Name = strings.ToLower(key)
-	if !utf8.ValidString(value) {
-		return entry, contract.NewProblem(contract.ReasonEntryMalformed, "the value of %q is not UTF-8", key)
+	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
+		return entry, contract.NewProblem(contract.ReasonEntryNotUTF8, "the value of %q is not UTF-8", key)
 	}
-	for setting := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '\n' || r == ',' }) {
+	value = strings.TrimPrefix(value, "\ufeff") // Windows PowerShell writes it before UTF-8
+	for setting := range strings.SplitSeq(comma.ReplaceAllString(value, "\n$1"), "\n") {
 		setting = strings.TrimSpace(setting)
 		if setting == "" {
 			continue
@@ -114,42 +132,55 @@ func (e *Entry) set(key, setting string) *contract.Problem {
 	if !found {
 		return contract.NewProblem(contract.ReasonEntryMalformed, "the value of %q has a part without '='", key)
 	}
-	value = strings.TrimSpace(value)
-	switch strings.TrimSpace(name) {
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	switch name {
 	case settingUser:
-		if !validUser(value) {
-			return contract.NewProblem(contract.ReasonEntryMalformed,
-				"the user name of %q is empty or not a Windows user name", key)
+		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+			value = strings.TrimSpace(value[1 : len(value)-1])
+		}
+		if why := invalidUser(value); why != "" {
+			return contract.NewProblem(contract.ReasonEntryUserInvalid, "the %s of %q %s", name, key, why)
 		}
 		e.User = value
 	case settingPort:
 		port, err := strconv.ParseUint(value, 10, 16)
 		if err != nil || port == 0 {
-			return contract.NewProblem(contract.ReasonEntryMalformed, "the port of %q is not a number from 1 to 65535",
-				key)
+			return contract.NewProblem(contract.ReasonEntryPortInvalid, "the %s of %q is not a number from 1 to 65535",
+				name, key)
 		}
 		e.Port = int32(port)
 	case settingHostKey:
-		if len(value) > maxHostKey || !hostKey.MatchString(value) {
-			return contract.NewProblem(contract.ReasonEntryMalformed,
-				"the host key of %q is not of the form <type> <base64>", key)
+		match := hostKey.FindStringSubmatch(value)
+		if match == nil || len(value) > maxHostKey {
+			return contract.NewProblem(contract.ReasonEntryHostKeyInvalid,
+				"the %s of %q has no <type> <base64>", name, key)
 		}
-		e.HostKey = value
+		e.HostKey = match[1] + " " + match[2]
 	default:
-		return contract.NewProblem(contract.ReasonEntryMalformed,
-			"the value of %q has a setting that is not username, port or hostKey", key)
+		if !misspelled.MatchString(name) {
+			return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has an unknown setting", key)
+		}
+		return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has the unknown setting %s", key,
+			name)
 	}
 	return nil
 }
 
-// validUser follows the list of characters that a Windows user name may not have; a backslash or @
-// separates the domain.
+// invalidUser returns why a text is no user name of Windows, by its list of characters that none may have; a backslash
+// or @ separates the domain.
 // https://learn.microsoft.com/windows/win32/api/lmaccess/ns-lmaccess-user_info_1
-func validUser(user string) bool {
-	if user == "" || len(user) > maxUser || strings.ContainsAny(user, `"/[]:;|=,+*?<>`) {
-		return false
+func invalidUser(user string) string {
+	switch i := strings.IndexAny(user, `"/[]:;|=,+*?<>`); {
+	case strings.TrimSpace(user) == "":
+		return "is empty"
+	case len(user) > maxUser:
+		return fmt.Sprintf("is longer than %d characters", maxUser)
+	case i >= 0:
+		return fmt.Sprintf("contains '%c', which no Windows user name has", user[i])
+	case strings.ContainsFunc(user, unicode.IsControl):
+		return "contains a control character"
 	}
-	return !strings.ContainsFunc(user, func(r rune) bool { return r < ' ' || r == 0x7f || r == ' ' })
+	return ""
 }
 
 // validAddress says whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither:

@@ -2,14 +2,21 @@ package inventory_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
+
+func parse(data map[string]string) ([]inventory.Entry, []inventory.Rejected) {
+	return inventory.Parse(&corev1.ConfigMap{Data: data})
+}
 
 func TestA10_EntriesAreReadOrRejectedOneByOne(t *testing.T) {
 	t.Parallel()
@@ -37,23 +44,23 @@ func TestA10_EntriesAreReadOrRejectedOneByOne(t *testing.T) {
 			reason: contract.ReasonEntryMalformed},
 		"an empty value": {key: "10.0.0.1", value: "", reason: contract.ReasonEntryMalformed},
 		"an empty user": {key: "10.0.0.1", value: "username=",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryUserInvalid},
 		"a user of spaces": {key: "10.0.0.1", value: "username=   ",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryUserInvalid},
 		"a user with a quote": {key: "10.0.0.1", value: `username=a"b`,
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryUserInvalid},
 		"a user that is very long": {key: "10.0.0.1", value: "username=" + strings.Repeat("a", 105),
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryUserInvalid},
 		"an unknown setting": {key: "10.0.0.1", value: "username=a,password=b",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntrySettingUnknown},
 		"a port that is none": {key: "10.0.0.1", value: "username=a,port=0",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryPortInvalid},
 		"a port that is too high": {key: "10.0.0.1", value: "username=a,port=65536",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryPortInvalid},
 		"a host key that is none": {key: "10.0.0.1", value: "username=a,hostKey=yes",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryHostKeyInvalid},
 		"bytes that are not UTF-8": {key: "10.0.0.1", value: "username=\xff\xfe",
-			reason: contract.ReasonEntryMalformed},
+			reason: contract.ReasonEntryNotUTF8},
 		"an address with a large number": {key: "300.1.2.3", value: "username=a",
 			reason: contract.ReasonEntryMalformed},
 		"a name with two hyphens in a row": {key: "fd00--1", value: "username=a",
@@ -65,7 +72,7 @@ func TestA10_EntriesAreReadOrRejectedOneByOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			entries, rejected := inventory.Parse(map[string]string{test.key: test.value,
+			entries, rejected := parse(map[string]string{test.key: test.value,
 				"10.9.9.9": "username=bystander"})
 			bystander := false
 			for _, e := range entries {
@@ -96,12 +103,78 @@ func TestA10_EntriesAreReadOrRejectedOneByOne(t *testing.T) {
 
 func TestA10_OneHostUnderTwoSpellingsIsTakenOnce(t *testing.T) {
 	t.Parallel()
-	entries, rejected := inventory.Parse(map[string]string{"win-a": "username=a", "WIN-A": "username=a"})
+	entries, rejected := parse(map[string]string{"win-a": "username=a", "WIN-A": "username=a"})
 	if len(entries) != 1 || len(rejected) != 1 || rejected[0].Problem.Reason != contract.ReasonAddressDuplicate {
 		t.Fatalf("entries %v, rejected %v", entries, rejected)
 	}
 	if rejected[0].Name != "" {
 		t.Error("the rejected double claims the instance of the accepted entry")
+	}
+}
+
+// read reads a ConfigMap from testdata.
+func read(t *testing.T, file string) *corev1.ConfigMap {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + file)
+	list := &corev1.ConfigMap{}
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestA80_AnEntryThatIsNotUTF8IsRejectedByName(t *testing.T) {
+	t.Parallel()
+	entries, rejected := inventory.Parse(read(t, "entry-utf16.yaml"))
+	if len(entries) != 1 || entries[0].Name != "10.1.42.1" {
+		t.Errorf("entries %+v", entries)
+	}
+	if len(rejected) != 1 || rejected[0].Name != "10.1.42.2" ||
+		rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
+		t.Fatalf("rejected %+v", rejected)
+	}
+	// Without a byte order mark, UTF-16 passes for UTF-8. PowerShell writes a mark before UTF-8, which does no harm.
+	entries, rejected = parse(map[string]string{"a": "u\x00s\x00e\x00r\x00", "b": "\ufeffusername=a"})
+	if len(entries) != 1 || len(rejected) != 1 || rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
+		t.Errorf("entries %+v, rejected %+v", entries, rejected)
+	}
+}
+
+func TestA10_EntriesFromTheFieldAreReadOrSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Zb0n0vWl8s2mXrQ1xJq8uTt1sQXyYk3b9m6sPq7uR"
+	entries, rejected := inventory.Parse(read(t, "entries.yaml"))
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name+" "+e.User+" "+e.HostKey)
+	}
+	for _, r := range rejected {
+		got = append(got, r.Name+" "+r.Problem.Error())
+	}
+	want := []string{"10.1.42.3 svc wmco ", "10.1.42.4 Administrator " + key, "10.1.42.5 Administrator " + key,
+		"10.1.42.6 Administrator ",
+		`10.1.42.7 the value of "10.1.42.7" has the unknown setting user (W111 EntrySettingUnknown)`,
+		`10.1.42.8 the username of "10.1.42.8" contains ';', which no Windows user name has (W113 EntryUserInvalid)`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for value, want := range map[string]string{
+		"[10.0.0.1]:2222 " + key:                                              key,
+		"10.0.0.1,win-a.example.com " + key:                                   key,
+		"|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= " + key: key,
+		key + " a, comment of nt authority\\system":                           key,
+		key + ",port=22":                                                      key,
+		"my host " + key:                                                      key,
+		"ssh-ed25519":                                                         "",
+		"ssh-ed25519 BBBB":                                                    "",
+	} {
+		entries, rejected = parse(map[string]string{"a": "username=a\nhostKey=" + value})
+		if len(entries) == 1 && entries[0].HostKey != want || len(entries) == 0 && want != "" {
+			t.Errorf("%s: entries %+v, rejected %+v", value, entries, rejected)
+		}
 	}
 }
 
@@ -112,7 +185,7 @@ func TestA10_FiveThousandEntries(t *testing.T) {
 		data[fmt.Sprintf("10.%d.%d.%d", i/65536, i/256%256, i%256)] = "username=Administrator"
 	}
 	data["bad"] = "no"
-	entries, rejected := inventory.Parse(data)
+	entries, rejected := parse(data)
 	if len(entries) != 5000 || len(rejected) != 1 {
 		t.Fatalf("%d entries, %d rejected", len(entries), len(rejected))
 	}
@@ -120,7 +193,7 @@ func TestA10_FiveThousandEntries(t *testing.T) {
 
 func TestA35_ValuesAreNotRepeatedInProblems(t *testing.T) {
 	t.Parallel()
-	_, rejected := inventory.Parse(map[string]string{"a": "hunter2", "b": "username=a,password=hunter2",
+	_, rejected := parse(map[string]string{"a": "hunter2", "b": "username=a,password=hunter2",
 		"c": `username=hunter2"`})
 	for _, r := range rejected {
 		if strings.Contains(r.Problem.Error(), "hunter2") {
@@ -132,7 +205,7 @@ func TestA35_ValuesAreNotRepeatedInProblems(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("10.0.0.1", "username=Administrator,port=22\nhostKey=ssh-ed25519 AAAA")
 	f.Fuzz(func(t *testing.T, key, value string) {
-		entries, rejected := inventory.Parse(map[string]string{key: value})
+		entries, rejected := parse(map[string]string{key: value})
 		if len(entries)+len(rejected) != 1 {
 			t.Fatal("an entry vanished or doubled")
 		}

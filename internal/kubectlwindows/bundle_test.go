@@ -173,6 +173,7 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	selector := map[string]string{"app.kubernetes.io/name": contract.OperatorServiceAccount}
 	listed := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap)
 	listed.Data["10.0.0.77"] = "username=Administrator\n" + secrets["an entry that is wrong"]
+	listed.BinaryData["10.0.0.78"] = []byte("\xff\xfe" + secrets["an entry that is wrong"])
 	listed.Annotations = annotated("").Annotations
 	var folded strings.Builder
 	for i := range 40 { // one of them is where a line ends

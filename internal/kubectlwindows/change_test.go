@@ -170,7 +170,7 @@ func entries(t *testing.T, at *terminal) map[string]string {
 func addCommand(t *testing.T, at *terminal) {
 	t.Helper()
 	at.expect(t, 1, []string{"W101"}, "add", "10.0.0.999", "--username", "Administrator")
-	at.expect(t, 1, []string{"not a Windows user name"}, "add", "10.0.0.9", "--username", "a/b")
+	at.expect(t, 1, []string{"no Windows user name has"}, "add", "10.0.0.9", "--username", "a/b")
 	at.expect(t, 1, []string{"listed already"}, "add", "10.0.0.2", "--username", "other")
 	at.expect(t, 0, []string{"(dry run)"}, "add", "10.0.0.9", "--username", "Administrator", "--dry-run=client")
 	before := entries(t, at)
@@ -182,6 +182,12 @@ func addCommand(t *testing.T, at *terminal) {
 	at.expect(t, 0, nil, "add", "10.0.0.9", "--username", "other", "--overwrite")
 	if entries(t, at)["10.0.0.9"] != "username=other" {
 		t.Error("not overwritten")
+	}
+	at.expect(t, 0, nil, "add", "10.0.0.3", "--username", "svc wmco", "--overwrite", "--host-key",
+		"10.0.0.3 ssh-ed25519 AAAAC3Nz a comment, too")
+	if list := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap); list.BinaryData["10.0.0.3"] != nil ||
+		list.Data["10.0.0.3"] == "" {
+		t.Errorf("an entry in UTF-16 is not corrected: %v", list)
 	}
 	at.expect(t, 0, nil, "add", "Win-9.example.com", "--username", "x")
 	at.expect(t, 1, []string{"W103"}, "add", "win-9.example.com", "--username", "x")
@@ -206,6 +212,10 @@ func removeCommand(t *testing.T, at *terminal) {
 		t.Errorf("policy %s", have)
 	}
 	at.expect(t, 0, nil, "remove", "10.0.0.9", "--yes") // which has no instance yet
+	at.expect(t, 0, nil, "remove", "10.0.0.4", "--yes") // which is in UTF-16
+	if list := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap); list.BinaryData["10.0.0.4"] != nil {
+		t.Errorf("an entry in UTF-16 is still listed: %v", list)
+	}
 
 	// its entry went with a removal that nobody has begun yet, as no operator is at work, and now it is gone for good
 	at.create(t, instance("10.0.0.8", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.8"},

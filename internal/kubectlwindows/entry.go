@@ -69,7 +69,7 @@ The address is an IPv4 address or a DNS name.`,
 // add lists a host, if the operator would understand the entry. Somebody else's change in between has
 // it look again.
 func (e *editor) add(ctx context.Context, address, value string, overwrite bool) error {
-	return e.editEntries(ctx, true, func(data map[string]string) (any, error) {
+	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
 		before, listed := data[address]
 		if listed && before != value && !overwrite {
 			return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", address)
@@ -80,7 +80,7 @@ func (e *editor) add(ctx context.Context, address, value string, overwrite bool)
 				after[key] = other
 			}
 		}
-		_, rejected := inventory.Parse(after)
+		_, rejected := inventory.Parse(&corev1.ConfigMap{Data: after})
 		for _, r := range rejected {
 			if r.Key == address {
 				return nil, r.Problem
@@ -98,9 +98,9 @@ func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// editEntries changes entries of windows-instances: of the data, to what is returned as a merge patch.
+// editEntries changes entries of windows-instances, to what is returned as a merge patch of its data.
 func (e *editor) editEntries(ctx context.Context, create bool,
-	change func(data map[string]string) (any, error)) error {
+	change func(entries map[string]string) (map[string]any, error)) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
 	name := metav1.ObjectMeta{Namespace: e.operator, Name: contract.InstancesConfigMap}
 	return retry.RetryOnConflict(manyWriters(), func() error {
@@ -118,11 +118,15 @@ func (e *editor) editEntries(ctx context.Context, create bool,
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", subject, err)
 		}
-		changes, err := change(list.Data)
+		changes, err := change(inventory.Values(list))
 		if err != nil {
 			return err
 		}
-		return e.merge(ctx, list.DeepCopy(), map[string]any{"data": changes,
+		binary := map[string]any{} // no key may be in both
+		for key := range changes {
+			binary[key] = nil
+		}
+		return e.merge(ctx, list.DeepCopy(), map[string]any{"data": changes, "binaryData": binary,
 			"metadata": map[string]any{"resourceVersion": list.ResourceVersion}}, subject)
 	})
 }
@@ -237,7 +241,7 @@ func (e *editor) unlist(ctx context.Context, name string) error {
 }
 
 func (e *editor) removeEntry(ctx context.Context, name string) error {
-	return e.editEntries(ctx, false, func(data map[string]string) (any, error) {
+	return e.editEntries(ctx, false, func(data map[string]string) (map[string]any, error) {
 		for key := range data {
 			if strings.EqualFold(key, name) {
 				return map[string]any{key: nil}, nil

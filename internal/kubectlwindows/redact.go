@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
@@ -172,15 +173,15 @@ func (r redactor) values(at any) any {
 
 // cleanEntries keeps entries that are understood: into others a password may have been pasted.
 func cleanEntries(list *unstructured.Unstructured) {
-	data, _, err := unstructured.NestedStringMap(list.Object, "data")
-	if err != nil {
-		data = map[string]string{}
-	}
-	_, rejected := inventory.Parse(data)
+	typed := &corev1.ConfigMap{}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list.Object, typed) // what is unreadable is not kept
+	values := inventory.Values(typed)
+	_, rejected := inventory.Parse(typed)
 	for _, r := range rejected {
-		data[r.Key] = redacted
+		values[r.Key] = redacted
 	}
-	_ = unstructured.SetNestedStringMap(list.Object, data, "data")
+	unstructured.RemoveNestedField(list.Object, "binaryData")
+	_ = unstructured.SetNestedStringMap(list.Object, values, "data")
 }
 
 // cleanFields cleans metadata, variables and arguments, wherever in an object they are.

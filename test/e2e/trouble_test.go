@@ -151,7 +151,7 @@ func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
 		for _, r := range config.Status.RejectedEntries {
 			codes[r.Key] = r.Code
 		}
-		return codes["10.99.0.1"] == "W101" && codes["10.99.0.2"] == "W101" && codes["not_a_name"] == "W101" &&
+		return codes["10.99.0.1"] == "W101" && codes["10.99.0.2"] == "W113" && codes["not_a_name"] == "W101" &&
 			codes["300.1.1.1"] == "W101", fmt.Sprint(codes), nil
 	})
 	events := &corev1.EventList{}

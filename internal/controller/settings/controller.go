@@ -247,7 +247,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonConfigMapMissing,
 			"%d hosts leave unless %s is created again within a minute", fromList, contract.InstancesConfigMap))
 	}
-	_, facts.Rejected = inventory.Parse(list.Data)
+	_, facts.Rejected = inventory.Parse(list)
 	return facts, nil
 }
 

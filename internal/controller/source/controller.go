@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		r.tellAbsent(ctx, instances.Items, began)
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	entries, rejected := inventory.Parse(list.Data)
+	entries, rejected := inventory.Parse(list)
 	p := decide(entries, rejected, instances.Items)
 	if !list.DeletionTimestamp.IsZero() {
 		p.create = nil // a host that joined now would leave with the list

@@ -307,7 +307,7 @@ func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatIsBackWaitsForItsOldInstance(t *testing.T) {
+func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
 	r.reconcile(t)
@@ -324,7 +324,7 @@ func TestAnEntryThatIsBackWaitsForItsOldInstance(t *testing.T) {
 	r.reconcile(t)
 	r.set(t, map[string]string{"10.0.0.1": "username=b"})
 	r.reconcile(t)
-	r.want(t, "10.0.0.1=a:22") // still leaving
+	r.want(t, "10.0.0.1=b:22") // still leaving, for which its host must be reached
 	if err := r.api.Get(t.Context(), at, i); err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +334,24 @@ func TestAnEntryThatIsBackWaitsForItsOldInstance(t *testing.T) {
 	}
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=b:22")
+}
+
+// kubectl puts a file that is not UTF-8 into binaryData. To write an entry again in another encoding removes no host.
+func TestA80_AnEntryInUTF16RemovesNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
+	r.reconcile(t)
+	changed := list(map[string]string{"10.0.0.1": "username=a"})
+	changed.BinaryData = map[string][]byte{"10.0.0.2": []byte("\xff\xfeu\x00s\x00e\x00r\x00")}
+	if err := r.api.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+	if len(r.heard) != 1 || !strings.HasPrefix(r.heard[0], "data{10.0.0.2} InstanceSetupFailure ") ||
+		!strings.Contains(r.heard[0], "W112") || !strings.Contains(r.heard[0], "Set-Content -Encoding utf8") {
+		t.Errorf("events %q", r.heard)
+	}
 }
 
 func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {

@@ -45,10 +45,11 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 				inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
 					contract.ReasonAddressDuplicate,
 					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
-		case !instance.DeletionTimestamp.IsZero(): // its entry is made anew when it is gone
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
-			p.remove = append(p.remove, instance)
-		case differs(instance, entry):
+			if instance.DeletionTimestamp.IsZero() { // the entry gets a new instance when this one is gone
+				p.remove = append(p.remove, instance)
+			}
+		case differs(instance, entry): // also while it is being removed: its host must be reached for that
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true

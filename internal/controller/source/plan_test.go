@@ -66,6 +66,12 @@ func TestInstancesFollowEntries(t *testing.T) {
 				now := metav1.Now()
 				i.DeletionTimestamp = &now
 			})}, steps{}},
+		"an entry is corrected while its instance leaves": {[]inventory.Entry{{Name: "h", Address: "h", User: "b",
+			Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) {
+				now := metav1.Now()
+				i.DeletionTimestamp = &now
+			})}, steps{Update: 1}},
 		"a host key that the user set by hand stays": {[]inventory.Entry{{Name: "h", Address: "h", User: "a",
 			Port: 22}}, nil,
 			[]v1alpha1.WindowsInstance{projected("h",
