@@ -199,13 +199,17 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	return joining{c}.run(ctx)
 }
 
-// observe has everything tried now that waits for its next try, when the user has changed something.
+// observe has everything tried now that waits for its next try, when the user has changed something. The change may be
+// of how to reach the host: one that has joined is asked again whether it lets the operator in.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if status.ObservedGeneration == c.instance.Generation {
 		return
 	}
 	status.ObservedGeneration, status.NextAttemptTime = c.instance.Generation, nil
+	if status.KeyTrial == nil && status.PublicKeyHash != "" && isLookedAfter(c.instance) {
+		status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: status.PublicKeyHash}
+	}
 	if status.KeyTrial != nil {
 		status.KeyTrial.NextTime = nil
 	}

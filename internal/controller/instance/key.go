@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -22,16 +23,16 @@ const (
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the present private key is accepted where another one last was. It asks
-// the host once for each key, and again after ever longer waits if that was no yes. wait is when to
-// come again; 0 when there is nothing to find out.
+// tryKey finds out whether the host lets the operator in with the present private key where another key last was
+// accepted, or since the user has changed how to reach the host: see observe. It asks the host once, and again after
+// ever longer waits if that was no yes. wait is when to come again; 0 when there is nothing to find out.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil {
 		return 0 // there is no usable key to ask about; when there is, it is an event
 	}
 	status := &c.instance.Status
-	if status.PublicKeyHash == key.Hash {
+	if status.PublicKeyHash == key.Hash && (status.KeyTrial == nil || status.KeyTrial.PublicKeyHash != key.Hash) {
 		status.KeyTrial = nil
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
 			"the present private key was accepted")
@@ -81,6 +82,13 @@ func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem
 	state, reason := metav1.ConditionUnknown, problem.Reason
 	if trial.Refusals > 0 {
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
+	}
+	if trial.PublicKeyHash == c.instance.Status.PublicKeyHash { // the key is not new, but how to reach the host is
+		reason = problem.Reason
+		field := map[contract.Reason]string{contract.ReasonKeyRefused: "spec.username",
+			contract.ReasonHostKeyMismatch: "spec.hostKey"}[reason]
+		problem = contract.NewProblem(reason, "%s may be wrong: %s", cmp.Or(field, "spec.address or spec.port"),
+			problem.Detail)
 	}
 	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
 	logf.FromContext(ctx).Info("host does not accept the new key", "reason", problem.Reason, "detail", problem.Detail,

@@ -106,6 +106,52 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	}
 }
 
+func TestA81_AChangedWayIntoAReadyHostIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	refused := contract.NewProblem(contract.ReasonKeyRefused, "no")
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.WindowsInstance)
+		answer error
+		code   string
+		field  string
+	}{
+		"a user name that is right": {func(i *v1alpha1.WindowsInstance) { i.Spec.Username = "b" }, nil, "W705", ""},
+		"a user name that is wrong": {func(i *v1alpha1.WindowsInstance) { i.Spec.Username = "b" }, refused, "W202",
+			"spec.username"},
+		"a port that is wrong": {func(i *v1alpha1.WindowsInstance) { i.Spec.Port = 2222 }, unreachable(), "W201",
+			"spec.port"},
+		"a host key that is wrong": {func(i *v1alpha1.WindowsInstance) { i.Spec.HostKey = "ssh-ed25519 AAAAother" }, nil,
+			"W203", "spec.hostKey"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := joined(t)
+			r.reconcile(t, 1)
+			was, dials := r.get(t, 1).Spec, r.machine(1).Dials()
+			if test.answer != nil {
+				r.machine(1).Fail(hosttest.Dialling, test.answer)
+			}
+			r.edit(t, 1, test.change)
+			for range 3 {
+				r.reconcile(t, 1)
+			}
+			i := r.get(t, 1)
+			if r.machine(1).Dials() != dials+1 || i.Status.Code != test.code ||
+				!strings.Contains(i.Status.Message, test.field) || i.Status.Phase != v1alpha1.PhaseReady ||
+				condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+				t.Fatalf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
+			}
+			r.machine(1).Fail(hosttest.Dialling, nil)
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec = was })
+			r.reconcile(t, 1)
+			if i = r.get(t, 1); i.Status.Code != "W705" || i.Status.KeyTrial != nil ||
+				condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+				t.Errorf("put right, it is shown as %+v", i.Status)
+			}
+		})
+	}
+}
+
 // requestKey has the first host asked, as the machine controller does.
 func (r *rig) requestKey(t *testing.T) {
 	t.Helper()

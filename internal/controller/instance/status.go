@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -189,9 +190,14 @@ const workloadsFit contract.Reason = "Fit"
 // node serves on.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	trial := r.instance.Status.KeyTrial
-	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
-		return
+	said := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
+	switch {
+	case !outcome.IsDone() || trial == nil || said == nil || said.Status == metav1.ConditionTrue:
+	case trial.PublicKeyHash == r.instance.Status.PublicKeyHash:
+		reason := contract.Reason(said.Reason)
+		r.say(reason, strings.TrimSuffix(said.Message, ". "+reason.Fix()), reason.Fix())
+	case trial.Refusals > 0:
+		r.say(contract.ReasonKeyNotAuthorized, "the host accepts an earlier private key, and not the present one",
+			contract.ReasonKeyNotAuthorized.Fix())
 	}
-	r.say(contract.ReasonKeyNotAuthorized, "the host accepts an earlier private key, and not the present one",
-		contract.ReasonKeyNotAuthorized.Fix())
 }

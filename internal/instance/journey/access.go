@@ -36,9 +36,13 @@ func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 }
 
 // keyFailed notes that a host was not entered with a key. What another key went through is
-// forgotten: only the present one counts.
+// forgotten: only the present one counts. A key that the host accepted before is on no trial.
 func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
 	trial := instance.Status.KeyTrial
+	if instance.Status.PublicKeyHash == key.Hash && (trial == nil || trial.PublicKeyHash != key.Hash) {
+		instance.Status.KeyTrial = nil
+		return
+	}
 	if trial == nil || trial.PublicKeyHash != key.Hash {
 		trial = &v1alpha1.KeyTrial{PublicKeyHash: key.Hash}
 	}
