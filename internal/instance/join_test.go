@@ -136,6 +136,10 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			w.server, w.platform = "https://api-int.lab.example.com:6443", contract.PlatformAWS
 			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = "api.lab.example.com" })
 		}, "fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the cloud calls the host by a number": {nil, func(w *world) {
+			w.platform = contract.PlatformAWS
+			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = "10.0.0.9" })
+		}, "fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
 		"the host has the API server's address": {nil, func(w *world) {
 			w.server = "https://10.0.0.5:6443"
 			w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.0.0.5" })

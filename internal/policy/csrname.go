@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/asn1"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,8 +20,7 @@ const (
 )
 
 // namesAreOfNodes demands what holds for the names of any kubelet's serving certificate: at least
-// one, DNS names and IP addresses only, and no name by which a service or the host itself is
-// called.
+// one, DNS names and IP addresses only, and no name of a service or of the host itself.
 func namesAreOfNodes(f csrFacts) *csrFault {
 	request := f.claim.Request
 	for _, extension := range request.Extensions {
@@ -36,8 +36,7 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	}
 	for _, name := range dnsNames(request) {
 		lower := strings.ToLower(name)
-		if len(validation.IsDNS1123Subdomain(lower)) > 0 || isServiceName(lower) ||
-			slices.Contains(f.ReservedNames, lower) {
+		if !IsNodeName(lower) || isServiceName(lower) || slices.Contains(f.ReservedNames, lower) {
 			return fault(CSRNameNotOfNode, "%s can't be a node's name", shown(name))
 		}
 	}
@@ -60,6 +59,14 @@ func onlyNamesAndAddresses(value []byte) bool {
 	return !slices.ContainsFunc(names, func(n asn1.RawValue) bool {
 		return n.Class != asn1.ClassContextSpecific || n.Tag != sanTagDNS && n.Tag != sanTagIP
 	})
+}
+
+var numericLabel = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
+
+// IsNodeName reports whether a name in lower case can be a node's. Clients parse a name whose last label is a number as
+// an IPv4 address (https://url.spec.whatwg.org/#ends-in-a-number-checker), such as 10.0.0.1, 127.1 or 0x7f000001.
+func IsNodeName(name string) bool {
+	return len(validation.IsDNS1123Subdomain(name)) == 0 && !numericLabel.MatchString(name)
 }
 
 // isServiceName reports whether clients use a name for something that is not a node. Kubelets

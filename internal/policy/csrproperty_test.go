@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func mixed(random *rand.Rand) situation {
 	// so that nothing is due for the other host, and every approval is about ours
 	s.instances[1].Phase = v1alpha1.PhaseReady
 	names := []string{nodeName, "win-ab", "win", "WIN-A", "kubernetes.default.svc", "win-a.corp.example", "localhost",
-		"win-a.evil.example"}
+		"win-a.evil.example", "172.30.0.1", "10.0.0.12", "127.1", "0x7f000001"}
 	addresses := []string{nodeAddress, hostAddress, "10.0.0.12", "172.30.0.1", "127.0.0.1", "203.0.113.11", "::1"}
 	rarely(func() { s.subject = other.subject })
 	rarely(func() {
@@ -199,7 +200,7 @@ func FuzzParseRequest(f *testing.F) {
 func FuzzNodeAddresses(f *testing.F) {
 	for _, seed := range [][2]string{{"Hostname", "kubernetes.default.svc"}, {"InternalDNS", "WIN-AB"}, {"ExternalDNS", "localhost."},
 		{"InternalIP", "172.30.0.1"}, {"ExternalIP", "::ffff:172.30.0.1"}, {"InternalIP", "127.0.0.1"}, {"InternalIP", "10.0.0.12"},
-		{"", "*.corp.example"}, {"Hostname", strings.Repeat("a", 300)}, {"InternalIP", "203.0.113.200"}} {
+		{"", "*.corp.example"}, {"Hostname", strings.Repeat("a", 300)}, {"InternalIP", "203.0.113.200"}, {"InternalDNS", "0x7f.1"}} {
 		f.Add(seed[0], seed[1])
 	}
 	key := ecdsaKey(elliptic.P256())
@@ -227,6 +228,11 @@ func FuzzNodeAddresses(f *testing.F) {
 		if ip != nil {
 			a, _ := netip.AddrFromSlice(ip)
 			isClusters = in.ServiceNetwork.Contains(a.Unmap()) || ip.IsLoopback() || ip.IsUnspecified()
+		}
+		// A client that parses the name as an address connects to it.
+		last := name[strings.LastIndexByte(name, '.')+1:]
+		if _, err := strconv.ParseUint(last, 0, 64); ip == nil && err == nil {
+			t.Fatalf("approved %q as a DNS name", address)
 		}
 		if isClusters || name == "win-ab" || address == "10.0.0.12" || strings.ContainsAny(address, "* \x00") {
 			t.Fatalf("approved %q, because its kubelet calls it its %q", address, kind)

@@ -40,6 +40,51 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
+// Clients read such a name as the address. Without this rule, an address is refused as an address but signed as a DNS name.
+func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"a Service's address":          "172.30.0.1",
+		"the node's own address":       nodeAddress,
+		"the API server's":             "10.0.0.5",
+		"a short form":                 "127.1",
+		"one number":                   "2886729729",
+		"a hexadecimal number":         "0x7f000001",
+		"a hexadecimal part":           "127.0.0.0x1",
+		"an empty hexadecimal part":    "127.0x",
+		"an octal part":                "0254.036.0.01",
+		"capitals":                     "0X7F.1",
+		"a numeric last label":         "win-a.example.1",
+		"a trailing dot":               "172.30.0.1.",
+		"IPv6":                         "fd00::1",
+		"IPv6 that holds an IPv4":      "::ffff:172.30.0.1",
+		"IPv6 in brackets":             "[fd00::1]",
+		"a number that is too large":   "99999999999999999999",
+		"a numeric label and a domain": "win-a.10",
+	} {
+		for _, kind := range []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS} {
+			s := serving()
+			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: kind, Address: text})
+			s.template.DNSNames = append(s.template.DNSNames, text)
+			// Even if the user gave it: no rule about who has the name applies.
+			s.instances[0].Given = append(s.instances[0].Given, text)
+			s.instances[0].Addresses = append(s.instances[0].Addresses, text)
+			if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRRefuse ||
+				got.Reason != policy.CSRNameNotOfNode || !got.Settled {
+				t.Errorf("%s (%s) as %s: decided %s %s", name, text, kind, got.Verdict, got.Reason)
+			}
+		}
+	}
+	for _, text := range []string{"win-a1", "1win", "10-0-0-5.corp.example", "win.0xg", "win.1a", "10.0.0.5.corp.example"} {
+		s := serving()
+		s.template.DNSNames = append(s.template.DNSNames, text)
+		s.instances[0].Addresses = append(s.instances[0].Addresses, text)
+		if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRApprove {
+			t.Errorf("%s: decided %s %s: %s", text, got.Verdict, got.Reason, got.Message)
+		}
+	}
+}
+
 // Whoever is told that its node is called as the API server, or lists that name, gets no certificate for it.
 func TestA54_TheAPIServersNameIsNoNodes(t *testing.T) {
 	t.Parallel()

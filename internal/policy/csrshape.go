@@ -12,7 +12,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
@@ -35,7 +34,7 @@ func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
 		switch {
-		case len(validation.IsDNS1123Subdomain(f.claim.NodeName)) > 0:
+		case !IsNodeName(f.claim.NodeName):
 			return fault(CSRSubjectWrong, "%s is no node name", shown(f.claim.NodeName))
 		case !slices.Equal(subject.Organization, []string{organization}):
 			return fault(CSRSubjectWrong, "the organization is not exactly %s", organization)

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // removeUploadLimit is how long the daemon's program may take to be removed, also when the check itself was
@@ -52,7 +51,7 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			"another host, instance %s, already is called %q", owner.Key.Name, name))
 	case problem != nil:
 		return journey.Fail(problem)
-	case len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0:
+	case len(name) > maxNodeName || !policy.IsNodeName(name):
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
 	case len(found.Problems) > 0:
 		return journey.Fail(journey.Joined(found.Problems))

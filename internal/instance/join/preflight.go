@@ -11,12 +11,12 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // preflight uploads the daemon and asks it what it finds. It changes nothing else on the host.
@@ -119,7 +119,7 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 	if name == "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
 	}
-	if len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if len(name) > maxNodeName || !policy.IsNodeName(name) {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
 	}
 	if instance.Status.NodeName != "" && instance.Status.NodeName != name && journey.HasName(&instance.Status) {
