@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -175,6 +176,11 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 		"says the version that holds": annotate("win-a", contract.RevisionAnnotation),
 		"says why it does not hold":   annotate("win-a", contract.ApplyStatusAnnotation),
 		"asks for a reboot":           annotate("win-a", contract.RebootRequiredAnnotation),
+		"applies what it says": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().Patch(ctx, "win-a", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node",`+
+				`"metadata":{"annotations":{"`+contract.BootIDAnnotation+`":"1"}}}`), metav1.PatchOptions{FieldManager: "wicd"})
+			return err
+		},
 		"takes back what it said": patch("win-a",
 			`{"metadata":{"annotations":{"`+contract.RevisionAnnotation+`":null}}}`),
 		"writes nothing new":           patch("win-a", `{}`),
@@ -215,7 +221,9 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"adds a taint":       patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
 		"cordons its Node":   patch("win-a", `{"spec":{"unschedulable":true}}`),
 		"sets a provider":    patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
-		"sets a finalizer":   patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"A55 hides a load in a field that nothing uses any more": patch("win-a",
+			`{"metadata":{"selfLink":"`+strings.Repeat("x", 500_000)+`"}}`),
+		"sets a finalizer": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
 		"sets an owner": patch("win-a",
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`),
 		"reads its Node outside of a list": func(ctx context.Context, c kubernetes.Interface) error {
@@ -300,6 +308,9 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		change(&request.Spec)
 		all[name] = func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
 	}
+	for name, load := range loads("v1") {
+		all["A55 hides a load in its Node's managed fields: "+name] = patch("win-a", withManaged(load))
+	}
 	for name, meta := range metadataOfNoRequest() {
 		request := daemonRequest(t, "wicd-win-a-2")
 		meta.Name = request.Name
@@ -309,13 +320,24 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 	return all
 }
 
+// withManaged is a patch that sets managed fields.
+func withManaged(load []metav1.ManagedFieldsEntry) string {
+	content, err := json.Marshal(load)
+	if err != nil {
+		panic(err)
+	}
+	return `{"metadata":{"managedFields":` + string(content) + `}}`
+}
+
 // metadataOfNoRequest fills the memory of whoever watches requests; with finalizers they never go.
 func metadataOfNoRequest() map[string]metav1.ObjectMeta {
 	return map[string]metav1.ObjectMeta{
 		"asks with a finalizer": {Finalizers: []string{"example.com/stay"}},
 		"asks with an owner": {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace",
 			Name: "default", UID: "a"}}},
-		"asks with a label": {Labels: map[string]string{"a": "b"}},
+		"A55 asks with a load in managed fields": {ManagedFields: loads("certificates.k8s.io/v1")["one long name"]},
+		"A55 asks with many managers":            {ManagedFields: loads("certificates.k8s.io/v1")["many managers"]},
+		"asks with a label":                      {Labels: map[string]string{"a": "b"}},
 		"asks with an annotation of 200 kilobytes": {Annotations: map[string]string{
 			"example.com/a": strings.Repeat("x", 200_000)}},
 	}

@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,18 @@ func requestToken(ctx context.Context, c kubernetes.Interface, account, kind, no
 	return answer.Status.Token, nil
 }
 
+// forAudience requests a token as a daemon does, but for another service than the API server.
+func forAudience(account, node string, audiences ...string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: audiences, ExpirationSeconds: new(int64(3600)),
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node}}}
+		_, err := c.CoreV1().ServiceAccounts(contract.OperatorNamespace).CreateToken(ctx, account, request,
+			metav1.CreateOptions{})
+		return err
+	}
+}
+
 func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -57,9 +70,23 @@ func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 		"for a Secret":         bound(account, "Secret", "windows-services-1", 3600),
 		"that nothing ends":    bound(account, "", "", 3600),
 		"for a day":            bound(account, "Node", a, 24*3600),
+		"for a cloud":          forAudience(account, a, "sts.amazonaws.com"),
+		"for a cloud, too":     forAudience(account, a, "https://kubernetes.default.svc", "api://AzureADTokenExchange"),
+		"for one like it":      forAudience(account, a, "https://kubernetes.default.svcx"),
+		"for a storage":        forAudience(account, a, "https://vault.example.com/x.blob.core.windows.net/a"),
+		"for many":             forAudience(account, a, "a", "b", "c", "d", "e"),
 		"of the operator":      bound(contract.OperatorServiceAccount, "Node", a, 3600),
 		"of another namespace": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
 	}, refused)
+	tries(t, daemon, map[string]attempt{
+		"for the API server":              forAudience(account, a, "https://kubernetes.default.svc"),
+		"for that of kubeadm":             forAudience(account, a, "https://kubernetes.default.svc.cluster.local"),
+		"for that of a workload identity": forAudience(account, a, "https://wmcolab.blob.core.windows.net/lab-x7k2p"),
+	}, func(err error) bool { return err == nil })
+	allowAudience(t, admin, "https://issuer.example.com/lab")
+	until(t, func(ctx context.Context) bool {
+		return forAudience(account, a, "https://issuer.example.com/lab")(ctx, daemon) == nil
+	})
 	token, err := requestToken(t.Context(), daemon, account, "Node", a, 3600)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +109,25 @@ func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 			return apierrors.IsUnauthorized(err)
 		})
 	})
+}
+
+// allowAudience gives daemons the right that the policy's message names.
+func allowAudience(t *testing.T, admin kubernetes.Interface, audience string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "windows-token-audience", Namespace: contract.OperatorNamespace}
+	_, err := admin.RbacV1().Roles(meta.Namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta,
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{audience},
+			Verbs: []string{"request-serviceaccounts-token-audience"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = admin.RbacV1().RoleBindings(meta.Namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}}},
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func withToken(t *testing.T, lab *cluster.Cluster, token string) kubernetes.Interface {

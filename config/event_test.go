@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,30 @@ func tell(change func(*corev1.Event)) attempt {
 		_, err := c.CoreV1().Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 		return err
 	}
+}
+
+// loads are managed fields that hold no fields of an object. The API server stores them as they are if it knows the
+// version.
+func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
+	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion,
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	all := map[string][]metav1.ManagedFieldsEntry{
+		"one long name": {entry("x", `{"f:`+strings.Repeat("x", 900_000)+`":{}}`)},
+		"one of 70 KiB": {entry("x", `{"f:`+strings.Repeat("x", 70<<10)+`":{}}`)},
+		"a deep field":  {entry("x", strings.Repeat(`{"f:abcdefghijklmnopqrstuvwxyz":`, 2500)+"{}"+strings.Repeat("}", 2500))},
+	}
+	var fields, managers []string
+	for i := range 9000 {
+		fields = append(fields, fmt.Sprintf(`"f:%d":{}`, i))
+		managers = append(managers, fmt.Sprintf("%0100d", i))
+	}
+	all["many fields"] = []metav1.ManagedFieldsEntry{entry("x", `{"f:metadata":{"f:annotations":{`+strings.Join(fields, ",")+`}}}`)}
+	for _, manager := range managers[:500] {
+		all["many managers"] = append(all["many managers"], entry(manager, `{"f:metadata":{}}`))
+	}
+	return all
 }
 
 // eventsOfDaemons are those that they may make.
@@ -83,7 +108,9 @@ func eventsOfNoDaemon() map[string]attempt {
 		"A55 has an owner": tell(func(e *corev1.Event) {
 			e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: strings.Repeat("x", 200), UID: "x"}}
 		}),
-		"A55 counts in a series": tell(func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 2} }),
+		"A55 counts in a series":             tell(func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 2} }),
+		"A55 hides a load in managed fields": tell(func(e *corev1.Event) { e.ManagedFields = loads("v1")["one long name"] }),
+		"A55 hides a load in many managers":  tell(func(e *corev1.Event) { e.ManagedFields = loads("v1")["many managers"] }),
 		"tells of a relation": tell(
 			func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Kind: "Node", Name: "win-b"} }),
 	}

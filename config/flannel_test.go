@@ -36,6 +36,7 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 	tries(t, daemon, map[string]attempt{
 		"a token that nothing ends": bound(account, "", "", 3600),
 		"a token for a day":         bound(account, "Node", a, 24*3600),
+		"a token for a cloud":       forAudience(account, a, "sts.amazonaws.com"),
 	}, apierrors.IsForbidden)
 	token, err := requestToken(t.Context(), daemon, account, "Node", a, 3600)
 	if err != nil {
