@@ -2,10 +2,13 @@ package config_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -69,11 +72,44 @@ func TestTheOperatorIsProbedAndBounded(t *testing.T) {
 	}
 }
 
+// The API server enforces the Pod Security level for pods, not for the Deployment, so the test creates the pod of its template.
+func TestA36_TheNamespaceAdmitsTheOperatorsPodAndNoPrivilegedOne(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, common(t).Admin())
+	template := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template
+	for name, c := range map[string]struct {
+		change  func(*corev1.PodSpec)
+		refused bool
+	}{
+		"as it is rendered": {func(*corev1.PodSpec) {}, false},
+		"privileged": {func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext.Privileged, s.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true), nil
+		}, true},
+		"with the network of its host": {func(s *corev1.PodSpec) { s.HostNetwork = true }, true},
+		"with files of its host": {func(s *corev1.PodSpec) {
+			s.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		}, true},
+		"as root": {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.RunAsUser = new(int64(0)) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "level"}, Spec: *template.Spec.DeepCopy()}
+			c.change(&pod.Spec)
+			_, err := admin.CoreV1().Pods(contract.OperatorNamespace).Create(t.Context(), pod,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "PodSecurity"); refused != c.refused ||
+				!refused && err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 	t.Parallel()
 	labels := named[*corev1.Namespace](t, contract.OperatorNamespace).Labels
 	for key, value := range map[string]string{
-		"openshift.io/cluster-monitoring": "true", "pod-security.kubernetes.io/enforce": "privileged",
+		"openshift.io/cluster-monitoring": "true", "pod-security.kubernetes.io/enforce": "restricted",
 		"security.openshift.io/scc.podSecurityLabelSync": "true",
 	} {
 		if labels[key] != value {
