@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,15 +37,12 @@ func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes
 	if claimer.Client, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
 		return claimer, fmt.Errorf("making a client: %w", err)
 	}
-	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
+	err = untilReady(ctx, logr.FromContextOrDiscard(ctx), "whose the Windows nodes are",
 		func(ctx context.Context) (bool, error) {
-			err = settings.Claim(ctx, claimer.Client, namespace, time.Now)
+			err := settings.Claim(ctx, claimer.Client, namespace, time.Now)
 			_, decided := contract.AsProblem(err)
-			return err == nil || decided, nil
+			return decided, err
 		})
-	if err == nil {
-		return claimer, waited
-	}
 	if problem, ok := contract.AsProblem(err); ok {
 		announce(ctx, clients, problem, namespace)
 		return claimer, fmt.Errorf("%w. %s", err, problem.Reason.Fix())

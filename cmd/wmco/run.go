@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -150,8 +152,7 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 // discoveryTimeout is how long an API server may take until it lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
-// recognise finds out which kind of cluster it is. It waits for an API server that has just started, and
-// says what it waits for.
+// recognise finds out which kind of cluster it is. It waits for an API server that has just started.
 func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (openShift bool, err error) {
 	groups, err := discovery.NewDiscoveryClientForConfig(restConfig)
 	if err != nil {
@@ -161,20 +162,31 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 	if err != nil {
 		return false, err
 	}
+	err = untilReady(ctx, log, "which kind of cluster this is", func(ctx context.Context) (bool, error) {
+		openShift, err = cluster.IsOpenShift(ctx, groups, objects)
+		return false, err
+	})
+	return openShift, err
+}
+
+// untilReady repeats try every second, for at most discoveryTimeout, until it succeeds or its error is final. It logs
+// each new error at once, because waiting doesn't help against an invalid token.
+func untilReady(ctx context.Context, log logr.Logger, what string,
+	try func(ctx context.Context) (final bool, err error)) (err error) {
 	said := ""
 	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
-		func(ctx context.Context) (bool, error) {
-			if openShift, err = cluster.IsOpenShift(ctx, groups, objects); err != nil && err.Error() != said {
-				said = err.Error()
-				log.Info("waiting until it is known which kind of cluster this is", "reason", said,
-					"limit", discoveryTimeout.String())
+		func(ctx context.Context) (final bool, _ error) {
+			final, err = try(ctx)
+			if apierrors.IsUnauthorized(err) {
+				err = fmt.Errorf("the API server refuses the operator's token: %w; restart the operator's pod", err)
 			}
-			return err == nil, nil
+			if err != nil && !final && err.Error() != said {
+				said = err.Error()
+				log.Info("waiting until it is known "+what, "reason", said, "limit", discoveryTimeout.String())
+			}
+			return err == nil || final, nil
 		})
-	if err == nil {
-		err = waited
-	}
-	return openShift, err
+	return cmp.Or(err, waited)
 }
 
 // newReader makes the reader of facts for this kind of cluster.
