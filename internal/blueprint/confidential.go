@@ -92,13 +92,18 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 	case len(raw) == 0:
 		return nil, nil
 	}
-	if _, err := mirror.ParsePullSecret(raw); err != nil {
+	parsed, err := mirror.ParsePullSecret(raw)
+	if err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
 			problem = contract.NewProblem(contract.ReasonPullSecretInvalid, "the secret %s in %s is not understood",
 				contract.PullSecret, contract.ConfigNamespace)
 		}
 		return before.PullSecret, []*contract.Problem{problem}
+	}
+	if unusable := parsed.Unusable(); len(unusable) > 0 {
+		return bytes.Clone(raw), []*contract.Problem{contract.NewProblem(contract.ReasonPullSecretInvalid,
+			"nodes can't use these entries of the pull secret: %s", some(unusable))}
 	}
 	return bytes.Clone(raw), nil
 }

@@ -3,6 +3,7 @@ package blueprint_test
 import (
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -255,6 +256,38 @@ func TestAPullSecretThatCanNotBeReadLeavesTheLastOne(t *testing.T) {
 				t.Errorf("got %s, %q", desired.Confidential.PullSecret, text)
 			}
 		})
+	}
+}
+
+func TestA23_EntriesOfThePullSecretThatNoNodeCanUseAreNamed(t *testing.T) {
+	t.Parallel()
+	in := input()
+	raw, err := os.ReadFile("testdata/pull-secret.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Facts.PullSecret = raw
+	desired := render(t, in)
+	text, _ := said(desired)
+	if string(desired.Confidential.PullSecret) != string(raw) {
+		t.Error("the usable entries don't reach nodes")
+	}
+	for _, name := range []string{"registry.example.com", "reg_under.example.com", "1.dkr.ecr.us-east-1.amazonaws.com"} {
+		if !strings.Contains(text, `"`+name+`"`) {
+			t.Errorf("%s is not named: %s", name, text)
+		}
+	}
+	for _, usable := range []string{"quay.io", "8443", "*.corp.example.com", "dXNlcjpwJTQwc3M=", "not base64!"} {
+		if strings.Contains(text, usable) {
+			t.Errorf("%s is named: %s", usable, text)
+		}
+	}
+	if len(desired.Rejected) != 1 || desired.Rejected[0].Reason != contract.ReasonPullSecretInvalid {
+		t.Errorf("%+v", desired.Rejected)
+	}
+	in.Facts.PullSecret = []byte(`{"auths":{"https://me:hunter2@quay.io":{}}}`)
+	if text, _ = said(render(t, in)); !strings.Contains(text, "quay.io") || strings.Contains(text, "hunter2") {
+		t.Errorf("a password in a name: %s", text)
 	}
 }
 

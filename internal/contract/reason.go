@@ -739,10 +739,11 @@ func clusterExplanations() []row {
 				"ImageContentSourcePolicy, Image or WindowsMachineConfig that " +
 				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
-			"The cluster's pull secret is not valid, or does not exist any more.",
+			"The cluster's pull secret, or an entry of it, is not valid, or the secret does not exist any more.",
 			"Correct .dockerconfigjson of the secret pull-secret in openshift-config, or, where there is no " +
 				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names; create it again " +
-				"where it is gone. Nodes keep the last valid one."},
+				"where it is gone. Nodes keep the last valid one, and use its valid entries. An entry is valid " +
+				"if it names a registry and holds credentials; credential helpers don't exist on nodes."},
 		{ReasonCertificateRejected, 910,
 			"A certificate in a CA bundle is not valid or is not a CA certificate.",
 			"Remove or replace the certificate that is named. The others in its bundle are trusted."},

@@ -45,7 +45,8 @@ func (PullSecret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // ReasonPullSecretInvalid and repeats nothing of the content.
 func ParsePullSecret(data []byte) (PullSecret, error) {
 	var file *struct {
-		Auths map[string]json.RawMessage `json:"auths"`
+		Auths       map[string]json.RawMessage `json:"auths"`
+		CredHelpers map[string]json.RawMessage `json:"credHelpers"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil || file == nil {
 		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid, "reading the pull secret: %s",
@@ -60,7 +61,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 		name := location{host: host, path: path}.String()
 		switch {
 		case !ok || err != nil:
-			secret.unusable = append(secret.unusable, quote(text))
+			secret.refuse(text)
 		case strings.Contains(host, "*"):
 			secret.globs = append(secret.globs, glob{host, path, credential})
 		case name == text:
@@ -71,10 +72,18 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 			}
 		}
 	}
+	for _, text := range slices.Sorted(maps.Keys(file.CredHelpers)) { // nodes don't have the programs
+		secret.refuse(text)
+	}
 	slices.SortStableFunc(secret.globs, func(a, b glob) int {
 		return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(len(b.host), len(a.host)))
 	})
 	return secret, nil
+}
+
+// refuse notes the key of an entry that can't be used, without the password that it may contain.
+func (s *PullSecret) refuse(key string) {
+	s.unusable = append(s.unusable, quote(key[strings.LastIndexByte(key, '@')+1:]))
 }
 
 // withoutContent says what is wrong with JSON and where, but not what stands there.
@@ -171,5 +180,6 @@ func (s PullSecret) Hosts() []string {
 	return slices.Sorted(maps.Keys(hosts))
 }
 
-// Unusable lists the keys of entries that are not understood, sorted, each quoted and shortened.
+// Unusable lists the keys of entries that can't be used, each quoted and shortened: those that are not understood, and
+// those that name a credential helper.
 func (s PullSecret) Unusable() []string { return slices.Clone(s.unusable) }
