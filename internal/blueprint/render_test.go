@@ -72,6 +72,11 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"an in-tree cloud provider": {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" },
 			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"a quoted cloud provider with further flags": {
+			func(in *blueprint.Input) { in.Facts.CloudProvider = "external --register-node=false" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"a cloud provider with a space": {func(in *blueprint.Input) { in.Facts.CloudProvider = " external" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no platform": {func(in *blueprint.Input) { in.Facts.Platform = "" },
 			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no CA": {func(in *blueprint.Input) { in.Facts.KubeletCA = "" },
