@@ -71,7 +71,7 @@ func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 		"that nothing ends":    bound(account, "", "", 3600),
 		"for a day":            bound(account, "Node", a, 24*3600),
 		"for a cloud":          forAudience(account, a, "sts.amazonaws.com"),
-		"for a cloud, too":     forAudience(account, a, "https://kubernetes.default.svc", "api://AzureADTokenExchange"),
+		"for a cloud, too":     forAudience(account, a, "https://kubernetes.default.svc", "api://azure"),
 		"for one like it":      forAudience(account, a, "https://kubernetes.default.svcx"),
 		"for a storage":        forAudience(account, a, "https://vault.example.com/x.blob.core.windows.net/a"),
 		"for many":             forAudience(account, a, "a", "b", "c", "d", "e"),
