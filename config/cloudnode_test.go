@@ -167,6 +167,7 @@ func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface, a, b strin
 		"annotates it":                 annotate(a, contract.RevisionAnnotation),
 		"labels it as control plane":   patch(a, `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`),
 		"labels it as Linux":           patch(a, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"labels it for AKS":            patch(a, `{"metadata":{"labels":{"kubernetes.azure.com/cluster":"x"}}}`),
 		"sets a finalizer":             patch(a, `{"metadata":{"finalizers":["example.com/stay"]}}`),
 		"labels it through the status": patch(a, zone, "status"),
 		"says that it is ready": patch(a,
@@ -214,6 +215,7 @@ func initialise(name string, further func(*corev1.Node)) attempt {
 		node.Spec.ProviderID = "azure:///a"
 		node.Labels[corev1.LabelInstanceTypeStable] = "Standard_D4s_v3"
 		node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion] = "eastus-1", "eastus"
+		node.Labels["topology.kubernetes.azure.com/interconnect-group"] = "group-1"
 		var left []corev1.Taint
 		for _, taint := range node.Spec.Taints {
 			if taint.Key != uninitialized {

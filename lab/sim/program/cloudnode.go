@@ -23,8 +23,8 @@ import (
 
 // nodeManager is one run of the stand-in for Azure's node manager. It makes the calls of the real
 // one (cloud-provider-azure, pkg/nodemanager/nodemanager.go): while its Node has the taint, it gets
-// the Node and updates it with the provider id, the labels of zone, region and instance type and
-// without the taint; then it patches the addresses in the status.
+// the Node and updates it with the provider id, the labels of zone, region, instance type and
+// interconnect group and without the taint; then it patches the addresses in the status.
 type nodeManager struct {
 	*sim.Process
 	node   string
@@ -92,6 +92,7 @@ func (m *nodeManager) sync(ctx context.Context, seen *corev1.Node) error {
 		node.Labels[corev1.LabelInstanceTypeStable] = instance.Compute.Size
 		node.Labels[corev1.LabelTopologyZone] = instance.Compute.Location + "-" + instance.Compute.Zone
 		node.Labels[corev1.LabelTopologyRegion] = instance.Compute.Location
+		node.Labels["topology.kubernetes.azure.com/interconnect-group"] = "lab"
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
 			func(t corev1.Taint) bool { return t.Key == uninitialized })
 		if node, err = m.server.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
