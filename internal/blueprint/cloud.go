@@ -24,14 +24,14 @@ func cloudNode(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureCloudNode, contract.PathAzureNodeManager); ok {
 		return off, nil
 	}
+	log, runner := in.Logging.Runner(contract.ServiceCloudNode)
+	words := append(runner, contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName,
+		"--wait-routes=false", "--kubeconfig="+varCloudNodeKubeconfig)
 	return part{services: []contract.Service{{
-		Name: contract.ServiceCloudNode,
-		Command: command(contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName,
-			"--wait-routes=false",
-			"--kubeconfig="+varCloudNodeKubeconfig),
+		Name: contract.ServiceCloudNode, Command: command(words...),
 		NodeVariables: []contract.NodeVariable{nodeName()},
 		HostVariables: []contract.HostVariable{{Name: varCloudNodeKubeconfig, Fact: contract.FactCloudNodeKubeconfig}},
-		Priority:      3,
+		Priority:      3, Log: log,
 	}}}, nil
 }
 

@@ -80,15 +80,19 @@ func containerdConfig(binary payload.File, dirs cniPlaces) (string, error) {
 	cni := table{"conf_dir": dirs.config, "max_conf_num": 1, "ip_pref": "ipv4"}
 	// 1.7 was the last 1.x; what calls itself 1.36 is a stand-in with Kubernetes' version.
 	before2 := older(binary, 1, 8)
+	images := imagesSince2()
 	if before2 || older(binary, 2, 1) && !older(binary, 2, 0) {
 		cni["bin_dir"] = dirs.plugins
 	} else {
 		cni["bin_dirs"] = []string{dirs.plugins}
+		// The transfer service, which pulls by default since 2.1, pulls each variant of an image that
+		// the host can run: on Server 2025 those of 2022, too. A local pull takes the newest one.
+		images["use_local_image_pull"] = true
 	}
 	if before2 {
 		file.Version, file.Plugins = 2, pluginsBefore2(cni)
 	} else {
-		file.Plugins = pluginsSince2(cni)
+		file.Plugins = pluginsSince2(cni, images)
 	}
 	file.Plugins["io.containerd.nri.v1.nri"] = table{"disable": true}
 
@@ -119,16 +123,20 @@ func pluginsBefore2(cni table) containerdPluginSet {
 	}}
 }
 
-func pluginsSince2(cni table) containerdPluginSet {
+func imagesSince2() table {
+	return table{
+		"snapshotter":                 windowsSnapshotter,
+		"discard_unpacked_layers":     false,
+		"max_concurrent_downloads":    parallelDownloads,
+		"image_pull_progress_timeout": pullTimeout,
+		"pinned_images":               table{"sandbox": pauseImage},
+		"registry":                    table{"config_path": contract.DirRegistries},
+	}
+}
+
+func pluginsSince2(cni, images table) containerdPluginSet {
 	return containerdPluginSet{
-		"io.containerd.cri.v1.images": table{
-			"snapshotter":                 windowsSnapshotter,
-			"discard_unpacked_layers":     false,
-			"max_concurrent_downloads":    parallelDownloads,
-			"image_pull_progress_timeout": pullTimeout,
-			"pinned_images":               table{"sandbox": pauseImage},
-			"registry":                    table{"config_path": contract.DirRegistries},
-		},
+		"io.containerd.cri.v1.images": images,
 		"io.containerd.cri.v1.runtime": table{
 			"max_container_log_line_size": logLineSize,
 			"cni":                         cni,

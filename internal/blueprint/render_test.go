@@ -223,6 +223,8 @@ func TestContainerdIsConfiguredAsItsVersionReadsIt(t *testing.T) {
 		"1.7 reads version 2":              {"v1.7.27", "version = 2\n", "cri.v1"},
 		"2.0 reads version 3, one folder":  {"2.0.4", "bin_dir = 'C:\\k\\cni'", "bin_dirs"},
 		"2.4 reads version 3, folders":     {"v2.4.2", "bin_dirs = ['C:\\k\\cni']", "bin_dir ="},
+		"2.0 pulls one variant anyway":     {"2.0.4", "version = 3\n", "use_local_image_pull"},
+		"since 2.1 it has to be told":      {"v2.1.0", "use_local_image_pull = true\n", "bin_dir ="},
 		"an unknown one is a new one":      {"stand-in", "version = 3\n", "bin_dir ="},
 		"a stand-in of Kubernetes' is too": {"v1.36.3", "version = 3\n", "bin_dir ="},
 	} {
@@ -466,6 +468,22 @@ func TestCanonicalAPIServer(t *testing.T) {
 
 // At its limit klog opens its file anew and appends to it no more, so that a log that the daemon
 // cuts becomes a sparse file. The daemon alone limits the log.
+// Azure's node manager, kubelet and kube-proxy write to their standard error only.
+func TestA38_EachServiceHasALogThatIsListed(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Facts.Platform = contract.PlatformAzure
+	for _, service := range render(t, in).Manifest.Services {
+		file := contract.LogFile(service.Name)
+		if service.Log == nil || service.Log.Path != file || !strings.Contains(service.Command, file) {
+			t.Errorf("%s has the log %+v and the command %s, want %s", service.Name, service.Log, service.Command, file)
+		}
+		if !slices.Contains(contract.LoggingServices(), service.Name) {
+			t.Errorf("%s is not listed: nobody makes the directory of its log, or shows it", service.Name)
+		}
+	}
+}
+
 func TestA44_CSIProxyLeavesTheLimitOfItsLogToTheDaemon(t *testing.T) {
 	t.Parallel()
 	desired, err := blueprint.Render(input())

@@ -36,7 +36,7 @@ func LogFile(service string) string {
 // LoggingServices are the services that log to a file of LogFile, the daemon first.
 func LoggingServices() []string {
 	return []string{ServiceDaemon, ServiceKubelet, ServiceContainerd, ServiceKubeProxy, ServiceHybridOverlay,
-		ServiceFlannel, ServiceExporter, ServiceCSIProxy}
+		ServiceFlannel, ServiceExporter, ServiceCSIProxy, ServiceCloudNode}
 }
 
 // IsManaged says whether a service's description marks it as ours.

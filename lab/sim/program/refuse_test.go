@@ -144,7 +144,9 @@ func TestServicesRunUntilTheyAreStoppedAndLog(t *testing.T) {
 			`C:\var\log\csi-proxy\csi-proxy.log`,
 		},
 		"cloud-node-manager": {
-			`C:\k\azure-cloud-node-manager.exe --windows-service --node-name=n --wait-routes=false --kubeconfig=C:\k\kubeconfig`, ""},
+			`C:\k\kube-log-runner.exe -log-file=C:\var\log\cloud-node-manager\cloud-node-manager.log C:\k\azure-cloud-node-manager.exe --windows-service --node-name=n --wait-routes=false --kubeconfig=C:\k\kubeconfig`,
+			`C:\var\log\cloud-node-manager\cloud-node-manager.log`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +164,7 @@ func TestServicesRunUntilTheyAreStoppedAndLog(t *testing.T) {
 				}
 				b.stop(t, name)
 			}
-			if test.log != "" && strings.Count(b.read(t, test.log), "stand-in started") != 2 {
+			if strings.Count(b.read(t, test.log), "stand-in started") != 2 {
 				t.Errorf("the log says %s", b.read(t, test.log))
 			}
 			if state, err := b.Host().Services.Get(t.Context(), name); err != nil ||
