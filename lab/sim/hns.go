@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -20,7 +21,19 @@ type hns struct {
 
 type network struct {
 	winos.HNSNetwork
-	endpoints map[string]netip.Addr
+	endpoints []HNSEndpoint
+}
+
+// HNSEndpoint is an endpoint of a network. It need not have a name.
+type HNSEndpoint struct {
+	Name    string
+	Address netip.Addr
+	// Attached says that the host itself has the address.
+	Attached bool
+}
+
+func (n *network) has(address netip.Addr) bool {
+	return slices.ContainsFunc(n.endpoints, func(e HNSEndpoint) bool { return e.Address == address })
 }
 
 // firstHNS is the process of the service when the machine is made; Windows counts in fours.
@@ -87,30 +100,64 @@ func (h *hns) remove(name string) (removed bool, err error) {
 	return removed, nil
 }
 
-// endpoint gives the endpoint's address: the first free one after the network's own and the
-// gateway's.
-func (h *hns) endpoint(networkName, name string) (netip.Addr, error) {
+// endpoint finds an endpoint by its name, or else one without a name by its address, or makes it. If
+// the address is another's, or none is wanted, it has the first free one after those of the network and
+// the gateway.
+func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n, err := h.find(networkName)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if address, ok := n.endpoints[name]; ok {
-		return address, nil
+	at := slices.IndexFunc(n.endpoints, func(e HNSEndpoint) bool { return e.Name == name })
+	if at < 0 && wanted.IsValid() {
+		at = slices.IndexFunc(n.endpoints, func(e HNSEndpoint) bool { return e.Name == "" && e.Address == wanted })
 	}
-	taken := map[netip.Addr]bool{}
-	for _, address := range n.endpoints {
-		taken[address] = true
+	if at >= 0 {
+		n.endpoints[at].Attached = true
+		return n.endpoints[at].Address, nil
 	}
-	address := n.Subnet.Masked().Addr().Next().Next()
-	for ; n.Subnet.Contains(address.Next()); address = address.Next() {
-		if !taken[address] {
-			n.endpoints[name] = address
-			return address, nil
+	if wanted.IsValid() && !n.has(wanted) {
+		return wanted, n.add(HNSEndpoint{name, wanted, true})
+	}
+	for address := n.Subnet.Masked().Addr().Next().Next(); n.Subnet.Contains(address.Next()); address = address.Next() {
+		if !n.has(address) {
+			return address, n.add(HNSEndpoint{name, address, true})
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("endpoint %s: network %s has no free address", name, networkName)
+}
+
+// add refuses an address of another network, and one that is taken.
+func (n *network) add(e HNSEndpoint) error {
+	if !n.Subnet.Contains(e.Address) || n.has(e.Address) {
+		return fmt.Errorf("endpoint %q: address %s of network %s is not free", e.Name, e.Address, n.Name)
+	}
+	n.endpoints = append(n.endpoints, e)
+	return nil
+}
+
+// AddHNSEndpoint makes an endpoint on a network, as programs other than the daemon do.
+func (m *Machine) AddHNSEndpoint(networkName string, e HNSEndpoint) error {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	n, err := m.hns.find(networkName)
+	if err != nil {
+		return err
+	}
+	return n.add(e)
+}
+
+// HNSEndpoints lists the endpoints of a network.
+func (m *Machine) HNSEndpoints(networkName string) ([]HNSEndpoint, error) {
+	m.hns.mu.Lock()
+	defer m.hns.mu.Unlock()
+	n, err := m.hns.find(networkName)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(n.endpoints), nil
 }
 
 // VNIs that Windows takes, see
@@ -181,7 +228,7 @@ func (m *Machine) makeHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if !n.ManagementIP.IsValid() {
 		n.ManagementIP = m.address
 	}
-	endpoints := map[string]netip.Addr{}
+	var endpoints []HNSEndpoint
 	if exists && old.Subnet == n.Subnet {
 		endpoints = old.endpoints
 	}

@@ -346,11 +346,12 @@ func (f networkFace) HNSNetwork(ctx context.Context, name string) (winos.HNSNetw
 	return f.m.hns.get(name)
 }
 
-func (f networkFace) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
+func (f networkFace) EnsureEndpoint(ctx context.Context, network, endpoint string,
+	address netip.Addr) (netip.Addr, error) {
 	if err := f.network(ctx, f.change); err != nil {
 		return netip.Addr{}, err
 	}
-	return f.m.hns.endpoint(network, endpoint)
+	return f.m.hns.endpoint(network, endpoint, address)
 }
 
 func (f networkFace) RemoveHNSNetwork(ctx context.Context, name string) error {

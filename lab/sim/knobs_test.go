@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,14 +93,14 @@ func TestAddressesOfASmallNetworkRunOut(t *testing.T) {
 	noError(t, err)
 	seen := map[string]bool{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		address, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", name)
+		address, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", name, netip.Addr{})
 		noError(t, err)
 		seen[address.String()] = true
 	}
 	if len(seen) != 5 || seen["10.0.0.0"] || seen["10.0.0.1"] || seen["10.0.0.7"] {
 		t.Errorf("the addresses are %v", seen)
 	}
-	if _, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "f"); err == nil {
+	if _, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "f", netip.Addr{}); err == nil {
 		t.Error("there is an address too many")
 	}
 	again, err := m.CreateHNSNetwork(winos.HNSNetwork{Name: "small", Subnet: prefix("10.0.1.0/29")})
@@ -107,7 +108,7 @@ func TestAddressesOfASmallNetworkRunOut(t *testing.T) {
 	if all := m.HNSNetworks(); len(all) != 1 || all[0] != again {
 		t.Errorf("the networks are %+v", all)
 	}
-	address, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "a")
+	address, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "a", netip.Addr{})
 	noError(t, err)
 	if !again.Subnet.Contains(address) {
 		t.Errorf("the endpoint of the new subnet has %v", address)

@@ -76,8 +76,10 @@ func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	f.m.hns.mu.Lock()
 	defer f.m.hns.mu.Unlock()
 	for _, n := range f.m.hns.networks {
-		for _, address := range n.endpoints {
-			all = append(all, address)
+		for _, e := range n.endpoints {
+			if e.Attached {
+				all = append(all, e.Address)
+			}
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -383,7 +384,7 @@ func TestWithoutRightsNothingIsChanged(t *testing.T) {
 		before := m.Snapshot()
 		m.SetAdmin(false)
 		ctx, h := t.Context(), m.Host()
-		_, err := h.Network.EnsureEndpoint(ctx, "x", "y")
+		_, err := h.Network.EnsureEndpoint(ctx, "x", "y", netip.Addr{})
 		_, open := h.Files.Open(m.Home() + `\x`)
 		for what, err := range map[string]error{
 			"apply": h.Services.Apply(ctx, winos.ServiceConfig{Name: "b", Command: "x"}),

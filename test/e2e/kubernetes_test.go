@@ -90,7 +90,8 @@ func (s *stage) onFlannel(t *testing.T, h *fleet.Host) (subnet string) {
 		strings.Contains(node.Annotations[flannel+"backend-data"], `""`) {
 		t.Errorf("%s: annotations are %v", h.Name, node.Annotations)
 	}
-	vip, err := h.Machine.Host().Network.EnsureEndpoint(t.Context(), flannelNetwork, contract.SourceVIPEndpointName)
+	vip, err := h.Machine.Host().Network.EnsureEndpoint(t.Context(), flannelNetwork, contract.SourceVIPEndpointName,
+		netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}

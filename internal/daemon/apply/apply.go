@@ -253,7 +253,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	if told == nil {
 		told = map[contract.Fact]string{}
 	}
-	told[contract.FactNodeIP] = a.nodeIP(ctx)
+	told[contract.FactNodeIP], told[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
 	facts := plan.HostFacts(ctx, a.host, a.state.Manifest.HNSNetwork(), told)
 	in := plan.Input{
 		Manifest: a.state.Manifest, Extra: a.state.Extra, Scope: request.Scope, Confidential: request.Confidential,

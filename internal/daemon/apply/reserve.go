@@ -26,8 +26,8 @@ func dirReserved(network string) string { return dirNetworks + `\` + network }
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve keeps the address of kube-proxy's endpoint from pods. HNS takes it from the range that
-// host-local gives out, anew at each boot, and host-local goes by its files alone. An address that
-// a pod had before is reserved once that pod's file has gone.
+// host-local gives out, and host-local goes by its files alone. An address that a pod had before is
+// reserved once that pod's file has gone.
 func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem {
 	dir := dirReserved(a.state.Manifest.HNSNetwork())
 	path := dir + `\` + address
@@ -47,12 +47,13 @@ func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem
 	return nil
 }
 
-// reserved reserves the address that kube-proxy's files name, if they do.
+// reserved keeps and reserves the address that kube-proxy's files name, if they do.
 func (a *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]) *contract.Problem {
 	if !plan.AsksFor(a.state.Manifest, contract.FactSourceVIP) {
 		return nil
 	}
 	if address, problem := facts(contract.FactSourceVIP); problem == nil {
+		a.state.SourceVIP = address
 		return a.reserve(ctx, address)
 	}
 	return nil // what needs it says so

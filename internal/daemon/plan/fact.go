@@ -17,8 +17,9 @@ import (
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
 // HostFacts gives the facts of a host whose pods are on an HNS network of this name, as far as told does
-// not have them: the host is not asked for those. Each is found at most once, when it is first asked
-// for, so a Lookup serves one pass and is not for concurrent use.
+// not have them: the host is not asked for those. Exception: the source VIP in told is the address that
+// its endpoint should have. Each fact is found at most once, when it is first asked for, so a Lookup
+// serves one pass and is not for concurrent use.
 func HostFacts(ctx context.Context, host winos.Host, network string,
 	told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
@@ -27,14 +28,14 @@ func HostFacts(ctx context.Context, host winos.Host, network string,
 	}
 	known := map[contract.Fact]answer{}
 	for f, value := range told {
-		if value != "" {
+		if value != "" && f != contract.FactSourceVIP {
 			known[f] = answer{value: value}
 		}
 	}
 	return func(f contract.Fact) (string, *contract.Problem) {
 		a, ok := known[f]
 		if !ok {
-			value, err := find(ctx, host, network, f)
+			value, err := find(ctx, host, network, f, told[contract.FactSourceVIP])
 			if err != nil {
 				a.problem = problem(network, f, err)
 			} else {
@@ -46,7 +47,7 @@ func HostFacts(ctx context.Context, host winos.Host, network string,
 	}
 }
 
-func find(ctx context.Context, host winos.Host, network string, f contract.Fact) (string, error) {
+func find(ctx context.Context, host winos.Host, network string, f contract.Fact, lastVIP string) (string, error) {
 	if t, ok := f.Token(); ok {
 		_, err := host.Files.Stat(t.Kubeconfig)
 		return t.Kubeconfig, err
@@ -59,10 +60,15 @@ func find(ctx context.Context, host winos.Host, network string, f contract.Fact)
 		ip, err := host.Network.NodeIP(ctx)
 		return text(ip, err)
 	case contract.FactSourceVIP:
-		if _, err := host.Network.HNSNetwork(ctx, network); err != nil {
+		n, err := host.Network.HNSNetwork(ctx, network)
+		if err != nil {
 			return "", err
 		}
-		ip, err := host.Network.EnsureEndpoint(ctx, network, contract.SourceVIPEndpointName)
+		last, _ := netip.ParseAddr(lastVIP)
+		if !n.Subnet.Contains(last) {
+			last = netip.Addr{}
+		}
+		ip, err := host.Network.EnsureEndpoint(ctx, network, contract.SourceVIPEndpointName, last)
 		return text(ip, err)
 	case contract.FactHNSSubnet:
 		n, err := host.Network.HNSNetwork(ctx, network)

@@ -1,6 +1,8 @@
 package reconcile_test
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 const reserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
@@ -38,7 +41,7 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 		endpoint := func() string {
 			t.Helper()
 			address, err := r.Host().Network.EnsureEndpoint(t.Context(), contract.HybridOverlayNetwork,
-				contract.SourceVIPEndpointName)
+				contract.SourceVIPEndpointName, netip.Addr{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +57,8 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.overlay(t)
-		if _, err := r.Host().Network.EnsureEndpoint(t.Context(), contract.HybridOverlayNetwork, "another"); err != nil {
+		if _, err := r.Host().Network.EnsureEndpoint(t.Context(), contract.HybridOverlayNetwork, "another",
+			netip.Addr{}); err != nil {
 			t.Fatal(err)
 		}
 		second := endpoint()
@@ -70,6 +74,52 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 		pass(5 * time.Minute)
 		if all := r.reservations(t); len(all) != 1 || all[second] == "" {
 			t.Errorf("reserved are %v, want %s", all, second)
+		}
+	})
+}
+
+// kube-proxy starts with the address of the boot before. If it finds no endpoint with it, it makes one
+// without a name (kubernetes pkg/proxy/winkernel/proxier.go, newSourceVIP).
+func TestAfterABootTheSourceAddressStaysAndHasOneEndpoint(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		remade := func(others ...sim.HNSEndpoint) []sim.HNSEndpoint {
+			t.Helper()
+			if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
+				t.Fatal(err)
+			}
+			r.overlay(t)
+			for _, e := range others {
+				if err := r.AddHNSEndpoint(contract.HybridOverlayNetwork, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(5 * time.Minute)
+			all, err := r.HNSEndpoints(contract.HybridOverlayNetwork)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		pod := sim.HNSEndpoint{Name: "a pod", Address: netip.MustParseAddr("10.132.1.2")}
+		mine := sim.HNSEndpoint{Name: contract.SourceVIPEndpointName, Address: netip.MustParseAddr("10.132.1.3"),
+			Attached: true}
+		if all := remade(pod); !slices.Equal(all, []sim.HNSEndpoint{pod, mine}) {
+			t.Fatalf("beside another's, there are %+v", all)
+		}
+		t.Log("HNS would give the first address")
+		if all := remade(); !slices.Equal(all, []sim.HNSEndpoint{mine}) {
+			t.Errorf("on a new network there are %+v", all)
+		}
+		adopted := sim.HNSEndpoint{Address: mine.Address, Attached: true}
+		if all := remade(sim.HNSEndpoint{Address: mine.Address}); !slices.Equal(all, []sim.HNSEndpoint{adopted}) {
+			t.Errorf("beside kube-proxy's, there are %+v", all)
+		}
+		if all := r.reservations(t); len(all) != 1 || all[mine.Address.String()] == "" {
+			t.Errorf("reserved are %v, want %s", all, mine.Address)
+		}
+		if config := r.read(t, contract.PathKubeProxyConfig); config != "vip: "+mine.Address.String() {
+			t.Errorf("kube-proxy is configured with %q", config)
 		}
 	})
 }

@@ -25,6 +25,9 @@ type State struct {
 	// LastIP is the address of the default route that the node has got, where its instance says none. It keeps it for
 	// as long as the host has it.
 	LastIP string `json:"lastIP,omitempty"`
+	// SourceVIP is the last address of kube-proxy's endpoint. The endpoint ends with the boot, and
+	// kube-proxy's configuration still has the address, so the next endpoint gets it again.
+	SourceVIP string `json:"sourceVIP,omitempty"`
 	// Revision is what the host is brought to, or held at. Its confidential part is sealed. Partial
 	// says that the manifest has more than the daemon understood that wrote it down: another one
 	// has to read it again.

@@ -36,15 +36,15 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint takes an endpoint of that name on this network as it is, and attaches it if the
-// host lacks its address.
-func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
+// EnsureEndpoint takes an endpoint that it finds as it is, and attaches it if the host lacks its
+// address.
+func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
 		if err != nil {
 			return netip.Addr{}, err
 		}
-		mine, err := endpointOn(on.Id, endpoint)
+		mine, taken, err := endpointOn(on.Id, endpoint, address)
 		if err != nil {
 			return netip.Addr{}, err
 		}
@@ -52,7 +52,11 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (ne
 			if err = ctx.Err(); err != nil {
 				return netip.Addr{}, err // whoever gave this up may want no such endpoint any more
 			}
-			mine, err = (&hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}).Create()
+			made := &hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}
+			if address.IsValid() && !taken {
+				made.IPAddress = address.AsSlice()
+			}
+			mine, err = made.Create()
 			if err != nil {
 				return netip.Addr{}, err
 			}
@@ -75,19 +79,30 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (ne
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint by name on one network; nil if there is none. Names are not unique
-// in HNS.
-func endpointOn(networkID, name string) (*hcsshim.HNSEndpoint, error) {
+// endpointOn finds an endpoint on one network by its name, or else a local one without a name by its
+// address, as kube-proxy creates it; nil if there is neither. Names are not unique in HNS. Taken says
+// that some endpoint has the address.
+func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i := range all {
-		if all[i].Name == name && sameID(all[i].VirtualNetwork, networkID) {
-			return &all[i], nil
+		e := &all[i]
+		if !sameID(e.VirtualNetwork, networkID) {
+			continue
+		}
+		if e.Name == name {
+			return e, true, nil
+		}
+		if ip, _ := netip.AddrFromSlice(e.IPAddress); address.IsValid() && ip.Unmap() == address {
+			taken = true
+			if e.Name == "" && !e.IsRemoteEndpoint {
+				found = e
+			}
 		}
 	}
-	return nil, nil
+	return found, taken, nil
 }
 
 // hasAddress says whether one of the host's interfaces has an address, which is what attaching an

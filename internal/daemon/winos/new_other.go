@@ -92,7 +92,7 @@ func (noNetwork) HNSNetwork(context.Context, string) (HNSNetwork, error) {
 	return HNSNetwork{}, ErrUnsupported
 }
 
-func (noNetwork) EnsureEndpoint(context.Context, string, string) (netip.Addr, error) {
+func (noNetwork) EnsureEndpoint(context.Context, string, string, netip.Addr) (netip.Addr, error) {
 	return netip.Addr{}, ErrUnsupported
 }
 

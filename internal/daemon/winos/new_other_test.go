@@ -27,7 +27,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 	_, ip := host.Network.NodeIP(ctx)
 	_, ports := host.Network.Listening(ctx)
 	_, network := host.Network.HNSNetwork(ctx, "n")
-	_, endpoint := host.Network.EnsureEndpoint(ctx, "n", "e")
+	_, endpoint := host.Network.EnsureEndpoint(ctx, "n", "e", netip.Addr{})
 	_, listener := host.Network.Listen(ctx, 1)
 	_, conn := host.Network.Dial(ctx, netip.AddrPort{})
 	_, addresses := host.Routes.Addresses(ctx)

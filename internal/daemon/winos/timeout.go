@@ -77,10 +77,11 @@ func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwor
 }
 
 // EnsureEndpoint is Network.
-func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
+func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
+	address netip.Addr) (netip.Addr, error) {
 	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (ip netip.Addr, err error) {
 		err = l.change(func() (err error) {
-			ip, err = l.Network.EnsureEndpoint(ctx, network, endpoint)
+			ip, err = l.Network.EnsureEndpoint(ctx, network, endpoint, address)
 			return err
 		})
 		return ip, err

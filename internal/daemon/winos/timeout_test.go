@@ -269,7 +269,7 @@ func (m *making) enter() (leave func()) {
 	return func() { m.inside.Add(-1) }
 }
 
-func (m *making) EnsureEndpoint(context.Context, string, string) (netip.Addr, error) {
+func (m *making) EnsureEndpoint(context.Context, string, string, netip.Addr) (netip.Addr, error) {
 	defer m.enter()()
 	if m.made.Load() == 0 {
 		time.Sleep(time.Minute)
@@ -294,7 +294,7 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 		network := winos.WithTimeouts(winos.Host{Network: service}).Network
 		const says = "the host network service has not answered in time"
 		for range 2 {
-			if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint"); err == nil ||
+			if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err == nil ||
 				!strings.Contains(err.Error(), says) {
 				t.Errorf("making an endpoint: %v", err)
 			}
@@ -307,7 +307,7 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 		}
 		time.Sleep(time.Minute)
 		// What came late is there, and is found.
-		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint"); err != nil {
+		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err != nil {
 			t.Errorf("making an endpoint: %v", err)
 		}
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {

@@ -268,9 +268,11 @@ type Network interface {
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork answers ErrNotFound while there is none of that name.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint makes an HNS endpoint on a network, attaches it to the host's compartment, and
-	// gives its IPv4 address.
-	EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error)
+	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else one without a name that
+	// has the address. If there is neither, it creates one: with that address, if it is valid and no
+	// other endpoint has it. It attaches the endpoint to the host's compartment and returns its IPv4
+	// address.
+	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
 	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not
 	// exist is fine.
 	RemoveHNSNetwork(ctx context.Context, name string) error

@@ -144,7 +144,7 @@ func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 	if err != nil || found.VNI != 4096 || found.Subnet.String() != subnet || !found.ManagementIP.Is4() {
 		t.Errorf("the network is %+v: %v", found, err)
 	}
-	address, err := network.EnsureEndpoint(t.Context(), name, "VIPEndpoint")
+	address, err := network.EnsureEndpoint(t.Context(), name, "VIPEndpoint", netip.Addr{})
 	if err != nil || !found.Subnet.Contains(address) {
 		t.Errorf("its endpoint has %v: %v", address, err)
 	}

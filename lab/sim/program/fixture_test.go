@@ -140,7 +140,7 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	ca, _ := keyPair(t)
 	b.write(t, contract.PathKubeletCA, ca)
 	for _, dir := range []string{"kubelet", "kube-proxy", "containerd", "hybrid-overlay", "windows_exporter",
-		"csi-proxy", "flanneld"} {
+		"csi-proxy", "flanneld", "cloud-node-manager"} {
 		if err := m.Host().Files.MkdirAll(contract.DirLog+`\`+dir, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}

@@ -125,8 +125,9 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	if err != nil {
 		return fmt.Errorf("finding the address of the network card: %w", err)
 	}
+	// Overlay networks end with the boot.
 	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet,
-		ManagementIP: address})
+		ManagementIP: address, VNI: 4097})
 	if err != nil {
 		return fmt.Errorf("creating the HNS network: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kubeProxy checks its configuration, reads what it would program, and programs nothing.
-func kubeProxy(ctx context.Context, p *sim.Process) int {
+// kubeProxy checks its configuration, makes the endpoint of its source address where there is none,
+// reads what it would program, and programs nothing.
+func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("kube-proxy")
 	config := flags.String("config", "", "")
 	tolerate(flags, "windows-service", "v vmodule hostname-override kubeconfig cluster-cidr proxy-mode "+
@@ -28,10 +31,11 @@ func kubeProxy(ctx context.Context, p *sim.Process) int {
 	if *config == "" {
 		return refuse(p, errors.New("no configuration has been provided: --config is needed"))
 	}
-	kubeconfig, err := checkKubeProxyConfig(p.Host.Files, *config)
+	checked, err := checkKubeProxyConfig(p.Host.Files, *config)
 	if err != nil {
 		return refuse(p, fmt.Errorf("reading kube-proxy's configuration: %w", err))
 	}
+	kubeconfig := checked.ClientConnection.Kubeconfig
 	client, err := loadKubeconfig(p.Host.Files, kubeconfig)
 	if err != nil {
 		return refuse(p, fmt.Errorf("reading kube-proxy's configuration: %w", err))
@@ -42,12 +46,10 @@ func kubeProxy(ctx context.Context, p *sim.Process) int {
 		return refuse(p, err)
 	}
 	defer server.close()
-	reading := make(chan struct{})
-	go func() {
-		defer close(reading)
-		readServices(ctx, p, server)
-	}()
-	defer func() { <-reading }()
+	var group sync.WaitGroup
+	group.Go(func() { readServices(ctx, p, server) })
+	group.Go(func() { o.sourceVIP(ctx, p, checked.Winkernel) })
+	defer group.Wait()
 	return idle{name: "kube-proxy"}.run(ctx, p)
 }
 
@@ -68,31 +70,54 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 	})
 }
 
-// checkKubeProxyConfig answers the kubeconfig.
-func checkKubeProxyConfig(files winos.Files, path string) (kubeconfig string, err error) {
+// sourceVIP waits for the network and a while longer. Then it makes a local endpoint without a name
+// whenever none has the configured address (kubernetes 1.36, pkg/proxy/winkernel/proxier.go,
+// newProxierInternal and newSourceVIP). It does not attach that to the host.
+func (o Options) sourceVIP(ctx context.Context, p *sim.Process,
+	config kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration) {
+	address, err := netip.ParseAddr(config.SourceVip)
+	if err != nil || p.Machine == nil { // as under Wine, where no machine is simulated
+		return
+	}
+	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)
+	_ = wait.PollUntilContextCancel(ctx, o.Poll, true, func(context.Context) (bool, error) {
+		_, err := p.Machine.HNSEndpoints(config.NetworkName)
+		return err == nil, nil
+	})
+	_ = wait.PollUntilContextCancel(ctx, o.ProxyStart, false, func(context.Context) (bool, error) {
+		there, err := p.Machine.HNSEndpoints(config.NetworkName)
+		if err == nil && !slices.ContainsFunc(there, func(e sim.HNSEndpoint) bool { return e.Address == address }) {
+			err = p.Machine.AddHNSEndpoint(config.NetworkName, sim.HNSEndpoint{Address: address})
+			log.Info("made the endpoint of the source address", "address", address, "err", err)
+		}
+		return false, nil
+	})
+}
+
+func checkKubeProxyConfig(files winos.Files,
+	path string) (config kubeproxyconfigv1alpha1.KubeProxyConfiguration, err error) {
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
-		return "", err
+		return config, err
 	}
-	var config kubeproxyconfigv1alpha1.KubeProxyConfiguration
 	if err := yaml.UnmarshalStrict(content, &config); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+		return config, fmt.Errorf("%s: %w", path, err)
 	}
 	if config.APIVersion != kubeproxyconfigv1alpha1.SchemeGroupVersion.String() ||
 		config.Kind != "KubeProxyConfiguration" {
-		return "", fmt.Errorf("%s: no kind %q is registered for version %q", path, config.Kind, config.APIVersion)
+		return config, fmt.Errorf("%s: no kind %q is registered for version %q", path, config.Kind, config.APIVersion)
 	}
 	if config.Mode != "kernelspace" {
-		return "", fmt.Errorf("%s: mode: Unsupported value: %q", path, config.Mode)
+		return config, fmt.Errorf("%s: mode: Unsupported value: %q", path, config.Mode)
 	}
 	if _, err := netip.ParsePrefix(config.ClusterCIDR); config.ClusterCIDR != "" && err != nil {
-		return "", fmt.Errorf("%s: clusterCIDR: %w", path, err)
+		return config, fmt.Errorf("%s: clusterCIDR: %w", path, err)
 	}
 	if config.Winkernel.NetworkName == "" {
-		return "", fmt.Errorf("%s: environment variable KUBE_NETWORK and network-flag not initialized", path)
+		return config, fmt.Errorf("%s: environment variable KUBE_NETWORK and network-flag not initialized", path)
 	}
 	if _, err := netip.ParseAddr(config.Winkernel.SourceVip); err != nil {
-		return "", fmt.Errorf("%s: source-vip flag is required with overlay networks: %w", path, err)
+		return config, fmt.Errorf("%s: source-vip flag is required with overlay networks: %w", path, err)
 	}
-	return config.ClientConnection.Kubeconfig, nil
+	return config, nil
 }

@@ -2,11 +2,16 @@ package program_test
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
@@ -125,6 +130,32 @@ func TestProgramsRefuseWhatTheRealOnesRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestKubeProxyMakesTheEndpointOfItsSourceAddressWhereThereIsNone(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "proxies", program.Options{ProxyStart: 10 * time.Millisecond, Poll: time.Millisecond})
+	b.write(t, contract.PathKubeProxyConfig, kubeProxyConfig)
+	b.write(t, contract.PathKubeconfig, kubeconfig)
+	b.start(t, "kube-proxy", `C:\k\kube-proxy.exe --config=C:\k\kube-proxy.conf --windows-service`)
+	for _, boot := range []string{"first", "second"} {
+		_, err := b.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
+			Subnet: netip.MustParsePrefix("10.132.0.0/24")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the endpoint on the "+boot+" network", func() error {
+			all, err := b.HNSEndpoints(contract.HybridOverlayNetwork)
+			if want := netip.MustParseAddr("10.132.0.2"); err == nil && !slices.Equal(all, []sim.HNSEndpoint{{Address: want}}) {
+				err = fmt.Errorf("there are %+v", all)
+			}
+			return err
+		})
+		if err := b.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.stop(t, "kube-proxy")
 }
 
 func TestServicesRunUntilTheyAreStoppedAndLog(t *testing.T) {

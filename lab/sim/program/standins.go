@@ -22,6 +22,8 @@ type Options struct {
 	// PodStop is how long a container goes on after it was asked to end, at most its grace period;
 	// the whole grace period if 0.
 	PodStop time.Duration
+	// ProxyStart is how long kube-proxy waits after it has found its network; 10 s if 0.
+	ProxyStart time.Duration
 }
 
 // Standins gives each stand-in by the lower-case name of its exe.
@@ -30,6 +32,7 @@ func Standins(options Options) map[string]sim.Program {
 		&options.LeaseInterval:  10 * time.Second,
 		&options.StatusInterval: 5 * time.Minute,
 		&options.Poll:           250 * time.Millisecond,
+		&options.ProxyStart:     10 * time.Second,
 	} {
 		if *value == 0 {
 			*value = otherwise
@@ -41,7 +44,7 @@ func Standins(options Options) map[string]sim.Program {
 	return map[string]sim.Program{
 		"kubelet.exe":                  options.kubelet,
 		"containerd.exe":               containerd,
-		"kube-proxy.exe":               kubeProxy,
+		"kube-proxy.exe":               options.kubeProxy,
 		"hybrid-overlay-node.exe":      hybridOverlay,
 		"flanneld.exe":                 flannel,
 		"windows_exporter.exe":         exporter,

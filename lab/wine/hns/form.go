@@ -213,11 +213,14 @@ func (s *Service) postNetwork(request []byte) (any, error) {
 }
 
 func (s *Service) postEndpoint(request []byte) (any, error) {
-	var wanted struct{ Name, VirtualNetwork string }
+	var wanted struct {
+		Name, VirtualNetwork string
+		IPAddress            netip.Addr
+	}
 	if err := json.Unmarshal(request, &wanted); err != nil {
 		return nil, fmt.Errorf("reading the endpoint: %w", err)
 	}
-	made, err := s.addEndpoint(endpoint{Name: wanted.Name, Network: wanted.VirtualNetwork})
+	made, err := s.addEndpoint(endpoint{Name: wanted.Name, Network: wanted.VirtualNetwork, Address: wanted.IPAddress})
 	return s.olderEndpoint(made), err
 }
 

@@ -122,7 +122,7 @@ func networkMissing(m machine) {
 	t := m.t
 	_, err := m.Host.Network.HNSNetwork(t.Context(), m.prefix)
 	isError(t, "looking", err, winos.ErrNotFound)
-	_, err = m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "endpoint")
+	_, err = m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "endpoint", netip.Addr{})
 	isError(t, "making an endpoint", err, winos.ErrNotFound)
 	noError(t, m.Host.Network.RemoveHNSNetwork(t.Context(), m.prefix))
 }
@@ -140,14 +140,31 @@ func networkUsed(m machine) {
 	if network.Name != m.prefix || network.ID == "" || network.Subnet != subnet || !network.ManagementIP.Is4() {
 		t.Errorf("the network is %+v", network)
 	}
-	first, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "VIPEndpoint")
+	first, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "VIPEndpoint", netip.Addr{})
 	noError(t, err)
-	again, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "VIPEndpoint")
+	again, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "VIPEndpoint", netip.Addr{})
 	noError(t, err)
-	other, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "Other")
+	other, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "Other", netip.Addr{})
 	noError(t, err)
 	if first != again || first == other || !subnet.Contains(first) || !subnet.Contains(other) {
 		t.Errorf("the endpoint has %v, then %v, and the other %v", first, again, other)
+	}
+	// One that kube-proxy made by itself has an address and no name.
+	wanted := netip.MustParseAddr("10.212.5.77")
+	for _, c := range []struct {
+		name        string
+		asked, want netip.Addr
+	}{{"", wanted, wanted}, {"Adopted", wanted, wanted}, {"VIPEndpoint", wanted, first}} {
+		got, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, c.name, c.asked)
+		noError(t, err)
+		if got != c.want {
+			t.Errorf("endpoint %q has %v, want %v", c.name, got, c.want)
+		}
+	}
+	taken, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "Not a pod's", other)
+	noError(t, err)
+	if taken == other || !subnet.Contains(taken) {
+		t.Errorf("an endpoint has %v, which is another's", taken)
 	}
 	for range 2 {
 		noError(t, m.Host.Network.RemoveHNSNetwork(t.Context(), m.prefix))
@@ -251,9 +268,9 @@ func overlayReplaced(m machine) {
 	t := m.t
 	was, next := m.overlay(4096, "10.244.3.0/24"), m.overlay(4097, "10.244.3.0/24")
 	noError(t, m.CreateNetwork(t, was))
-	address, err := m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "VIPEndpoint")
+	address, err := m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "VIPEndpoint", netip.Addr{})
 	noError(t, err)
-	_, err = m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "Other")
+	_, err = m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "Other", netip.Addr{})
 	noError(t, err)
 	m.expectOverlay(was)
 	for range 2 {
@@ -264,12 +281,12 @@ func overlayReplaced(m machine) {
 	noError(t, m.CreateNetwork(t, next))
 	m.expectOverlay(next)
 	// No address is kept for an endpoint that went with its network.
-	again, err := m.Host.Network.EnsureEndpoint(t.Context(), next.Name, "New")
+	again, err := m.Host.Network.EnsureEndpoint(t.Context(), next.Name, "New", netip.Addr{})
 	noError(t, err)
 	if again != address {
 		t.Errorf("the first endpoint has %v, and had %v", again, address)
 	}
-	_, err = m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "VIPEndpoint")
+	_, err = m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "VIPEndpoint", netip.Addr{})
 	isError(t, "making an endpoint on a removed network", err, winos.ErrNotFound)
 }
 
@@ -280,7 +297,7 @@ func overlayBoot(m machine) {
 	}
 	made := m.overlay(4096, "10.244.3.0/24")
 	noError(m.t, m.CreateNetwork(m.t, made))
-	_, err := m.Host.Network.EnsureEndpoint(m.t.Context(), made.Name, "VIPEndpoint")
+	_, err := m.Host.Network.EnsureEndpoint(m.t.Context(), made.Name, "VIPEndpoint", netip.Addr{})
 	noError(m.t, err)
 	m.Reboot(m.t)
 	_, err = m.Host.Network.HNSNetwork(m.t.Context(), made.Name)
@@ -296,7 +313,7 @@ func networkUnsupported(m machine) {
 	}
 	_, err := m.Host.Network.HNSNetwork(t.Context(), m.prefix)
 	isError(t, "looking", err, winos.ErrUnsupported)
-	_, err = m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "endpoint")
+	_, err = m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "endpoint", netip.Addr{})
 	isError(t, "making an endpoint", err, winos.ErrUnsupported)
 	isError(t, "removing", m.Host.Network.RemoveHNSNetwork(t.Context(), m.prefix), winos.ErrUnsupported)
 }
