@@ -1,12 +1,16 @@
 package blueprint
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 
@@ -75,14 +79,16 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	var typed kubeletconfigv1beta1.KubeletConfiguration
 	strict, err := kjson.UnmarshalStrict(raw, &typed)
 	if err != nil {
-		return refuse(shortened(err))
+		var value any
+		_ = json.Unmarshal(raw, &value) // stays nil if it is no JSON at all
+		return refuse(cmp.Or(strings.Join(typeFlaws("", value, reflect.TypeOf(typed)), "; "), shortened(err)))
 	}
 	if len(strict) > 0 {
 		return refuse(shortened(strict...))
 	}
 	var f fragment
-	if err = json.Unmarshal(raw, &f.object); err != nil || f.object == nil {
-		return refuse("it is no object")
+	if err = json.Unmarshal(raw, &f.object); err != nil {
+		return refuse(shortened(err))
 	}
 	words := append(kindFlaws(f.object), fieldFlaws(f.object)...)
 	delete(f.object, "apiVersion")
@@ -103,6 +109,49 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 		return refuse(words...)
 	}
 	return f, nil
+}
+
+// typeFlaws names each value that kubelet can't read because of its type, and the type that it reads.
+func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
+	text, _ := json.Marshal(value) // it came from JSON
+	if json.Unmarshal(text, reflect.New(wanted).Interface()) == nil {
+		return nil
+	}
+	object, isObject := value.(map[string]any)
+	if !isObject || expected(wanted) != anObject {
+		return []string{fmt.Sprintf("%s is %.80s, not %s", cmp.Or(path, "it"), text, expected(wanted))}
+	}
+	for _, f := range reflect.VisibleFields(wanted) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if inner, given := object[name]; given {
+			words = append(words, typeFlaws(strings.TrimPrefix(path+"."+name, "."), inner, f.Type)...)
+		}
+	}
+	slices.Sort(words)
+	return words
+}
+
+const anObject = "an object"
+
+// expected says in words which JSON a type is read from.
+func expected(wanted reflect.Type) string {
+	switch kind := wanted.Kind(); {
+	case kind == reflect.Pointer:
+		return expected(wanted.Elem())
+	case wanted == reflect.TypeFor[metav1.Duration]():
+		return `a duration such as "30s"`
+	case kind == reflect.Bool:
+		return "true or false"
+	case kind == reflect.String:
+		return "text in quotes"
+	case kind == reflect.Slice:
+		return "a list in which each item is " + expected(wanted.Elem())
+	case kind == reflect.Map:
+		return anObject + " in which each value is " + expected(wanted.Elem())
+	case kind == reflect.Struct:
+		return anObject
+	}
+	return fmt.Sprintf("a whole number of at most %d bits", wanted.Bits()-1)
 }
 
 // shortened are errors of a parser of JSON, which may repeat what it read.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -103,7 +104,7 @@ func TestAFragmentIsMergedOverTheDefaults(t *testing.T) {
 func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, says string }{
-		"no object":                   {`[1]`, "json"},
+		"no object":                   {`[1]`, "it is [1], not an object"},
 		"junk":                        {`{"maxPods": 1`, "JSON"},
 		"a field that does not exist": {`{"maxPod": 60}`, `unknown field "maxPod"`},
 		"a field in another case":     {`{"MaxPods": 60}`, `unknown field "MaxPods"`},
@@ -211,6 +212,47 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 
 // newIn137 is a gate that 1.36 does not have.
 const newIn137 = "AtomicWriteVolumeUserFields"
+
+// Every wrong type is one row: the message has the field, what was written, and what kubelet takes.
+func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		`{"maxPods": "sixty"}`:             `maxPods is "sixty", not a whole number`,
+		`{"maxPods": 1.5}`:                 `maxPods is 1.5, not a whole number`,
+		`{"maxPods": 3000000000}`:          `maxPods is 3000000000, not a whole number of at most 31 bits`,
+		`{"registryPullQPS": "5"}`:         `registryPullQPS is "5", not a whole number`,
+		`{"serializeImagePulls": "yes"}`:   `serializeImagePulls is "yes", not true or false`,
+		`{"syncFrequency": 10}`:            `syncFrequency is 10, not a duration such as "30s"`,
+		`{"syncFrequency": "soon"}`:        `syncFrequency is "soon", not a duration such as "30s"`,
+		`{"imageMaximumGCAge": {}}`:        `imageMaximumGCAge is {}, not a duration`,
+		`{"containerLogMaxSize": 5000000}`: `containerLogMaxSize is 5000000, not text in quotes`,
+		`{"systemReserved": {"cpu": 5}}`:   `systemReserved is {"cpu":5}, not an object in which each value is text in quotes`,
+		`{"evictionHard": "5%"}`:           `evictionHard is "5%", not an object in which each value is text`,
+		`{"featureGates": {"NodeSwap": "on"}}`: `featureGates is {"NodeSwap":"on"}, not an object in which each value is ` +
+			`true or false`,
+		`{"tlsCipherSuites": "A"}`: `tlsCipherSuites is "A", not a list in which each item is text in quotes`,
+		`{"crashLoopBackOff": {"maxContainerRestartPeriod": 5}}`: `crashLoopBackOff.maxContainerRestartPeriod is 5, not ` +
+			`a duration`,
+		`{"crashLoopBackOff": 5}`: `crashLoopBackOff is 5, not an object`,
+		`{"maxPods": "sixty", "podsPerCore": "ten", "syncFrequency": "soon"}`: `maxPods is "sixty", not a whole number of ` +
+			`at most 31 bits; podsPerCore is "ten", not a whole number of at most 31 bits; syncFrequency is`,
+		`["maxPods"]`: `it is ["maxPods"], not an object`,
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			in.AcceptedKubelet = nil
+			_, _, said := configured(t, in, text)
+			if !strings.Contains(said, says) || strings.Contains(said, "json:") || strings.Contains(said, "Go ") {
+				t.Errorf("it says %q, not %q", said, says)
+			}
+		})
+	}
+	if _, _, said := configured(t, input(), `{"maxPods": "`+strings.Repeat("ä", 4000)+`"}`); len(said) > 300 ||
+		!utf8.ValidString(said) {
+		t.Errorf("a long value is repeated: %d bytes", len(said))
+	}
+}
 
 func TestTheLastGoodFragmentStaysWhileANewerOneIsRefused(t *testing.T) {
 	t.Parallel()
