@@ -94,6 +94,28 @@ func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 }
 
+// Removing the network breaks the connection, or has the SSH server end its commands. The host goes on, so that is no
+// failure, unless it happens again.
+func TestA45_ACleanupThatBreaksItsOwnConnectionIsNoFailureTheFirstTime(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []contract.Reason{contract.ReasonConnectionLost, contract.ReasonDaemonCallFailed} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			i, session := leaving(), &journey.Session{}
+			w.machine.Fail(string(contract.VerbCleanup), contract.NewProblem(reason, "it was killed"))
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonConnectionLost)
+			i.Status.Reason = string(contract.ReasonConnectionLost) // the controller reports what it waits for
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", reason)
+			w.machine.Fail(string(contract.VerbCleanup), nil)
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+			if w.getNode(t) != nil {
+				t.Error("the node stays")
+			}
+		})
+	}
+}
+
 func TestAHostThatWasNeverOursIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	foreign := joinedNode("1")

@@ -39,6 +39,16 @@ func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 	if err != nil || len(logs) == 0 {
 		t.Errorf("the logs were not kept: %v %v", logs, err)
 	}
+	var events corev1.EventList
+	if err := s.Client.List(t.Context(), &events); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items { // W405 would send the administrator to look for a virus scanner
+		if e.Type == corev1.EventTypeWarning &&
+			strings.Contains(e.InvolvedObject.Name+e.Message, hosts[0].Address().Addr().String()) {
+			t.Errorf("a removal without trouble warns: %s: %s", e.Reason, e.Message)
+		}
+	}
 	s.ready(t, hosts[1])
 	// Its key is forgotten: the host may come back reinstalled.
 	other, err := sshd.NewHostKey()
