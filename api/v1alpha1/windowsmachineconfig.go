@@ -119,6 +119,8 @@ type MaintenanceWindow struct {
 	Start string `json:"start"`
 	// Duration of the window, at most a week.
 	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('168h')",message="a window is open for more than 0s and at most 168h"
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	Duration metav1.Duration `json:"duration"`
 	// TimeZone of Start, from the IANA database, such as Europe/Berlin. Without it, it is UTC.
@@ -510,7 +512,8 @@ type WindowsMachineConfigStatus struct {
 // +kubebuilder:printcolumn:name="Rollout",type=string,JSONPath=`.status.rollout.phase`
 // +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.rollout.updated`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].reason`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.rollout.message`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].message`
+// +kubebuilder:printcolumn:name="Rollout Message",type=string,priority=1,JSONPath=`.status.rollout.message`
 type WindowsMachineConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -578,7 +578,8 @@ func nodeExplanations() []row {
 			"Nothing to do; if it lasts, see the stage-status annotation of the Node."},
 		{ReasonMaintenanceWindowClosed, 709,
 			"No window of spec.rollout.maintenanceWindows is open.",
-			"Nothing to do; or change spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
+			"Wait until the time that the message names. To start earlier, add a window to " +
+				"spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
 		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more " +
 			"than one newer, than the operator.", "Nothing to do: the operator joins its host again over SSH. If the " +
 			"host can't be reached, install the operator version in between."},

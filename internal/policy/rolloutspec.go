@@ -11,21 +11,18 @@ import (
 )
 
 // Closed says in words why no node that serves may be disrupted at this time, by the user's
-// windows; empty when it may. A window that is not understood keeps everything closed: what the
+// windows; empty when it may. An invalid window keeps everything closed: what the
 // user meant may have been stricter than the other windows.
 func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	windows := windowsOf(spec)
 	for _, w := range windows {
 		if _, _, err := WindowsOpen([]Window{w}, now); err != nil {
-			return fmt.Sprintf("spec.rollout.maintenanceWindows is not understood: %v", err)
+			return fmt.Sprintf("spec.rollout.maintenanceWindows is invalid: %v", err)
 		}
 	}
-	open, next, _ := WindowsOpen(windows, now) // each was understood
-	switch {
-	case open:
+	open, next, _ := WindowsOpen(windows, now) // each is valid
+	if open {
 		return ""
-	case next.IsZero():
-		return "no window of spec.rollout.maintenanceWindows is open, and none ever will be"
 	}
 	return "no window of spec.rollout.maintenanceWindows is open; the next one opens at " +
 		next.UTC().Format(time.RFC3339)
@@ -39,7 +36,7 @@ func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 	return windows
 }
 
-// CheckRollout lists the bounds that are not understood. While there is one, no node that serves is
+// CheckRollout lists the bounds that are invalid. While there is one, no node that serves is
 // disrupted.
 func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	if budget := spec.MaxUnavailable; budget != nil {

@@ -22,8 +22,7 @@ type Window struct {
 }
 
 // WindowsOpen says whether one of the windows is open, and if not, when the next one opens. Without
-// windows it is always open; a zero time says that none will ever open. A window that can't be
-// understood is an error and never open.
+// windows it is always open. A window that is invalid, or whose date never comes, is an error and never open.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
@@ -111,5 +110,8 @@ func (w Window) parse() (starts, error) {
 		return starts{}, fmt.Errorf("window %q is not a cron expression of five fields", w.Start)
 	}
 	specified.Location = time.UTC
+	if specified.Next(time.Unix(0, 0).UTC()).IsZero() { // it looks five years ahead, and leap days come within four
+		return starts{}, fmt.Errorf("window %q never opens: none of its months has such a day", w.Start)
+	}
 	return starts{wall: specified, zone: zone}, nil
 }

@@ -180,6 +180,8 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 		"a word":             {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("half"))}, 1},
 		"a window that is not": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "* * *",
 			Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
+		"a window whose date never comes": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{
+			{Start: "0 22 30 2 *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
 		"a window without an end": {
 			v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 1 * * *"},
 				{Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
