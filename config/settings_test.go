@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -133,5 +134,26 @@ func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 		if c.crd == nil || c.crd.Duration != c.operator {
 			t.Errorf("%s is %v in the CRD and %s in the operator", name, c.crd, c.operator)
 		}
+	}
+}
+
+// The operator reads WindowsInstances of its own namespace only: one in another would wait for ever, without a word.
+func TestA75_AHostThatIsListedInAnotherNamespaceIsRefusedWithTheNamespace(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, common(t).Admin())
+	list := func(ctx context.Context, namespace string) error {
+		body := `{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsInstance",` +
+			`"metadata":{"name":"a"},"spec":{"address":"192.0.2.1","username":"a"}}`
+		return admin.CoreV1().RESTClient().Post().AbsPath("/apis/windowsmachineconfig.openshift.io/v1alpha1",
+			"namespaces", namespace, "windowsinstances").Param("dryRun", metav1.DryRunAll).
+			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
+	}
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(list(ctx, metav1.NamespaceDefault)) })
+	if err := list(t.Context(), metav1.NamespaceDefault); !refusedByPolicy(err) ||
+		!strings.Contains(err.Error(), "-n "+contract.OperatorNamespace) {
+		t.Errorf("it says %v", err)
+	}
+	if err := list(t.Context(), contract.OperatorNamespace); err != nil {
+		t.Error(err)
 	}
 }
