@@ -355,6 +355,39 @@ func TestA75_WhyAPodDoesNotStartOnWindows(t *testing.T) {
 	}
 }
 
+func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reason, message, fix string
+	}{
+		"a missing Secret": {"CreateContainerConfigError", `secret "db" not found`, "Create the object"},
+		"an administrator that may be none": {"CreateContainerConfigError", "container's runAsUserName (ContainerAdministrator) " +
+			"which will be regarded as root identity and will break non-root policy", "ContainerUser"},
+		"a container that ends as it starts": {"RunContainerError", "hcs::System::Start: failure in a Windows system call: " +
+			"The virtual machine or container exited unexpectedly. (0xc0370106)", "build of the node"},
+		"a registry's own CA": {"ErrImagePull", "tls: failed to verify certificate: x509: certificate signed by unknown " +
+			"authority", "spec.trust.additionalCA"},
+		"a pull that is repeated": {"ImagePullBackOff", `Back-off pulling image "a"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "a",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: c.reason, Message: c.message}}}}}}
+			found := diagnosis.OfPod(pod, nil, nil, fleet(12), nil).Findings
+			if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.fix == "" && found[0].Fix != "" {
+				t.Errorf("of a container: %+v", found)
+			}
+			// Of a sandbox, and of a pull that is only repeated by now, events tell alone.
+			found = diagnosis.OfPod(&corev1.Pod{}, nil, nil, fleet(12), []diagnosis.Event{{Type: "Warning", Reason: "Failed",
+				Message: c.reason + ": " + c.message}, {Type: "Warning", Reason: "Failed", Message: "again: " + c.reason +
+				": " + c.message}, {Type: "Normal", Reason: "Pulled", Message: c.message}}).Findings
+			if len(found) != map[bool]int{true: 1, false: 0}[c.fix != ""] {
+				t.Errorf("of an event: %+v", found)
+			}
+		})
+	}
+}
+
 func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 	t.Parallel()
 	s := fleet(12)

@@ -3,6 +3,7 @@ package diagnosis
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -40,6 +41,13 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 		d.Findings = append(d.Findings, Finding{severity, f.Field, "", f.Rule, f.Message, f.Fix})
 	}
 	d.running(pod)
+	for _, e := range events { // each attempt has its own, with one fix
+		fix := startFix(e.Message)
+		told := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Fix == fix })
+		if e.Type == corev1.EventTypeWarning && fix != "" && !told {
+			d.Findings = append(d.Findings, Finding{Problem, "event", "", e.Reason, e.Message, fix})
+		}
+	}
 	switch {
 	case node >= 0:
 		if c := nodeReady(&s.Nodes[node]); c.Status != corev1.ConditionTrue {
@@ -62,6 +70,25 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	return d
 }
 
+// startFix is the fix for what kubelet or the runtime reports of a container that doesn't start; empty for a report
+// that is not listed. The first row whose text is part of the report counts.
+func startFix(report string) string {
+	for _, row := range []struct{ text, fix string }{
+		{"non-root policy", "Set securityContext.windowsOptions.runAsUserName to ContainerUser, or remove runAsNonRoot."},
+		{"CreateContainerConfigError", "Create the object or the key that the message names in the pod's namespace, or " +
+			"correct its name in the pod."},
+		{"0xc0370106", "Windows ended the container while it started. Use an image for the build of the node; --images " +
+			"checks that. If it is, see whether the node has enough memory, and set requests.memory."},
+		{"x509: certificate signed by unknown authority", "Add the registry's CA to the ConfigMap that " +
+			"spec.trust.additionalCA of the WindowsMachineConfig names, or on OpenShift to the cluster's Image object."},
+	} {
+		if strings.Contains(report, row.text) {
+			return row.fix
+		}
+	}
+	return ""
+}
+
 // running looks at what the scheduler and kubelet say.
 func (d *Diagnosis) running(pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
@@ -73,7 +100,8 @@ func (d *Diagnosis) running(pod *corev1.Pod) {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			d.Symptom += ", " + w.Reason
-			d.add(Problem, "container "+c.Name, "", "%s: %s, image %s", w.Reason, w.Message, c.Image)
+			text := fmt.Sprintf("%s: %s, image %s", w.Reason, w.Message, c.Image)
+			d.Findings = append(d.Findings, Finding{Problem, "container " + c.Name, "", "", text, startFix(text)})
 		}
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
 			d.add(Problem, "container "+c.Name, "", "ended with code %d: %s %s", t.ExitCode, t.Reason, t.Message)
