@@ -10,7 +10,7 @@ import (
 )
 
 // Cluster is what the rules ask about a cluster. The zero value is an unknown cluster: what depends
-// on it is then not judged.
+// on it is then not judged, except for tolerations of the operator's own taint.
 type Cluster struct {
 	// Builds are the Windows builds of its nodes, as the label node.kubernetes.io/windows-build has
 	// them: 10.0.20348.
@@ -20,6 +20,19 @@ type Cluster struct {
 	RuntimeClasses map[string]string `json:"runtimeClasses,omitempty"`
 	// Taints are those that all Windows nodes have.
 	Taints []corev1.Taint `json:"taints,omitempty"`
+}
+
+// windowsTaint is what the operator gives to every Windows node.
+func windowsTaint() corev1.Taint {
+	return corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
+}
+
+// taints are those of Windows nodes, also where no such node is known.
+func (c Cluster) taints() []corev1.Taint {
+	if len(c.Builds) == 0 && len(c.Taints) == 0 {
+		return []corev1.Taint{windowsTaint()}
+	}
+	return slices.Clip(c.Taints)
 }
 
 // build2022 and build2025 are of Windows Server 2022 and 2025.

@@ -91,6 +91,80 @@ func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	}
 }
 
+// The taint of Windows nodes is the same on every cluster, so it is judged without asking one.
+func TestA74_WithoutAClusterTheTaintOfWindowsNodesIsKnown(t *testing.T) {
+	t.Parallel()
+	const toleration = "lacks the taint os=Windows:NoSchedule"
+	for name, c := range map[string]struct {
+		tolerations string
+		cluster     lint.Cluster
+		says, fix   string
+	}{
+		"none":                                {tolerations: `[]`, says: toleration, fix: "key os, value Windows"},
+		"all":                                 {tolerations: `[{operator: Exists}]`},
+		"the key":                             {tolerations: `[{key: os, operator: Exists}]`},
+		"the taint":                           {tolerations: `[{key: os, value: Windows, effect: NoSchedule}]`},
+		"another effect":                      {tolerations: `[{key: os, value: Windows, effect: NoExecute}]`, says: toleration},
+		"the page's value":                    {tolerations: `[{key: os, value: windows, effect: NoSchedule}]`, says: "value windows", fix: "Write Windows"},
+		"a cluster as well":                   {tolerations: `[{key: os, value: windows}]`, cluster: mixed(), says: "value windows", fix: "Write Windows"},
+		"a cluster whose nodes have no taint": {tolerations: `[]`, cluster: lint.Cluster{Builds: []string{"10.0.20348"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			templates, err := lint.Read("f", strings.NewReader("kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, "+
+				"nodeSelector: {kubernetes.io/os: windows}, containers: [{name: a, resources: {requests: {memory: 1Gi}}}], "+
+				"tolerations: "+c.tolerations+"}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings := lint.Check(templates, c.cluster)
+			if c.says == "" && len(findings) == 0 {
+				return
+			}
+			if c.says == "" || len(findings) != 1 || findings[0].Severity != lint.Error ||
+				!strings.Contains(findings[0].Message, c.says) || !strings.Contains(findings[0].Fix, c.fix) {
+				t.Errorf("%+v", findings)
+			}
+		})
+	}
+}
+
+func TestA74_APodThatMustNotBeRootNeverStartsAsTheAdministrator(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pod, container string
+		found          bool
+	}{
+		"both of the pod": {pod: `{runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}`,
+			container: `{}`, found: true},
+		"both of the container": {pod: `{}`,
+			container: `{runAsNonRoot: true, windowsOptions: {runAsUserName: containeradministrator}}`, found: true},
+		"one of each": {pod: `{windowsOptions: {runAsUserName: ContainerAdministrator}}`, container: `{runAsNonRoot: true}`,
+			found: true},
+		"the container has another user": {pod: `{runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}`,
+			container: `{windowsOptions: {runAsUserName: ContainerUser}}`},
+		"the container may be root": {pod: `{runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}`,
+			container: `{runAsNonRoot: false}`},
+		"the image names the user": {pod: `{runAsNonRoot: true}`, container: `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			templates, err := lint.Read("f", strings.NewReader("kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, "+
+				"containers: [{name: a, securityContext: "+c.container+"}], securityContext: "+c.pod+"}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, f := range lint.Check(templates, mixed()) {
+				found = found || f.Rule == "run-as-non-root" && f.Severity == lint.Error
+			}
+			if found != c.found {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
 func TestA74_WhatIsNoManifestIsSaidWithItsPlace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{

@@ -1,8 +1,10 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -70,6 +72,7 @@ func rules() []rule {
 		{"build-missing", onWindows, checkBuild},
 		{"host-namespace", onWindows, checkHost},
 		{"linux-security", onWindows, checkSecurity},
+		{"run-as-non-root", onWindows, checkNonRoot},
 		{"privileged", onWindows, checkPrivileged},
 		{"host-process", onWindows, checkHostProcess},
 		{"user-name", onWindows, checkUser},
@@ -94,17 +97,10 @@ func (p *pod) containers(each func(path string, c *corev1.Container)) {
 // checkUnsaid finds pods that may land on a Windows node and name no system: a DaemonSet that
 // tolerates everything reaches every node.
 func checkUnsaid(p *pod, say report) {
-	for _, taint := range p.cluster.Taints {
+	for _, taint := range append(p.cluster.taints(), windowsTaint()) {
 		if !tolerates(&p.Spec, taint) {
 			return
 		}
-	}
-	if len(p.cluster.Taints) == 0 && p.Kind != "DaemonSet" {
-		return
-	}
-	if len(p.cluster.Taints) == 0 && !tolerates(&p.Spec, corev1.Taint{Key: "os", Value: "Windows",
-		Effect: corev1.TaintEffectNoSchedule}) {
-		return
 	}
 	say(Warning, "", "names no operating system and tolerates the taint of Windows nodes, so its pods are placed "+
 		"there, too",
@@ -129,12 +125,20 @@ func checkToleration(p *pod, say report) {
 		// A RuntimeClass brings tolerations of its own.
 		return
 	}
-	for _, taint := range p.cluster.Taints {
-		if !tolerates(&p.Spec, taint) {
-			say(Error, "tolerations", fmt.Sprintf("lacks the taint %s of Windows nodes: no node takes the pod",
-				taint.ToString()), fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.", taint.Key,
-				taint.Value, taint.Effect))
+	for _, taint := range p.cluster.taints() {
+		if tolerates(&p.Spec, taint) {
+			continue
 		}
+		message := fmt.Sprintf("lacks the taint %s of Windows nodes: no node takes the pod", taint.ToString())
+		fix := fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.", taint.Key, taint.Value, taint.Effect)
+		for _, t := range p.Spec.Tolerations {
+			if t.Key == taint.Key && t.Value != taint.Value && strings.EqualFold(t.Value, taint.Value) {
+				message = fmt.Sprintf("has the value %s, and the taint of Windows nodes is %s: upper and lower case count, "+
+					"so no node takes the pod", t.Value, taint.ToString())
+				fix = fmt.Sprintf("Write %s instead of %s.", taint.Value, t.Value)
+			}
+		}
+		say(Error, "tolerations", message, fix)
 	}
 }
 
@@ -176,20 +180,43 @@ func checkHost(p *pod, say report) {
 }
 
 func checkSecurity(p *pod, say report) {
-	const message = "is of Linux; the API server refuses it with os.name windows"
+	severity, message := Error, "is of Linux; the API server refuses it with os.name windows"
+	if p.Spec.OS == nil { // then it is ignored
+		severity, message = Warning, "is of Linux, and is refused once os.name is set to windows"
+	}
 	const fix = "Remove it. Windows has securityContext.windowsOptions instead."
 	for _, f := range podSecurity(p.Spec.SecurityContext) {
 		if f.set {
-			say(Error, "securityContext."+f.field, message, fix)
+			say(severity, "securityContext."+f.field, message, fix)
 		}
 	}
 	p.containers(func(path string, c *corev1.Container) {
 		for _, f := range containerSecurity(c.SecurityContext) {
 			if f.set {
-				say(Error, path+".securityContext."+f.field, message, fix)
+				say(severity, path+".securityContext."+f.field, message, fix)
 			}
 		}
 	})
+}
+
+// checkNonRoot finds containers that kubelet refuses to start: ContainerAdministrator is what it takes for root.
+func checkNonRoot(p *pod, say report) {
+	ofPod := cmp.Or(p.Spec.SecurityContext, &corev1.PodSecurityContext{})
+	p.containers(func(path string, c *corev1.Container) {
+		own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
+		user := cmp.Or(userName(own.WindowsOptions), userName(ofPod.WindowsOptions))
+		if is(cmp.Or(own.RunAsNonRoot, ofPod.RunAsNonRoot)) && strings.EqualFold(user, "ContainerAdministrator") {
+			say(Error, path, "never starts: runAsNonRoot is true, and its user is ContainerAdministrator",
+				"Set windowsOptions.runAsUserName to ContainerUser, or remove runAsNonRoot.")
+		}
+	})
+}
+
+func userName(o *corev1.WindowsSecurityContextOptions) string {
+	if o == nil || o.RunAsUserName == nil {
+		return ""
+	}
+	return *o.RunAsUserName
 }
 
 func checkPrivileged(p *pod, say report) {
@@ -224,7 +251,7 @@ func checkUser(p *pod, say report) {
 		if o == nil {
 			return
 		}
-		if o.RunAsUserName != nil && len(*o.RunAsUserName) > longestUser {
+		if len(userName(o)) > longestUser {
 			say(Error, path+".runAsUserName", "is longer than Windows allows",
 				"Use DOMAIN\\user with a user of up to 20 characters.")
 		}
