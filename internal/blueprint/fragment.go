@@ -117,41 +117,37 @@ func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
 	if json.Unmarshal(text, reflect.New(wanted).Interface()) == nil {
 		return nil
 	}
-	object, isObject := value.(map[string]any)
-	if !isObject || expected(wanted) != anObject {
-		return []string{fmt.Sprintf("%s is %.80s, not %s", cmp.Or(path, "it"), text, expected(wanted))}
-	}
-	for _, f := range reflect.VisibleFields(wanted) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if inner, given := object[name]; given {
-			words = append(words, typeFlaws(strings.TrimPrefix(path+"."+name, "."), inner, f.Type)...)
+	object, _ := value.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if inner := typeOf(wanted, key); inner != nil {
+			words = append(words, typeFlaws(strings.TrimPrefix(path+"."+key, "."), object[key], inner)...)
 		}
 	}
-	slices.Sort(words)
-	return words
+	if len(words) > 0 {
+		return words
+	}
+	expected := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "text in quotes",
+		reflect.Slice: "a list of text in quotes", reflect.Map: "an object", reflect.Struct: "an object"}[wanted.Kind()]
+	if wanted == reflect.TypeFor[metav1.Duration]() {
+		expected = `a duration such as "30s"`
+	}
+	return []string{fmt.Sprintf("%s is %.80s, not %s", cmp.Or(path, "it"), text,
+		cmp.Or(expected, "a whole number below 2^31"))}
 }
 
-const anObject = "an object"
-
-// expected says in words which JSON a type is read from.
-func expected(wanted reflect.Type) string {
-	switch kind := wanted.Kind(); {
-	case kind == reflect.Pointer:
-		return expected(wanted.Elem())
-	case wanted == reflect.TypeFor[metav1.Duration]():
-		return `a duration such as "30s"`
-	case kind == reflect.Bool:
-		return "true or false"
-	case kind == reflect.String:
-		return "text in quotes"
-	case kind == reflect.Slice:
-		return "a list in which each item is " + expected(wanted.Elem())
-	case kind == reflect.Map:
-		return anObject + " in which each value is " + expected(wanted.Elem())
-	case kind == reflect.Struct:
-		return anObject
+// typeOf is the type of a value in an object of a type; nil if it has no such value.
+func typeOf(object reflect.Type, key string) reflect.Type {
+	if object.Kind() == reflect.Map {
+		return object.Elem()
 	}
-	return fmt.Sprintf("a whole number of at most %d bits", wanted.Bits()-1)
+	for _, f := range reflect.VisibleFields(object) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == key && f.Type.Kind() == reflect.Pointer {
+			return f.Type.Elem()
+		} else if name == key {
+			return f.Type
+		}
+	}
+	return nil
 }
 
 // shortened are errors of a parser of JSON, which may repeat what it read.

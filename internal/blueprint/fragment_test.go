@@ -217,25 +217,24 @@ const newIn137 = "AtomicWriteVolumeUserFields"
 func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		`{"maxPods": "sixty"}`:             `maxPods is "sixty", not a whole number`,
-		`{"maxPods": 1.5}`:                 `maxPods is 1.5, not a whole number`,
-		`{"maxPods": 3000000000}`:          `maxPods is 3000000000, not a whole number of at most 31 bits`,
-		`{"registryPullQPS": "5"}`:         `registryPullQPS is "5", not a whole number`,
-		`{"serializeImagePulls": "yes"}`:   `serializeImagePulls is "yes", not true or false`,
-		`{"syncFrequency": 10}`:            `syncFrequency is 10, not a duration such as "30s"`,
-		`{"syncFrequency": "soon"}`:        `syncFrequency is "soon", not a duration such as "30s"`,
-		`{"imageMaximumGCAge": {}}`:        `imageMaximumGCAge is {}, not a duration`,
-		`{"containerLogMaxSize": 5000000}`: `containerLogMaxSize is 5000000, not text in quotes`,
-		`{"systemReserved": {"cpu": 5}}`:   `systemReserved is {"cpu":5}, not an object in which each value is text in quotes`,
-		`{"evictionHard": "5%"}`:           `evictionHard is "5%", not an object in which each value is text`,
-		`{"featureGates": {"NodeSwap": "on"}}`: `featureGates is {"NodeSwap":"on"}, not an object in which each value is ` +
-			`true or false`,
-		`{"tlsCipherSuites": "A"}`: `tlsCipherSuites is "A", not a list in which each item is text in quotes`,
+		`{"maxPods": "sixty"}`:                 `maxPods is "sixty", not a whole number`,
+		`{"maxPods": 1.5}`:                     `maxPods is 1.5, not a whole number`,
+		`{"maxPods": 3000000000}`:              `maxPods is 3000000000, not a whole number below 2^31`,
+		`{"registryPullQPS": "5"}`:             `registryPullQPS is "5", not a whole number`,
+		`{"serializeImagePulls": "yes"}`:       `serializeImagePulls is "yes", not true or false`,
+		`{"syncFrequency": 10}`:                `syncFrequency is 10, not a duration such as "30s"`,
+		`{"syncFrequency": "soon"}`:            `syncFrequency is "soon", not a duration such as "30s"`,
+		`{"imageMaximumGCAge": {}}`:            `imageMaximumGCAge is {}, not a duration`,
+		`{"containerLogMaxSize": 5000000}`:     `containerLogMaxSize is 5000000, not text in quotes`,
+		`{"systemReserved": {"cpu": 5}}`:       `systemReserved.cpu is 5, not text in quotes`,
+		`{"evictionHard": "5%"}`:               `evictionHard is "5%", not an object`,
+		`{"featureGates": {"NodeSwap": "on"}}`: `featureGates.NodeSwap is "on", not true or false`,
+		`{"tlsCipherSuites": "A"}`:             `tlsCipherSuites is "A", not a list of text in quotes`,
 		`{"crashLoopBackOff": {"maxContainerRestartPeriod": 5}}`: `crashLoopBackOff.maxContainerRestartPeriod is 5, not ` +
 			`a duration`,
 		`{"crashLoopBackOff": 5}`: `crashLoopBackOff is 5, not an object`,
-		`{"maxPods": "sixty", "podsPerCore": "ten", "syncFrequency": "soon"}`: `maxPods is "sixty", not a whole number of ` +
-			`at most 31 bits; podsPerCore is "ten", not a whole number of at most 31 bits; syncFrequency is`,
+		`{"maxPods": "sixty", "podsPerCore": "ten", "syncFrequency": "soon"}`: `maxPods is "sixty", not a whole number ` +
+			`below 2^31; podsPerCore is "ten", not a whole number below 2^31; syncFrequency is`,
 		`["maxPods"]`: `it is ["maxPods"], not an object`,
 	} {
 		t.Run(text, func(t *testing.T) {

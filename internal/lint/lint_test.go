@@ -105,8 +105,8 @@ func TestA74_WithoutAClusterTheTaintOfWindowsNodesIsKnown(t *testing.T) {
 		"the key":                             {tolerations: `[{key: os, operator: Exists}]`},
 		"the taint":                           {tolerations: `[{key: os, value: Windows, effect: NoSchedule}]`},
 		"another effect":                      {tolerations: `[{key: os, value: Windows, effect: NoExecute}]`, says: toleration},
-		"the page's value":                    {tolerations: `[{key: os, value: windows, effect: NoSchedule}]`, says: "value windows", fix: "Write Windows"},
-		"a cluster as well":                   {tolerations: `[{key: os, value: windows}]`, cluster: mixed(), says: "value windows", fix: "Write Windows"},
+		"the page's value":                    {tolerations: `[{key: os, value: windows, effect: NoSchedule}]`, says: "windows is not Windows", fix: "value Windows"},
+		"a cluster as well":                   {tolerations: `[{key: os, value: windows}]`, cluster: mixed(), says: "windows is not Windows", fix: "value Windows"},
 		"a cluster whose nodes have no taint": {tolerations: `[]`, cluster: lint.Cluster{Builds: []string{"10.0.20348"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

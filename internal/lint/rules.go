@@ -130,15 +130,13 @@ func checkToleration(p *pod, say report) {
 			continue
 		}
 		message := fmt.Sprintf("lacks the taint %s of Windows nodes: no node takes the pod", taint.ToString())
-		fix := fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.", taint.Key, taint.Value, taint.Effect)
 		for _, t := range p.Spec.Tolerations {
-			if t.Key == taint.Key && t.Value != taint.Value && strings.EqualFold(t.Value, taint.Value) {
-				message = fmt.Sprintf("has the value %s, and the taint of Windows nodes is %s: upper and lower case count, "+
-					"so no node takes the pod", t.Value, taint.ToString())
-				fix = fmt.Sprintf("Write %s instead of %s.", taint.Value, t.Value)
+			if t.Value != taint.Value && strings.EqualFold(t.Value, taint.Value) {
+				message += fmt.Sprintf(". Upper and lower case count: %s is not %s", t.Value, taint.Value)
 			}
 		}
-		say(Error, "tolerations", message, fix)
+		say(Error, "tolerations", message, fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.", taint.Key,
+			taint.Value, taint.Effect))
 	}
 }
 
@@ -201,22 +199,18 @@ func checkSecurity(p *pod, say report) {
 
 // checkNonRoot finds containers that kubelet refuses to start: ContainerAdministrator is what it takes for root.
 func checkNonRoot(p *pod, say report) {
+	userOf := func(o *corev1.WindowsSecurityContextOptions) *string {
+		return cmp.Or(o, &corev1.WindowsSecurityContextOptions{}).RunAsUserName
+	}
 	ofPod := cmp.Or(p.Spec.SecurityContext, &corev1.PodSecurityContext{})
 	p.containers(func(path string, c *corev1.Container) {
 		own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
-		user := cmp.Or(userName(own.WindowsOptions), userName(ofPod.WindowsOptions))
-		if is(cmp.Or(own.RunAsNonRoot, ofPod.RunAsNonRoot)) && strings.EqualFold(user, "ContainerAdministrator") {
+		user := cmp.Or(userOf(own.WindowsOptions), userOf(ofPod.WindowsOptions), new(string))
+		if is(cmp.Or(own.RunAsNonRoot, ofPod.RunAsNonRoot)) && strings.EqualFold(*user, "ContainerAdministrator") {
 			say(Error, path, "never starts: runAsNonRoot is true, and its user is ContainerAdministrator",
 				"Set windowsOptions.runAsUserName to ContainerUser, or remove runAsNonRoot.")
 		}
 	})
-}
-
-func userName(o *corev1.WindowsSecurityContextOptions) string {
-	if o == nil || o.RunAsUserName == nil {
-		return ""
-	}
-	return *o.RunAsUserName
 }
 
 func checkPrivileged(p *pod, say report) {
@@ -251,7 +245,7 @@ func checkUser(p *pod, say report) {
 		if o == nil {
 			return
 		}
-		if len(userName(o)) > longestUser {
+		if o.RunAsUserName != nil && len(*o.RunAsUserName) > longestUser {
 			say(Error, path+".runAsUserName", "is longer than Windows allows",
 				"Use DOMAIN\\user with a user of up to 20 characters.")
 		}

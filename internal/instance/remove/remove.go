@@ -197,15 +197,6 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// brokenRetry gives a host time to finish its cleanup, which goes on without the connection.
-const brokenRetry = 2 * time.Second
-
-// isBreak reports whether a call ended as it does when the host removes its network: the connection breaks, or the SSH
-// server ends its commands. The next call collects the answer, so only a second break is a failure.
-func isBreak(reason contract.Reason) bool {
-	return reason == contract.ReasonConnectionLost || reason == contract.ReasonDaemonCallFailed
-}
-
 // clean has the daemon take everything away, unless another machine answers.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
@@ -218,8 +209,11 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		switch p := contract.ProblemOf(contract.ReasonInternal, err); {
 		case p.Reason == contract.ReasonHostDuplicate:
 			session.End() // that machine, and what was uploaded to it, is another instance's
-		case isBreak(p.Reason) && instance.Status.Reason != string(contract.ReasonConnectionLost):
-			return journey.Wait(brokenRetry, contract.ReasonConnectionLost, "the host was about to remove its "+
+		// When the host removes its network, the connection breaks or its commands end, and the cleanup goes on. The
+		// next call collects the answer, so only a second break is a failure.
+		case (p.Reason == contract.ReasonConnectionLost || p.Reason == contract.ReasonDaemonCallFailed) &&
+			instance.Status.Reason != string(contract.ReasonConnectionLost):
+			return journey.Wait(journey.CallRetry, contract.ReasonConnectionLost, "the host was about to remove its "+
 				"network, which may break the connection: %s", p.Detail)
 		}
 		return journey.Fail(err)
