@@ -144,6 +144,8 @@ type BootstrapRequest struct {
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes
+	// ClearedKeys says that keys of another kubelet were deleted: others than Administrators could write them.
+	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
 // HandoverRequest gives the daemon its certificate and its place.

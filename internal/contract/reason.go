@@ -408,9 +408,10 @@ func hostExplanations() []row {
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
-			"A container runtime or kubelet is installed that the operator did not install, or a directory that " +
-				"must be for Administrators only holds files that others could write.",
-			"Uninstall it, or remove what the message names. The operator replaces nothing that it did not install."},
+			"A container runtime or kubelet is installed that the operator did not install, or a directory that the " +
+				"operator needs holds another operator's files, or files that others than Administrators could write.",
+			"If another operator manages the host, remove the host there first. Otherwise uninstall the software, or " +
+				"remove what the message names. The operator replaces nothing that it did not install."},
 		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.",
 			"Name a user who is a member of the local Administrators group."},
 		{ReasonNoDefaultRoute, 308,

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -190,5 +191,35 @@ func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The entry of a host that is another operator's node is made and taken back: its pods were evicted, its Node deleted.
+func TestA84_ARefusedHostKeepsItsNodeAndNothingOfOurs(t *testing.T) {
+	t.Parallel()
+	theirs := node()
+	theirs.UID, theirs.Labels[contract.BYOHLabel] = "theirs", "true"
+	theirs.Annotations = map[string]string{contract.RevisionAnnotation: "10.18.0-1a2b3c4",
+		contract.DesiredRevisionAnnotation: "10.18.0-1a2b3c4"}
+	w := newWorld(t, theirs)
+	w.runPod(t, "pod-a", true)
+	w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(),
+		Problems: []contract.Problem{*contract.NewProblem(contract.ReasonConflictingSoftware, "service kubelet exists")}})
+	before := w.getNode(t)
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonConflictingSoftware)
+	if w.machine.Uploaded() {
+		t.Error("the uploaded daemon is left on the refused host")
+	}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+	if diff := cmp.Diff(before, w.getNode(t)); diff != "" {
+		t.Errorf("the Node changed: %s", diff)
+	}
+	asked := contract.CleanupRequest{}
+	if ok, err := w.machine.Request(contract.VerbCleanup, &asked); err != nil || ok && asked.NodeName != "" {
+		t.Errorf("its daemon is told that it is the node of a join: %+v, %v", asked, err)
+	}
+	if w.machine.Uploaded() {
+		t.Error("the uploaded daemon is left on the host")
 	}
 }

@@ -155,7 +155,9 @@ func TestANodeOfAnotherStaysWhenAHostLeaves(t *testing.T) {
 func TestANodeThatKubeletHasJustRegisteredGoesToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, node()) // no mark yet: the join did not get that far
-	want(t, w.remove.Leave(t.Context(), leaving(), &journey.Session{}, drainTimeout), "done", "")
+	i := leaving()
+	i.Status.BootstrapCredentials = []string{"JTI=token"}
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 	if w.getNode(t) != nil {
 		t.Error("the node of a host that was cleaned stays")
 	}

@@ -166,6 +166,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			}
 			continue
 		}
+		c.recorder.record(ctx, c.instance, outcome.Events...)
 		c.status.passed(phases[i].Name)
 		i++
 	}

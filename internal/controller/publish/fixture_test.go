@@ -178,7 +178,8 @@ func (w *world) manifests(t *testing.T) map[string]corev1.ConfigMap {
 }
 
 func configMap(name string, change func(*corev1.ConfigMap)) *corev1.ConfigMap {
-	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name}}
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name,
+		Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}}}
 	if change != nil {
 		change(c)
 	}

@@ -145,8 +145,11 @@ func exactly(o client.Object) client.Preconditions {
 // contentName is what a revision's name ends in when its content names it.
 func contentName(name string) bool { return regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name) }
 
-// isForged reports that a ConfigMap has the name of one of our revisions and other content.
-func isForged(c *corev1.ConfigMap) bool { return contentName(c.Name) && !isGenuine(c) }
+// isPublished reports whether an object has the name and the label of one that we published. The operator before us
+// named its ConfigMaps by its version.
+func isPublished(o client.Object) bool {
+	return contentName(o.GetName()) && o.GetLabels()[contract.ManagedByLabel] == contract.OperatorServiceAccount
+}
 
 // isGenuine reports whether the name of a ConfigMap is that of its content. The data is compared as
 // it was published, without parsing it: a newer release may have fields that this one lacks.

@@ -156,6 +156,42 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// The operator before us names its ConfigMaps by its version, and others may use the prefix as they like.
+func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
+	t.Parallel()
+	unlabelled := func(o client.Object) client.Object {
+		o.SetLabels(map[string]string{"app": "theirs"})
+		return o
+	}
+	theirs := []client.Object{
+		configMap("windows-services-10.18.0-1a2b3c4", nil), // its label may be ours: both operators have one name
+		unlabelled(configMap("windows-services-10.18.0", nil)),
+		unlabelled(configMap("windows-services-backup-0123456789", nil)),
+		configMap("windows-ssh-host-keys", nil),
+		secret("windows-services-backup", nil), unlabelled(secret("windows-services-backup-0123456789", nil)),
+	}
+	w := newWorld(t, theirs...)
+	before := map[client.Object]string{}
+	for _, o := range theirs {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+		before[o] = o.GetResourceVersion()
+	}
+	w.publish(t)
+	for range 2 {
+		w.retire(t)
+		*w.clock = w.clock.Add(2 * DefaultGrace)
+	}
+	for _, o := range theirs {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Error(err)
+		} else if o.GetResourceVersion() != before[o] {
+			t.Errorf("%T %s was changed: %v", o, o.GetName(), o.GetAnnotations())
+		}
+	}
+}
+
 func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, configMap("windows-services-0.0.9-0123456789", nil))
@@ -172,8 +208,11 @@ func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
 		"none": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := configMap("windows-services-1.0.0",
-				func(c *corev1.ConfigMap) { c.Annotations = map[string]string{unusedAnnotation: mark} })
+			data := map[string]string{"services": "[]", "files": "[]"}
+			c := configMap("windows-services-1.0.0-"+contract.DataDigest(data)[:contract.RevisionDigits],
+				func(c *corev1.ConfigMap) {
+					c.Annotations, c.Data = map[string]string{unusedAnnotation: mark}, data
+				})
 			if f := sentence(c, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
 				t.Errorf("got %+v", f)
 			}

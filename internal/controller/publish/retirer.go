@@ -52,7 +52,7 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	for i := range list.Items {
 		c := &list.Items[i]
 		revision, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
-		if !ours || !c.DeletionTimestamp.IsZero() {
+		if !ours || !isPublished(c) || !c.DeletionTimestamp.IsZero() {
 			continue
 		}
 		what := sentence(c, revision == current.Revision, used[revision], r.now(), r.grace)
@@ -111,7 +111,7 @@ func sentence(c *corev1.ConfigMap, current, used bool, now time.Time, grace time
 	isMarked := err == nil && !marked.After(now)
 	_, hasMark := c.Annotations[unusedAnnotation]
 	switch {
-	case !current && isForged(c):
+	case !current && !isGenuine(c):
 		return fate{remove: true, why: "its content is not what its name says"}
 	case current || used:
 		return fate{unmark: hasMark}

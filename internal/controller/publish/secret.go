@@ -86,8 +86,8 @@ func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
 	}
 	for i := range list.Items {
 		s := &list.Items[i]
-		if !strings.HasPrefix(s.Name, contract.ServicesSecretPrefix) || s.Name == current.SecretName() ||
-			s.Name == contract.LatestSecret || !s.DeletionTimestamp.IsZero() {
+		if !strings.HasPrefix(s.Name, contract.ServicesSecretPrefix) || !isPublished(s) ||
+			s.Name == current.SecretName() || !s.DeletionTimestamp.IsZero() {
 			continue
 		}
 		digest, has := digests[s.Name]

@@ -42,7 +42,8 @@ func (w *world) pulls(text string) {
 }
 
 func secret(name string, change func(*corev1.Secret)) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name},
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name,
+		Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}},
 		Type: corev1.SecretTypeOpaque}
 	if change != nil {
 		change(s)

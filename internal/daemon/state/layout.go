@@ -64,8 +64,8 @@ func Access(path string) winos.Access {
 //
 // A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
 // with a state file in it. It is used only when it is empty, after making it anew; otherwise the
-// answer is a Problem. A state file that is not there, or can't be understood, although C:\k is
-// recognisably ours, is begun anew: see Recover.
+// answer is a Problem. So is a C:\k that another operator set up. A state file that is not there, or can't be
+// understood, although C:\k is recognisably ours, is begun anew: see Recover.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -89,18 +89,15 @@ func Open(files winos.Files) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := Recognisable(files)
 	switch {
-	case err != nil:
-		return nil, err
-	case state != ours:
-		stateFile.AddDirectory(contract.DirK)
-	case known && !stateFile.Exists():
+	case state == ours && !stateFile.Exists():
 		if err = Recover(files, stateFile); err != nil {
 			return nil, err
 		}
-	default:
+	case state == ours, state == spare:
 		return stateFile, nil
+	default:
+		stateFile.AddDirectory(contract.DirK)
 	}
 	if err = stateFile.Save(); err != nil {
 		return nil, err
@@ -108,14 +105,18 @@ func Open(files winos.Files) (*File, error) {
 	return stateFile, nil
 }
 
-// Recognisable says whether C:\k is ours even when no state file says so: only Administrators get in, and
-// nobody else makes such a store in it. It changes nothing.
+// Recognisable says whether this host is ours: C:\k, where only Administrators get in, has our state file, a damaged
+// one, or our store. No other operator has these. It changes nothing.
 func Recognisable(files winos.Files) (bool, error) {
 	state, err := look(files)
-	if err != nil || state != ours {
-		return false, err
-	}
-	return winos.Exists(files, contract.DirStore)
+	return state == ours, err
+}
+
+// Touched is Recognisable, or says that C:\k is as a call that was killed at its beginning or its end leaves it: empty,
+// and for Administrators only.
+func Touched(files winos.Files) (bool, error) {
+	state, err := look(files)
+	return state == ours || state == empty, err
 }
 
 // Recover notes in a state file that is begun anew, where C:\k is recognisably ours, that the one before
@@ -140,8 +141,8 @@ func Recover(files winos.Files, stateFile *File) error {
 	return nil
 }
 
-// Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure
-// would, or what UntrustedOwner finds with the same shared directories. It changes nothing.
+// Conflict says whether a C:\k is in the way that Open would refuse, or what UntrustedOwner finds with the same
+// shared directories. It changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -151,13 +152,6 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 		return conflict(contract.DirK), nil
 	case state == ours:
 		return nil, nil // Ensure looks at the rest, with what the state file says
-	}
-	keys, err := keysOf(files)
-	if err == nil && keys == foreign {
-		return conflict(contract.DirKubeletPKI), nil
-	}
-	if err != nil {
-		return nil, err
 	}
 	return UntrustedOwner(files, shared...)
 }
@@ -223,50 +217,30 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 // program reads what lies there.
 const dirVar = `C:\var`
 
-// keysOf says whose directory of kubelet's keys there is. kubelet uses a private key that it finds
-// there, so whoever could write one would have the node's name.
-func keysOf(files winos.Files) (condition, error) {
+// ClearKeys removes a directory of kubelet's keys that is not ours and into which others than Administrators may write,
+// as another operator leaves it, and reports whether there was one. kubelet uses a private key that it finds there, so
+// whoever has a copy would have the node's name. Links in it are removed, not followed.
+func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return absent, nil
+		return false, nil
 	case err != nil:
-		return absent, fmt.Errorf("looking at %s: %w", contract.DirKubeletPKI, err)
-	case !info.Dir:
-		return foreign, nil
-	case info.Access == winos.AccessAdministrators:
-		return ours, nil
+		return false, fmt.Errorf("looking at %s: %w", contract.DirKubeletPKI, err)
+	case stateFile.Made(contract.DirKubeletPKI), info.Dir && info.Access == winos.AccessAdministrators:
+		return false, nil
 	}
-	entries, err := files.List(contract.DirKubeletPKI)
+	problem, err := UntrustedAbove(files, contract.DirKubeletPKI)
+	if problem != nil {
+		return false, problem
+	}
+	if err == nil {
+		err = files.RemoveAll(contract.DirKubeletPKI)
+	}
 	if err != nil {
-		return absent, fmt.Errorf("listing %s: %w", contract.DirKubeletPKI, err)
+		return false, fmt.Errorf("removing %s, which others may write into: %w", contract.DirKubeletPKI, err)
 	}
-	if len(entries) > 0 {
-		return foreign, nil
-	}
-	return open, nil
-}
-
-// clearKeys takes away an empty directory of kubelet's keys that somebody else made, so that it is
-// made anew, and refuses one that is not empty.
-func clearKeys(files winos.Files, stateFile *File) error {
-	if stateFile.Made(contract.DirKubeletPKI) {
-		return nil
-	}
-	keys, err := keysOf(files)
-	switch {
-	case err != nil:
-		return err
-	case keys == foreign:
-		return conflict(contract.DirKubeletPKI)
-	case keys != open:
-		return nil
-	}
-	if err = files.Remove(contract.DirKubeletPKI); err != nil {
-		return fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirKubeletPKI,
-			err)
-	}
-	return nil
+	return true, nil
 }
 
 // Trusted says whether nobody but Administrators could have written what lies in C:\k, its state
@@ -277,8 +251,8 @@ func Trusted(files winos.Files) (bool, error) {
 }
 
 func conflict(dir string) *contract.Problem {
-	return contract.NewProblem(contract.ReasonConflictingSoftware,
-		"%s exists, is not empty and may be opened by others than Administrators; rename or remove it", dir)
+	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s exists, is not empty, and was not made by this "+
+		"operator for Administrators only; rename or remove it", dir)
 }
 
 type condition int
@@ -287,8 +261,9 @@ const (
 	absent  condition = iota
 	empty             // ours, as a crash before the first entry of the state file leaves it
 	open              // empty, but others may write into it
-	ours              // only Administrators get in
-	foreign           // not empty, and others may write into it
+	ours              // only Administrators get in, and something lies there that only we write
+	spare             // only Administrators get in, and nothing of a node lies there
+	foreign           // others may write into it, or another operator made a node's directories
 )
 
 func look(files winos.Files) (condition, error) {
@@ -306,30 +281,30 @@ func look(files winos.Files) (condition, error) {
 	if err != nil {
 		return absent, fmt.Errorf("listing %s: %w", contract.DirK, err)
 	}
-	// A first state file that was not finished is as good as none.
-	bare := !slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
-		return !strings.EqualFold(contract.DirK+`\`+e.Name, contract.PathState+".tmp")
-	})
+	var paths []string
+	for _, e := range entries {
+		paths = append(paths, contract.DirK+`\`+e.Name)
+	}
+	has := func(path string) bool { return contains(paths, path) }
 	restricted := info.Access == winos.AccessAdministrators
 	switch {
-	case bare && restricted:
-		return empty, nil
-	case len(entries) == 0:
+	case len(entries) == 0 && !restricted:
 		return open, nil
-	case restricted:
+	case !restricted:
+		return foreign, nil
+	case has(contract.PathState), has(PathDamaged), has(contract.DirStore):
 		return ours, nil
+	case len(entries) == 0, len(entries) == 1 && has(contract.PathState+".tmp"):
+		return empty, nil // a first state file that was not finished is as good as none
+	case slices.ContainsFunc(Directories(), has):
+		return foreign, nil
 	}
-	return foreign, nil
+	return spare, nil
 }
 
 // Ensure makes directories and their parents, and notes those that were not there before it makes
 // them. Of those that are for Administrators only, none may have been made by others meanwhile.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
-	if slices.Contains(dirs, contract.DirKubeletPKI) {
-		if err := clearKeys(files, stateFile); err != nil {
-			return err
-		}
-	}
 	var missing []string
 	for _, dir := range dirs {
 		for _, d := range append(parents(dir), dir) {

@@ -42,6 +42,10 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 		"with a file, and anybody's":            {winos.AccessInherit, []string{"x"}, want{false, false}},
 		"with a forged state file":              {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
 		"with a file, but only administrators'": {winos.AccessAdministrators, []string{"x"}, want{true, false}},
+		"A84: another operator's, of which only administrators have the rights": {winos.AccessAdministrators,
+			[]string{`containerd\containerd.exe`, "kubeconfig"}, want{false, false}},
+		"another's, and our state file": {winos.AccessAdministrators,
+			[]string{`containerd\containerd.exe`, "wicd-state.json"}, want{true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,6 +56,9 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 				}
 			}
 			for _, name := range c.content {
+				if err := f.MkdirAll(state.Parent(contract.DirK+`\`+name), c.access); err != nil {
+					t.Fatal(err)
+				}
 				if err := winos.WriteFile(f, contract.DirK+`\`+name, strings.NewReader("{}"),
 					winos.AccessInherit); err != nil {
 					t.Fatal(err)

@@ -49,7 +49,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, err
 	}
-	if err = makeDirectories(host.Files, stateFile, shared(request.ExternalNetwork)); err != nil {
+	if answer.ClearedKeys, err = makeDirectories(host.Files, stateFile, shared(request.ExternalNetwork)); err != nil {
 		return answer, err
 	}
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
@@ -123,20 +123,20 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }
 
-// makeDirectories makes those that are missing, and sees then that none is a user's, nor one of the
-// shared: nobody can put himself in between.
-func makeDirectories(files winos.Files, stateFile *state.File, shared []string) error {
-	if err := errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...)); err != nil {
-		return apply.FileProblem(err)
+// makeDirectories removes another kubelet's keys, makes the directories that are missing, and sees then that none is a
+// user's, nor one of the shared: nobody can put himself in between. cleared says that there were such keys.
+func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
+	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
+		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
+	}
+	if err != nil {
+		return cleared, apply.FileProblem(err)
 	}
 	problem, err := state.UntrustedOwner(files, shared...)
-	if err != nil {
-		return err
-	}
 	if problem != nil {
-		return problem
+		return cleared, problem
 	}
-	return nil
+	return cleared, err
 }
 
 // identified is what the host is called, and what told so.

@@ -50,6 +50,19 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
+// isInvolved reports whether a host may have something of ours: C:\k shows it, the operator gave it a credential for
+// its node, or its cleaning has begun. On any other host, services and networks under our names are another operator's.
+func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRequest) (bool, error) {
+	if touched, err := state.Touched(host.Files); touched || err != nil || request.NodeName != "" {
+		return err == nil, err
+	}
+	_, err := host.Services.Get(ctx, contract.ServiceCleanup)
+	if errors.Is(err, winos.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // mistaken refuses to clean a host that is not the one to be removed: another node, or another installation of Windows
 // that has something of ours. One that has nothing, such as a host that was reinstalled, is not refused.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {

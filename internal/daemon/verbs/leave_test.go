@@ -407,41 +407,33 @@ func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
 // kubelet uses a private key that it finds there: who has put it there would have the node's name.
 func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 	t.Parallel()
-	t.Run("a key lies there", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(t, sim.Options{})
-		if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
-			t.Fatal(err)
-		}
-		write(t, r, contract.DirKubeletPKI+`\kubelet-client.key.tmp`, "a key that a user has", winos.AccessInherit)
-		found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
-		if len(found.Problems) != 1 || found.Problems[0].Reason != contract.ReasonConflictingSoftware ||
-			!strings.Contains(found.Problems[0].Detail, contract.DirKubeletPKI) {
-			t.Errorf("preflight: %v", found.Problems)
-		}
-		if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
-			bootstrapRequest()); answer.Problem == nil || answer.Problem.Reason != contract.ReasonConflictingSoftware {
-			t.Errorf("bootstrap: %v", answer.Problem)
-		}
-	})
-	t.Run("the directory is empty", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(t, sim.Options{})
-		if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
-			t.Fatal(err)
-		}
-		stateFile, err := state.Open(r.Host().Files)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err = state.Ensure(r.Host().Files, stateFile, state.Directories()...); err != nil {
-			t.Fatal(err)
-		}
-		info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
-		if err != nil || info.Access != winos.AccessAdministrators || !stateFile.Made(contract.DirKubeletPKI) {
-			t.Errorf("it is %+v, %v, made %v", info, err, stateFile.Made(contract.DirKubeletPKI))
-		}
-	})
+	for name, key := range map[string]string{"a key lies there": "a key that a user has", "the directory is empty": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
+				t.Fatal(err)
+			}
+			const theirs = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
+			if key != "" {
+				write(t, r, theirs, key, winos.AccessInherit)
+			}
+			r.unapproved.Store(true) // kubelet's own key would lie there only while it waits
+			join(t, r)
+			info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
+			if err != nil || info.Access != winos.AccessAdministrators {
+				t.Errorf("the directory is %+v, %v", info, err)
+			}
+			stop(t, r, contract.ServiceKubelet)
+			if content, err := winos.ReadFile(r.Host().Files, theirs); err == nil && string(content) == "a key that a user has" {
+				t.Error("the user's key is still there")
+			}
+			stateFile, err := state.Read(r.Host().Files)
+			if err != nil || !stateFile.Made(contract.DirKubeletPKI) {
+				t.Errorf("the state file does not say that it was made, %v", err)
+			}
+		})
+	}
 }
 
 // Whoever owns a directory may replace what lies in it, also what lies deeper and is not his.

@@ -35,7 +35,7 @@ func Preflight(ctx context.Context, host winos.Host, self string,
 		Missing:      found.toSend(),
 		NeedsPrepare: Preparations(found.facts, found.feature, request.Hostname),
 		Joined:       found.joined(),
-		Running:      found.services[contract.ServiceDaemon].State == winos.ServiceRunning,
+		Running:      found.joined() && found.services[contract.ServiceDaemon].State == winos.ServiceRunning,
 	}, nil
 }
 
@@ -74,6 +74,9 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 		return found, fmt.Errorf("listing the ports in use: %w", err)
 	}
 	if found.services, err = services(ctx, host); err != nil {
+		return found, err
+	}
+	if found.ours, err = state.Recognisable(host.Files); err != nil {
 		return found, err
 	}
 	if found.conflict, err = state.Conflict(host.Files, shared(request.ExternalNetwork)...); err != nil {

@@ -48,8 +48,10 @@ type findings struct {
 	featureErr                  error
 	listening                   map[int]string
 	services                    map[string]winos.Service
-	conflict                    *contract.Problem
-	missing                     []contract.Blob
+	// ours says that the host has something that only we write. Another operator describes its services as we do.
+	ours     bool
+	conflict *contract.Problem
+	missing  []contract.Blob
 	// unreachable is why the API server can't be reached; nil when it can be, or nobody asked.
 	unreachable error
 }
@@ -65,9 +67,11 @@ func (f findings) toSend() (blobs []contract.Blob) {
 	return blobs
 }
 
-func (f findings) joined() bool {
-	s, exists := f.services[contract.ServiceDaemon]
-	return exists && contract.IsManaged(s.Description)
+func (f findings) joined() bool { return f.manages(contract.ServiceDaemon) }
+
+// manages reports whether a service is there and ours.
+func (f findings) manages(service string) bool {
+	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
 // ourNames are the names of services that a manifest may install.
@@ -209,7 +213,7 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 		problems = append(problems, f.conflict)
 	}
 	for _, name := range append(ourNames(), foreignNames()...) {
-		if s, exists := f.services[name]; exists && !contract.IsManaged(s.Description) {
+		if _, exists := f.services[name]; exists && !f.manages(name) {
 			problems = append(problems, one(contract.ReasonConflictingSoftware,
 				"service %s exists and was not installed by this operator", name)...)
 		}
@@ -222,8 +226,7 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
-		own := f.services[users[port]]
-		if !used || own.State == winos.ServiceRunning && contract.IsManaged(own.Description) {
+		if !used || f.services[users[port]].State == winos.ServiceRunning { // conflicting names one that is not ours
 			continue
 		}
 		if program == "" {

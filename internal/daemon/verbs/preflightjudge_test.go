@@ -18,7 +18,7 @@ func fit() (findings, contract.PreflightRequest) {
 		facts: winos.Facts{Hostname: "WIN-A", ProductName: "Windows Server 2022 Datacenter", Server: true, Build: 20348,
 			UBR: 2700, Admin: true, DiskFree: 100 * gib},
 		now: now, daemon: "d", nodeIP: "10.0.0.1", feature: winos.FeatureEnabled,
-		listening: map[int]string{22: "sshd.exe"}, services: map[string]winos.Service{},
+		listening: map[int]string{22: "sshd.exe"}, services: map[string]winos.Service{}, ours: true,
 	}, contract.PreflightRequest{Time: now, Daemon: "d"}
 }
 
@@ -116,6 +116,10 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 		"somebody on both ports": {func(f *findings, _ *contract.PreflightRequest) {
 			f.listening[10250], f.listening[9182] = "", "x.exe"
 		}, []contract.Reason{contract.ReasonPortInUse, contract.ReasonPortInUse}},
+		"A84: a kubelet of another operator, which describes it as ours does": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.listening[10250], f.services["kubelet"], f.ours = "kubelet.exe", managed("kubelet"), false
+		}, []contract.Reason{contract.ReasonConflictingSoftware}},
 		"Docker": {func(f *findings,
 			_ *contract.PreflightRequest) {
 			f.services["docker"] = foreign("docker")

@@ -41,6 +41,9 @@ func verbs(o Options) []*cobra.Command {
 			})),
 		verb(o, contract.VerbCleanup, "Take everything away that was installed, and put back what was",
 			func(ctx context.Context, r contract.CleanupRequest) (contract.CleanupAnswer, error) {
+				if involved, err := isInvolved(ctx, o.Host, r); err != nil || !involved {
+					return contract.CleanupAnswer{Removed: []string{}}, err
+				}
 				if err := mistaken(ctx, o.Host, r); err != nil {
 					return contract.CleanupAnswer{}, err
 				}

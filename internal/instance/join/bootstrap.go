@@ -51,9 +51,9 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // bootstrap has the host start as a node, and submits its daemon's certificate request. While that is not taken it is
 // submitted again, and nothing is done at the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
-	session *journey.Session) journey.Outcome {
+	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
-		if outcome := j.start(ctx, instance, session); !outcome.IsDone() || outcome.Then == journey.Save {
+		if outcome = j.start(ctx, instance, session); !outcome.IsDone() || outcome.Then == journey.Save {
 			return outcome
 		}
 	}
@@ -61,7 +61,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if session.CSR, err = j.requestCertificate(ctx, instance, session.Request); err != nil {
 		return j.retryInSlot(instance, session, err)
 	}
-	return journey.Done()
+	return outcome
 }
 
 // start starts containerd and kubelet on the host and gets the daemon's certificate request. That it stops the
@@ -97,6 +97,9 @@ func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 				"%v", instance.Spec.Address, err))
 	}
 	session.Request, session.FailingSince = answer.DaemonCSR, time.Time{}
+	if answer.ClearedKeys {
+		return journey.Done().With(journey.KeysDeletedEvent(instance))
+	}
 	return journey.Done()
 }
 

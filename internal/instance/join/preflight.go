@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -38,6 +39,11 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 		}
 	}
 	if len(found.Problems) > 0 {
+		if !found.Joined { // a refused host stays as it was
+			if err := session.Conn.RemoveUpload(ctx); err != nil {
+				logr.FromContextOrDiscard(ctx).Info("the uploaded daemon stays on a refused host", "detail", err.Error())
+			}
+		}
 		return journey.Fail(journey.Joined(found.Problems))
 	}
 	session.Found = &found

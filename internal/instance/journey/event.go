@@ -19,6 +19,7 @@ const (
 	EventRebooted      = "Rebooted"
 	EventRebootFailed  = "RebootFailed"
 	EventRebootAdvised = "RebootAdvised"
+	EventKeysDeleted   = "KeysDeleted"
 )
 
 // Event is to be reported about an instance. The action is part of its identity: events that differ
@@ -29,6 +30,12 @@ type Event struct{ Type, Reason, Action, Note string }
 func RebootAdvisedEvent(instance *v1alpha1.WindowsInstance) Event {
 	return Event{corev1.EventTypeWarning, EventRebootAdvised, "Leave", instance.Spec.Address + " was cleaned, except " +
 		"for what Windows changes with a reboot only, such as files in use: reboot it before it is used otherwise"}
+}
+
+// KeysDeletedEvent says that a join deleted keys of a kubelet that was there before.
+func KeysDeletedEvent(instance *v1alpha1.WindowsInstance) Event {
+	return Event{corev1.EventTypeNormal, EventKeysDeleted, "Join", instance.Spec.Address + ": the join deleted " +
+		contract.DirKubeletPKI + ", the keys of another kubelet, because others than Administrators could write them"}
 }
 
 // StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels, and for what goes over SSH, of

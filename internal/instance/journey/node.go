@@ -244,7 +244,8 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 }
 
 // Ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has
-// just registered has no mark yet.
+// just registered has no mark yet. A host without a credential has registered none, so a Node without our mark is
+// another operator's then.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -264,7 +265,8 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 }
 
 func ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
-	if node == nil || Foreign(node, instance) != nil {
+	if node == nil || Foreign(node, instance) != nil ||
+		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {
 		return nil
 	}
 	return node
