@@ -84,22 +84,15 @@ func isOff(name string, wanted map[string]bool, known map[string]featureGate) bo
 }
 
 // gatedFlaws names fields of a configuration whose gate is off, with which kubelet would not start.
-func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) (words []string) {
-	known := featureGates(kubelet)
-	off := func(field, gate string) {
-		words = append(words, fmt.Sprintf("%s needs featureGates.%s, which is off in kubelet %s", field, gate,
-			shorten(kubelet.Version)))
+func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) []string {
+	const gate = "KubeletCrashLoopBackOffMax"
+	// Before 1.35 it was off by default, and gates of such a kubelet can't be set.
+	if c.CrashLoopBackOff.MaxContainerRestartPeriod == nil || !older(kubelet, 1, 35) &&
+		!isOff(gate, c.FeatureGates, featureGates(kubelet)) {
+		return nil
 	}
-	const shutdown, backOff = "GracefulNodeShutdown", "KubeletCrashLoopBackOffMax"
-	if c.ShutdownGracePeriod.Duration > 0 && isOff(shutdown, c.FeatureGates, known) {
-		off("shutdownGracePeriod", shutdown)
-	}
-	// Before 1.35 that one was off by default, and gates of such a kubelet can't be set.
-	if c.CrashLoopBackOff.MaxContainerRestartPeriod != nil && (older(kubelet, 1, 35) ||
-		isOff(backOff, c.FeatureGates, known)) {
-		off("crashLoopBackOff.maxContainerRestartPeriod", backOff)
-	}
-	return words
+	return []string{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod needs featureGates.%s, which is off in "+
+		"kubelet %s", gate, shorten(kubelet.Version))}
 }
 
 // featureGates are the gates of a kubelet, or nil where they are not known.

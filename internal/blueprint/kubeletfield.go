@@ -8,9 +8,11 @@ const (
 	fieldPath     = "is a path of the operator's"
 	fieldState    = "can't be changed on a node that has run: kubelet would refuse to start beside its state of before"
 	fieldUnproven = "is not supported: the operator can't tell whether kubelet would start with it"
-	fieldDomain   = "is the operator's; without OpenShift it follows spec.network.clusterDomain"
-	fieldTaint    = "is the operator's; taints of one host stand in spec.taints of its WindowsInstance"
-	fieldMay      = ""
+	fieldShutdown = "is not supported: with it, kubelet changes the registry value PreshutdownOrder, which stays when " +
+		"the host leaves"
+	fieldDomain = "is the operator's; without OpenShift it follows spec.network.clusterDomain"
+	fieldTaint  = "is the operator's; taints of one host stand in spec.taints of its WindowsInstance"
+	fieldMay    = ""
 )
 
 // kubeletFields says of every field of a KubeletConfiguration why a user may not set it; those with
@@ -56,7 +58,10 @@ func kubeletFields() map[string]string {
 
 		"showHiddenMetricsForVersion": fieldUnproven, "tracing": fieldUnproven, "tlsCurvePreferences": fieldUnproven,
 		"preloadedImagesVerificationAllowlist":   fieldUnproven,
-		"imagePullCredentialsVerificationPolicy": fieldUnproven, "shutdownGracePeriodByPodPriority": fieldUnproven,
+		"imagePullCredentialsVerificationPolicy": fieldUnproven,
+
+		"shutdownGracePeriod": fieldShutdown, "shutdownGracePeriodCriticalPods": fieldShutdown,
+		"shutdownGracePeriodByPodPriority": fieldShutdown,
 
 		"maxPods": fieldMay, "podsPerCore": fieldMay, "systemReserved": fieldMay, "kubeReserved": fieldMay,
 		"evictionHard": fieldMay, "evictionSoft": fieldMay, "evictionSoftGracePeriod": fieldMay,
@@ -76,8 +81,7 @@ func kubeletFields() map[string]string {
 		"nodeStatusReportFrequency": fieldMay, "nodeLeaseDurationSeconds": fieldMay,
 		"nodeStatusMaxImages": fieldMay, "volumeStatsAggPeriod": fieldMay,
 		"configMapAndSecretChangeDetectionStrategy": fieldMay,
-		"shutdownGracePeriod":                       fieldMay, "shutdownGracePeriodCriticalPods": fieldMay,
-		"crashLoopBackOff": fieldMay, "localStorageCapacityIsolation": fieldMay,
+		"crashLoopBackOff":                          fieldMay, "localStorageCapacityIsolation": fieldMay,
 		"tlsCipherSuites": fieldMay, "tlsMinVersion": fieldMay, "enableContentionProfiling": fieldMay,
 		"enableProfilingHandler":  fieldMay,
 		"enableDebugFlagsHandler": fieldMay, "featureGates": fieldMay,

@@ -31,7 +31,6 @@ func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v.images(c)
 	v.durations(c)
 	v.containerLogs(c)
-	v.shutdown(c)
 	v.reserved("systemReserved", c.SystemReserved)
 	v.reserved("kubeReserved", c.KubeReserved)
 	v.eviction(c)
@@ -139,19 +138,6 @@ func (v *values) containerLogs(c kubeletconfigv1beta1.KubeletConfiguration) {
 		} else if _, whole := q.AsInt64(); !whole || q.Sign() == 0 {
 			v.complain("containerLogMaxSize is not a whole number of bytes")
 		}
-	}
-}
-
-func (v *values) shutdown(c kubeletconfigv1beta1.KubeletConfiguration) {
-	whole, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
-	for field, d := range map[string]time.Duration{"shutdownGracePeriod": whole,
-		"shutdownGracePeriodCriticalPods": critical} {
-		if d != 0 && d < time.Second {
-			v.complain("%s is neither 0 nor at least 1s", field)
-		}
-	}
-	if critical > whole {
-		v.complain("shutdownGracePeriodCriticalPods is more than shutdownGracePeriod")
 	}
 }
 
