@@ -46,7 +46,7 @@ func (s system) EnableFeature(ctx context.Context, name string) error {
 		const limitAccess, enableAll = 0, 1
 		hr, _, _ := d.enableFeature.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, limitAccess, 0, 0, enableAll,
 			uintptr(cancel), 0, 0)
-		return "", hresult(hr) // 3010 (a reboot is needed) is a success, and Feature then answers Pending
+		return "", hresult(hr)
 	})
 	return fail(err, "enabling Windows feature %s", name)
 }
@@ -131,9 +131,9 @@ func (s system) inSession(ctx context.Context, work func(d dism, session uintptr
 	})
 }
 
-// hresult turns an HRESULT into an error. Positive ones are kinds of success.
+// hresult turns an HRESULT into an error.
 func hresult(hr uintptr) error {
-	if int32(hr) >= 0 {
+	if !failed(uint32(hr)) {
 		return nil
 	}
 	return windows.Errno(uint32(hr))

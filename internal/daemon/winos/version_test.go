@@ -109,6 +109,16 @@ func TestStatesOfFeaturesAreThoseThatMatter(t *testing.T) {
 	}
 }
 
+func TestAFeatureThatNeedsARebootIsNoFailure(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[uint32]bool{0: false, 1: false, 3010: false, 0x80070bc2: false, 0x80070005: true,
+		0x800f080c: true} {
+		if got := failed(code); got != want {
+			t.Errorf("%#x is a failure: %v", code, got)
+		}
+	}
+}
+
 // playedKey is a key whose time changes with each write. meanwhile runs once, before the step that
 // is so many steps away.
 type playedKey struct {
