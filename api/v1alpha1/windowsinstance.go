@@ -196,7 +196,7 @@ type PhaseTime struct {
 
 // HostInfo is what preflight found.
 type HostInfo struct {
-	// Hostname in lower case; it is the node's name.
+	// Hostname in lower case, without a domain.
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
 	// MachineID is the MachineGuid of the Windows installation.

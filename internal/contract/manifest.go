@@ -103,11 +103,13 @@ type Fact string
 
 // Facts of a host.
 const (
-	FactHostname     Fact = "hostname"     // lower-case host name, the node's name
+	FactHostname     Fact = "hostname"     // lower-case host name, which names the Node on most platforms
 	FactNodeIP       Fact = "nodeIP"       // IPv4 address of the interface of the default route
 	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the pods' HNS network
 	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the pods' HNS network
 	FactManagementIP Fact = "managementIP" // management IP of the pods' HNS network
+	// FactFullHostname is the lower-case host name with the host's primary DNS suffix, if it has one.
+	FactFullHostname Fact = "fullHostname"
 	// FactAWSHostname is the private DNS name by which AWS knows the machine,
 	// latest/meta-data/local-hostname of the metadata service (version 2, with a token): its first
 	// word, in lower case.

@@ -76,7 +76,7 @@ type PreflightAnswer struct {
 
 // HostFacts describe a Windows host.
 type HostFacts struct {
-	Hostname    string    `json:"hostname"`  // lower case; becomes the node name
+	Hostname    string    `json:"hostname"`  // lower case, without a DNS suffix
 	MachineID   string    `json:"machineID"` // MachineGuid of the registry
 	BootID      string    `json:"bootID"`
 	ProductName string    `json:"productName"`

@@ -14,13 +14,16 @@ const (
 )
 
 // NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS
-// and Google's cloud find a machine by the name that the cloud knows it by.
+// and Google's cloud find a machine by the name that the cloud knows it by. That of vSphere finds it by
+// the name that VMware Tools report, which has the primary DNS suffix, for example of a domain.
 func (p Platform) NodeName() Fact {
 	switch p {
 	case PlatformAWS:
 		return FactAWSHostname
 	case PlatformGCP:
 		return FactGCPHostname
+	case PlatformVSphere:
+		return FactFullHostname
 	}
 	return FactHostname
 }

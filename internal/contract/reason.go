@@ -160,6 +160,7 @@ const (
 	ReasonDiskFull             Reason = "DiskFull"
 	ReasonClockSkewed          Reason = "ClockSkewed"
 	ReasonHostnameInvalid      Reason = "HostnameInvalid"
+	ReasonAddressHidden        Reason = "AddressHidden"
 	ReasonPortInUse            Reason = "PortInUse"
 	ReasonConflictingSoftware  Reason = "ConflictingSoftware"
 	ReasonNotAdministrator     Reason = "NotAdministrator"
@@ -301,7 +302,7 @@ func entryExplanations() []row {
 			"Another instance already stands for the host behind this entry or Machine, or for a host of the " +
 				"same name or with a copy of its disk. Of a host that is to be removed: another machine answers at " +
 				"its address, with the same SSH host key.",
-			"Remove one of the two. Give a cloned host its own identity with sysprep, and SSH host keys of its own. " +
+			"Remove or rename one of the two. Give a cloned host its own identity with sysprep, and SSH host keys of its own. " +
 				"For a removal, have the address lead to the host again: look at DNS, DHCP and forwarded ports. The " +
 				"machine that answered was not cleaned."},
 		{ReasonMachineNameTaken, 105,
@@ -404,7 +405,7 @@ func hostExplanations() []row {
 		{ReasonHostnameInvalid, 304,
 			"The host name can't be the name of a Node.",
 			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either " +
-				"end."},
+				"end. Or set spec.hostname of its WindowsInstance: the operator renames it, but no member of a domain."},
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
@@ -452,6 +453,12 @@ func hostExplanations() []row {
 			"Give the host an address outside of these networks, or set spec.nodeIP of the WindowsInstance to such " +
 				"an address that it has. The networks of a cluster can't be changed: where they are those of the " +
 				"site, hosts need others."},
+		{ReasonAddressHidden, 316,
+			"VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their " +
+				"default. When the container network is made, the host's address moves to such an interface: vCenter " +
+				"then shows no address, and the Machine and the Node lose theirs.",
+			"On the host, or in the template of its Machine, add the line exclude-nics= to the section [guestinfo] of " +
+				`C:\ProgramData\VMware\VMware Tools\tools.conf. If the file or the section is missing, create it.`},
 	}
 }
 

@@ -386,8 +386,8 @@ func limitViolations(whose string, l Log) (all []error) {
 // Known says whether the daemon can find this fact.
 func (f Fact) Known() bool {
 	switch f {
-	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname, FactGCPHostname,
-		FactCloudNodeKubeconfig, FactFlannelKubeconfig:
+	case FactHostname, FactFullHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname,
+		FactGCPHostname, FactCloudNodeKubeconfig, FactFlannelKubeconfig:
 		return true
 	}
 	return false

@@ -98,6 +98,34 @@ func TestTheNodeOfAnotherHostStaysWhenAMachineGoes(t *testing.T) {
 	}
 }
 
+// The operator names the host, and a template that is a member of a domain the domain.
+func TestAHostThatIsToBeRenamedKeepsItsDomain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		platform contract.Platform
+		says     string
+		want     string
+	}{
+		"on vSphere":                       {contract.PlatformVSphere, "win-abc12.corp.example", "win-abc12.corp.example"},
+		"on vSphere, without a domain":     {contract.PlatformVSphere, "win-abc12", "win-abc12"},
+		"on vSphere, what it was not told": {contract.PlatformVSphere, "api.corp.example", "win-abc12"},
+		"where names have no dots":         {contract.PlatformNone, "win-abc12.corp.example", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.platform = test.platform
+			w.machine.Change(func(f *contract.HostFacts) { f.Hostname, f.NodeName = "win-template", test.says })
+			i := newInstance()
+			i.Spec.Hostname = "win-abc12"
+			w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
+			if i.Status.NodeName != test.want {
+				t.Errorf("the node is to be called %q, want %q", i.Status.NodeName, test.want)
+			}
+		})
+	}
+}
+
 func TestAHostThatIsToBeRenamedIsKnownByTheNameItWillHave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -171,6 +171,9 @@ func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 		"the beginning of its own":       {contract.PlatformGCP, machine, []string{own}, "ip-10-0-1", true},
 		"a Machine that lists no name":   {contract.PlatformAWS, machine, []string{"10.0.1.2"}, own, false},
 		"a host without Machine":         {contract.PlatformAWS, nil, nil, own, false},
+		"on vSphere, in full":            {contract.PlatformVSphere, nil, nil, "win-a.corp.example", false},
+		"on vSphere, without a domain":   {contract.PlatformVSphere, nil, nil, "win-a", false},
+		"a name with dots elsewhere":     {contract.PlatformNone, nil, nil, "win-a.corp.example", true},
 		"where the host has its own one": {contract.PlatformAzure, machine, []string{own}, "win-a", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -204,6 +205,51 @@ func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
 		if _, has := n.Labels[label]; has != wanted {
 			t.Errorf("has %s: %v", label, has)
 		}
+	}
+}
+
+// kubelet reports the host name as the Node's MachineID, by which hybrid-overlay-node recognises its own Node.
+func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		network  string
+		platform contract.Platform
+		other    v1alpha1.WindowsInstanceSpec // of an instance whose host calls itself win-a
+		want     contract.Reason
+	}{
+		"in two domains": {blueprint.NetworkOVNKubernetes, contract.PlatformVSphere, v1alpha1.WindowsInstanceSpec{},
+			contract.ReasonHostDuplicate},
+		"which the cloud names": {blueprint.NetworkOVNKubernetes, contract.PlatformAWS, v1alpha1.WindowsInstanceSpec{},
+			contract.ReasonHostDuplicate},
+		"of which one will be renamed": {blueprint.NetworkOVNKubernetes, contract.PlatformVSphere,
+			v1alpha1.WindowsInstanceSpec{Hostname: "win-b"}, ""},
+		"on another network": {blueprint.NetworkExternal, contract.PlatformVSphere, v1alpha1.WindowsInstanceSpec{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.network, w.platform = test.network, test.platform
+			other := newInstance()
+			other.Name, other.UID, other.Spec = "10.0.0.2", "uid-b", test.other
+			other.Status.NodeName = "win-a.other.example"
+			other.Status.Host = &v1alpha1.HostInfo{Hostname: "win-a", MachineID: "machine-win-b"}
+			w.Claims.Remember(other)
+			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = "win-a.corp.example" })
+			i := newInstance()
+			checked := w.Check(t.Context(), newInstance(), &journey.Session{})
+			joined := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
+			if test.want == "" && (checked.IsFailed() || joined.IsFailed()) {
+				t.Errorf("a check comes to %v, a join to %v", checked.Problem, joined.Problem)
+			}
+			if test.want != "" {
+				want(t, checked, "fails", test.want)
+				want(t, joined, "fails", test.want)
+			}
+			w.Claims.Forget(other.UID)
+			if outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight); outcome.IsFailed() {
+				t.Errorf("when the other has left: %v", outcome.Problem)
+			}
+		})
 	}
 }
 

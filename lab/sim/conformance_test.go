@@ -42,9 +42,10 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
 		m := machine(t, sim.Options{
-			Features: map[string]winos.FeatureState{"Containers": winos.FeatureEnabled},
-			Costs:    sim.Costs{ShutdownDelay: 10 * time.Millisecond},
-			Default:  testService,
+			DNSSuffix: "corp.example",
+			Features:  map[string]winos.FeatureState{"Containers": winos.FeatureEnabled},
+			Costs:     sim.Costs{ShutdownDelay: 10 * time.Millisecond},
+			Default:   testService,
 		})
 		const scratch = `C:\scratch`
 		noError(t, m.Host().Files.MkdirAll(scratch, winos.AccessInherit))

@@ -27,6 +27,8 @@ type Options struct {
 	// Hostname is the computer's DNS host name; WIN- and eleven letters or digits if empty, as
 	// Windows Setup does it.
 	Hostname string
+	// DNSSuffix is its primary DNS suffix, as a member of a domain has one.
+	DNSSuffix string
 	// MachineID is the MachineGuid; random if empty.
 	MachineID string
 	// User is the administrator who logs in over SSH; Administrator if empty. The home directory is

@@ -15,6 +15,7 @@ const featureContainers = "Containers"
 // system is what the registry knows about the machine as a whole.
 type system struct {
 	machineID, product string
+	suffix             string // primary DNS suffix
 	client             bool
 	memory             int64
 
@@ -36,7 +37,7 @@ type system struct {
 
 func newSystem(o Options) *system {
 	return &system{
-		machineID: o.MachineID, product: o.ProductName, client: o.Client, memory: o.Memory,
+		machineID: o.MachineID, product: o.ProductName, suffix: o.DNSSuffix, client: o.Client, memory: o.Memory,
 		hostname: o.Hostname, build: o.Build, ubr: o.UBR, features: maps.Clone(o.Features),
 		static: o.StaticAddress, disabled: o.DeviceLessNICDisabled, gateways: o.Gateways,
 	}
@@ -76,8 +77,12 @@ func (s *system) facts() winos.Facts {
 	if product == "" {
 		product = productName(s.build, s.client)
 	}
+	full := s.hostname
+	if s.suffix != "" {
+		full += "." + s.suffix
+	}
 	return winos.Facts{
-		Hostname: s.hostname, MachineID: s.machineID, ProductName: product, Server: !s.client,
+		Hostname: s.hostname, FullName: full, MachineID: s.machineID, ProductName: product, Server: !s.client,
 		Build: s.build, UBR: s.ubr, Memory: s.memory, RebootPending: pending || len(s.rebootSigns) > 0,
 		StaticAddress: s.static, DeviceLessNICDisabled: s.disabled, Gateways: slices.Clone(s.gateways),
 		RebootSigns: slices.Clone(s.rebootSigns), ReplacedAtBoot: slices.Clone(s.renames),

@@ -288,10 +288,10 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	return want
 }
 
-// remember keeps what the cloud told about the machine. It is written with the next change of the
+// remember keeps the facts that name the Node. It is written with the next change of the
 // state file.
 func (a *Applier) remember(facts plan.Lookup[contract.Fact]) {
-	for _, f := range plan.ByCloud() {
+	for _, f := range plan.Naming() {
 		if !plan.AsksFor(a.state.Manifest, f) || a.state.HostValues[f] != "" {
 			continue
 		}

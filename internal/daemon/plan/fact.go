@@ -56,6 +56,9 @@ func find(ctx context.Context, host winos.Host, network string, f contract.Fact,
 	case contract.FactHostname:
 		facts, err := host.System.Facts(ctx)
 		return strings.ToLower(facts.Hostname), err
+	case contract.FactFullHostname:
+		facts, err := host.System.Facts(ctx)
+		return strings.ToLower(facts.FullName), err
 	case contract.FactNodeIP:
 		ip, err := host.Network.NodeIP(ctx)
 		return text(ip, err)
@@ -116,9 +119,10 @@ func problem(network string, f contract.Fact, err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
 }
 
-// ByCloud lists the facts that only the cloud knows. They never change in the life of a machine.
-func ByCloud() []contract.Fact {
-	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname}
+// Naming lists the facts that name the Node where its host's own name does not. A node keeps those that
+// it joined with: only the cloud knows some, and a host that enters a domain gets another full name.
+func Naming() []contract.Fact {
+	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname, contract.FactFullHostname}
 }
 
 // CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of

@@ -154,7 +154,7 @@ func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 	}
 	told := identified{name: strings.ToLower(facts.Hostname), values: map[contract.Fact]string{}}
 	look := plan.HostFacts(ctx, host, request.Manifest.HNSNetwork(), nil)
-	for _, f := range plan.ByCloud() {
+	for _, f := range plan.Naming() {
 		if !plan.AsksFor(request.Manifest, f) {
 			continue
 		}

@@ -66,6 +66,46 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	}
 }
 
+// vSphere's cloud provider finds a machine by the name in full that its guest tools report, letter by letter.
+func TestOnVSphereANodeIsCalledByItsHostsFullName(t *testing.T) {
+	t.Parallel()
+	const name = "win-a.corp.example"
+	r := newRig(t, sim.Options{Hostname: "win-a", DNSSuffix: "corp.example"})
+	ask := preflightRequest(r)
+	ask.NodeName = contract.FactFullHostname
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+	if found.Facts.NodeName != name || found.Facts.Hostname != "win-a" || len(found.Problems) > 0 {
+		t.Errorf("preflight: %+v", found)
+	}
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+	request := bootstrapRequest()
+	m := request.Manifest
+	m.Services[1].Command += " --hostname-override=HOST_NAME"
+	m.Services[1].HostVariables = append(m.Services[1].HostVariables,
+		contract.HostVariable{Name: "HOST_NAME", Fact: contract.FactFullHostname})
+	request.Manifest, request.NodeName, request.Revision = m, name, versionOf(m)
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+	if made.NodeName != name || !strings.HasSuffix(service(t, r, "kubelet").Command, "--hostname-override="+name) {
+		t.Errorf("%s, %q", made.NodeName, service(t, r, "kubelet").Command)
+	}
+	ask.Hostname = "win-b"
+	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); found.Facts.NodeName !=
+		"win-b.corp.example" {
+		t.Errorf("after it was renamed, its node is to be called %s", found.Facts.NodeName)
+	}
+}
+
+func TestAHostIsRenamedAlsoWhereOnlyTheCaseDiffers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Hostname: "WIN-A"})
+	ask := preflightRequest(r)
+	ask.NodeName, ask.Hostname = contract.FactFullHostname, "win-a"
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+	if len(found.Problems) > 0 || len(found.NeedsPrepare) != 1 {
+		t.Errorf("problems %v, to prepare: %q", found.Problems, found.NeedsPrepare)
+	}
+}
+
 func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{Address: netip.MustParseAddr("127.32.99.1")})

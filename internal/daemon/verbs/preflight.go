@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,11 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	} else if err != nil {
 		return found, err
 	}
+	if request.NodeName == contract.FactFullHostname {
+		if found.hidden, err = hidesAddress(host.Files); err != nil {
+			return found, fmt.Errorf("reading the configuration of VMware Tools: %w", err)
+		}
+	}
 	found.nodeName, found.nameProblem = nodeName(ctx, host, found.facts, request)
 	if found.listening, err = host.Network.Listening(ctx); err != nil {
 		return found, fmt.Errorf("listing the ports in use: %w", err)
@@ -99,12 +105,8 @@ func shared(externalNetwork bool) []string {
 // name.
 func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
 	*contract.Problem) {
-	switch request.NodeName {
-	case "", contract.FactHostname:
-		if request.Hostname != "" {
-			return request.Hostname, nil
-		}
-		return strings.ToLower(facts.Hostname), nil
+	if isOwn(request.NodeName) {
+		return strings.ToLower(ownName(facts, request)), nil
 	}
 	name, problem := plan.HostFacts(ctx, host, "", nil)(request.NodeName)
 	if problem == nil || request.NodeName != contract.FactAWSHostname {
@@ -123,6 +125,20 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 		}
 	}
 	return name, problem
+}
+
+// isOwn says whether a host's own name names its Node.
+func isOwn(f contract.Fact) bool {
+	return f == "" || f == contract.FactHostname || f == contract.FactFullHostname
+}
+
+// ownName is what the host will call itself, as Windows writes it.
+func ownName(facts winos.Facts, request contract.PreflightRequest) string {
+	name := cmp.Or(request.Hostname, facts.Hostname)
+	if request.NodeName == contract.FactFullHostname {
+		name += strings.TrimPrefix(facts.FullName, facts.Hostname)
+	}
+	return name
 }
 
 // services are those of the names that we use, and of container runtimes.

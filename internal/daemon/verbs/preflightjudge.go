@@ -54,6 +54,8 @@ type findings struct {
 	missing  []contract.Blob
 	// unreachable is why the API server can't be reached; nil when it can be, or nobody asked.
 	unreachable error
+	// hidden says that VMware Tools will not report the host's address.
+	hidden bool
 }
 
 // toSend is what is missing and has to travel: the own program is here already, and bootstrap puts
@@ -95,7 +97,7 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
 		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
 		addressMissing, gatewaysSeveral, addressStatic, portUnsupported, nameUnknown, conflicting, portsInUse,
-		apiServerUnreachable,
+		addressHidden, apiServerUnreachable,
 	} {
 		for _, p := range check(f, request) {
 			problems = append(problems, *p)
@@ -175,18 +177,16 @@ func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Prob
 }
 
 func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
-	switch request.NodeName {
-	case "", contract.FactHostname:
-	default:
-		return nil // the host's own name is not its Node's, and the cloud's is checked where it is read
+	if !isOwn(request.NodeName) {
+		return nil // the cloud's name is checked where it is read
 	}
-	name := request.Hostname
-	if name == "" {
-		name = strings.ToLower(f.facts.Hostname)
+	name := ownName(f.facts, request)
+	lower := strings.ToLower(name)
+	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
+		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	wrong := validation.IsDNS1123Label(name)
-	return when(len(wrong) > 0, contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", name,
-		strings.Join(wrong, "; "))
+	return when(request.NodeName == contract.FactFullHostname && name != lower, contract.ReasonHostnameInvalid,
+		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
 }
 
 func addressMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
@@ -219,6 +219,12 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 		}
 	}
 	return problems
+}
+
+// addressHidden: on a host that has joined, the address was moved already.
+func addressHidden(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	return when(f.hidden && !f.joined(), contract.ReasonAddressHidden,
+		"exclude-nics in %s leaves out the interface that will have the host's address", guestToolsConf)
 }
 
 func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {

@@ -141,6 +141,27 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 		"a host name with a _ on a cloud that gives another": {func(f *findings, r *contract.PreflightRequest) {
 			r.NodeName, f.facts.Hostname = contract.FactAWSHostname, "WIN_A"
 		}, nil},
+		"vSphere: a name in lower case": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.facts.Hostname = contract.FactFullHostname, "win-a"
+		}, nil},
+		"vSphere: a name in a domain": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.facts.Hostname, f.facts.FullName = contract.FactFullHostname, "win-a", "win-a.corp.example"
+		}, nil},
+		"vSphere: a name as Windows Setup gives it": {func(_ *findings, r *contract.PreflightRequest) {
+			r.NodeName = contract.FactFullHostname
+		}, []contract.Reason{contract.ReasonHostnameInvalid}},
+		"vSphere: such a name that will be changed": {func(_ *findings, r *contract.PreflightRequest) {
+			r.NodeName, r.Hostname = contract.FactFullHostname, "win-a"
+		}, nil},
+		"vSphere: a domain in capitals": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, r.Hostname, f.facts.FullName = contract.FactFullHostname, "win-a", "WIN-A.CORP.example"
+		}, []contract.Reason{contract.ReasonHostnameInvalid}},
+		"vSphere: a domain with a _": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, r.Hostname, f.facts.FullName = contract.FactFullHostname, "win-a", "WIN-A.my_corp.example"
+		}, []contract.Reason{contract.ReasonHostnameInvalid}},
+		"a domain elsewhere": {func(f *findings, _ *contract.PreflightRequest) {
+			f.facts.FullName = "WIN-A.CORP.example"
+		}, nil},
 		"several at once": {func(f *findings, _ *contract.PreflightRequest) {
 			f.facts.Build, f.facts.DiskFree, f.routeErr = 1, 0, errors.New("x")
 		}, []contract.Reason{contract.ReasonBuildUnsupported, contract.ReasonDiskFull, contract.ReasonNoDefaultRoute}},
@@ -191,7 +212,10 @@ func TestA43_PreflightTellsWhatTheNetworkNeeds(t *testing.T) {
 		"two gateways of a host that has joined": {func(f *findings, _ *request) {
 			f.facts.Gateways, f.services = []string{"Ethernet", "vEthernet (Ethernet)"}, joined
 		}, nil},
-		"one gateway": {func(f *findings, _ *request) { f.facts.Gateways = []string{"Ethernet"} }, nil},
+		"addresses that VMware Tools hide": {func(f *findings, _ *request) { f.hidden = true },
+			[]contract.Reason{contract.ReasonAddressHidden}},
+		"those of a host that has joined": {func(f *findings, _ *request) { f.hidden, f.services = true, joined }, nil},
+		"one gateway":                     {func(f *findings, _ *request) { f.facts.Gateways = []string{"Ethernet"} }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

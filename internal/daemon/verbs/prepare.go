@@ -41,8 +41,9 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
+// renames says whether the host must get another name. The cloud provider of vSphere compares by case.
 func renames(facts winos.Facts, hostname string) bool {
-	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
+	return hostname != "" && facts.Hostname != hostname
 }
 
 // Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before

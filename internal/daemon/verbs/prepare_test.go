@@ -24,9 +24,11 @@ func TestNeeds(t *testing.T) {
 		want     []string
 	}{
 		"nothing":              {winos.FeatureEnabled, "", nil},
-		"the name that it has": {winos.FeatureEnabled, "win-a", nil},
-		"another name":         {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
-		"the feature":          {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
+		"the name that it has": {winos.FeatureEnabled, "WIN-A", nil},
+		"its name in lower case": {winos.FeatureEnabled, "win-a",
+			[]string{"rename the host from WIN-A to win-a"}},
+		"another name": {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
+		"the feature":  {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
 		"a reboot for the feature": {winos.FeaturePending, "",
 			[]string{"reboot to finish the Windows feature Containers"}},
 		"the feature and a new name": {winos.FeatureAbsent, "b",

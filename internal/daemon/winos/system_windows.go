@@ -58,7 +58,9 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 // Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
 func readHostname(facts *Facts) (err error) {
-	facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname)
+	if facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname); err == nil {
+		facts.FullName, err = computerName(windows.ComputerNamePhysicalDnsFullyQualified)
+	}
 	return err
 }
 

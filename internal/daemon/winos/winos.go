@@ -195,6 +195,8 @@ const (
 type Facts struct {
 	// Hostname is the computer's DNS host name, as Windows writes it.
 	Hostname string
+	// FullName is the host name with the computer's primary DNS suffix, if it has one, as in a domain.
+	FullName string
 	// MachineID is the MachineGuid of the registry.
 	MachineID string
 	// BootID differs with every boot.

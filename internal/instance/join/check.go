@@ -27,8 +27,8 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	defer session.End()
 	found, facts, outcome := j.ask(ctx, probe, session)
 	info := hostInfo(found.Facts)
-	taken := outcome.IsDone() && j.Claims.HasMachine(info.MachineID)
-	if !taken { // the program of a host that another instance joins is that one's
+	_, taken := j.Claims.Other("", journey.Claimant{MachineID: info.MachineID})
+	if !taken || !outcome.IsDone() { // the program of a host that another instance joins is that one's
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeUploadLimit)
 		defer cancel()
 		if err := session.Conn.RemoveUpload(end); err != nil && outcome.IsDone() {
@@ -40,15 +40,11 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	instance.Status.Host = &info
 	name := nodeName(probe, found.Facts)
-	owner, named := j.Claims.Owner(name)
+	by := claimant(probe, found.Facts, facts)
+	owner, clashes := j.Claims.Other(name, by)
 	switch problem := unfit(probe, found.Facts, facts); {
-	case taken:
-		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
-			"%s, which calls itself %q, is a host that another instance has already, or a copy of its disk",
-			instance.Spec.Address, name))
-	case named:
-		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
-			"another host, instance %s, already is called %q", owner.Key.Name, name))
+	case clashes:
+		return journey.Fail(j.duplicate(probe, name, by, owner))
 	case problem != nil:
 		return journey.Fail(problem)
 	case len(name) > maxNodeName || !policy.IsNodeName(name):

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -30,7 +30,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if problem := unfit(instance, found.Facts, facts); problem != nil {
 		return journey.Fail(problem)
 	}
-	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
+	if outcome := j.recognise(instance, found.Facts, facts); !outcome.IsDone() {
 		return outcome
 	}
 	if facts.Platform.NodeName() != contract.FactHostname {
@@ -98,7 +98,8 @@ func isProxied(facts blueprint.Facts) bool {
 const maxNodeName = 200
 
 // recognise writes down who the host is, and makes sure that no other instance is the same host.
-func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
+func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
+	cluster blueprint.Facts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
 		if instance.Status.Host != nil && contract.SameBoot(instance.Status.Host.BootID, facts.BootID) {
 			if j.Now().Sub(since.Time) > journey.RebootLimit {
@@ -112,7 +113,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 	}
 	before := cmp.Or(instance.Status.Host, &v1alpha1.HostInfo{})
 	instance.Status.Host = new(hostInfo(facts))
-	outcome := j.claim(instance, facts)
+	outcome := j.claim(instance, facts, cluster)
 	if !outcome.IsDone() && instance.Status.NodeName != "" {
 		instance.Status.Host.MachineID = before.MachineID // that and the name are what it has claimed, see Remember
 	}
@@ -120,7 +121,8 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 }
 
 // claim takes the host's name and installation of Windows for an instance. One that is refused keeps what it has.
-func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
+func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
+	cluster blueprint.Facts) journey.Outcome {
 	name := nodeName(instance, facts)
 	if name == "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
@@ -133,23 +135,36 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 			"the host was renamed from %q to %q after it had become a node, or had got a credential for that name",
 			instance.Status.NodeName, name))
 	}
-	by := journey.Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace,
-		Name: instance.Name},
-		MachineID: facts.MachineID}
+	by := claimant(instance, facts, cluster)
 	if owner, ok := j.Claims.Claim(name, by); !ok {
-		if owner.MachineID == facts.MachineID {
-			return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
-				"%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk",
-				instance.Spec.Address, name, owner.Key.Name))
-		}
-		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
-			"another host, instance %s, already is called %q",
-			owner.Key.Name, name))
+		return journey.Fail(j.duplicate(instance, name, by, owner))
 	}
 	if instance.Status.NodeName != name {
 		instance.Status.NodeName, instance.Status.NodeExpected = name, false
 	}
 	return journey.Done()
+}
+
+func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, cluster blueprint.Facts) journey.Claimant {
+	return journey.Claimant{UID: instance.UID, Key: client.ObjectKeyFromObject(instance), MachineID: facts.MachineID,
+		Hostname: cmp.Or(instance.Spec.Hostname, facts.Hostname),
+		// hybrid-overlay-node takes every Node with its own MachineID, the host name, for its own.
+		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
+}
+
+// duplicate says what of a host the owner has already.
+func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by, owner journey.Claimant) *contract.Problem {
+	if owner.MachineID == by.MachineID {
+		return contract.NewProblem(contract.ReasonHostDuplicate,
+			"%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk",
+			instance.Spec.Address, name, owner.Key.Name)
+	}
+	if named, _ := j.Claims.Owner(name); named.UID != owner.UID {
+		return contract.NewProblem(contract.ReasonHostDuplicate, "the host of instance %s has the host name %q, too, "+
+			"by which hybrid-overlay-node recognises its own Node", owner.Key.Name, by.Hostname)
+	}
+	return contract.NewProblem(contract.ReasonHostDuplicate, "another host, instance %s, already is called %q",
+		owner.Key.Name, name)
 }
 
 // unfit says why no node can be made of a host, by what it is called and where it is.
@@ -160,15 +175,14 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 // nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
 // certificate holds the node's name, and on many clusters it is signed by the CA that clients
 // trust for the API server. Windows' own host names have no dots, and names in a domain come from the
-// user or the cloud.
+// cloud, or on vSphere from the domain that the host is in.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
 	if slices.Contains(facts.ReservedNames(), name) {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q is the API server's name", name)
 	}
-	chosen := instance.Spec.Hostname == "" && facts.Platform.NodeName() == contract.FactHostname
-	if chosen && strings.Contains(name, ".") {
+	if facts.Platform.NodeName() == contract.FactHostname && strings.Contains(name, ".") {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the name of a "+
 			"Windows host has no dots", name)
 	}
@@ -231,10 +245,14 @@ func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInst
 		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 
-// nodeName is what the Node of a host will be called: the name that the host is to be given, else
-// the one that it has.
+// nodeName is what the Node of a host will be called: the name that the host is to be given, with the domain
+// that it has, else the one that it has.
 func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
-	return strings.ToLower(cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname))
+	name, full := cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname), facts.NodeName
+	if strings.HasPrefix(full, name+".") {
+		name = full
+	}
+	return strings.ToLower(name)
 }
 
 // prepare sets what needs a reboot, and sends the host into it. For that it asks for a place.

@@ -1,6 +1,7 @@
 package journey
 
 import (
+	"cmp"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,28 +21,47 @@ type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
 	MachineID string
+	// Hostname is what Windows calls the host, in lower case. IsSole says that no two hosts of the
+	// cluster may have the same.
+	Hostname string
+	IsSole   bool
 }
 
 // NewClaims makes an empty set.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim takes a node name for an instance, or tells who has it, or has the same installation of
-// Windows under another name. Claiming again is fine; claiming another name gives up the one
-// before.
+// Claim takes a node name for an instance, or returns the other instance in its way: see Other. Claiming
+// again is fine; claiming another name gives up the one before.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if owner, taken := c.owners[nodeName]; taken && owner.UID != by.UID {
+	if owner, taken := c.other(nodeName, by); taken {
 		return owner, false
-	}
-	for _, owner := range c.owners {
-		if by.MachineID != "" && owner.MachineID == by.MachineID && owner.UID != by.UID {
-			return owner, false
-		}
 	}
 	c.forget(by.UID)
 	c.owners[nodeName] = by
 	return by, true
+}
+
+// Other returns the other instance that has the node name, or under another name the same installation of
+// Windows, or the same host name where that must be the only one.
+func (c *Claims) Other(nodeName string, by Claimant) (owner Claimant, taken bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.other(nodeName, by)
+}
+
+func (c *Claims) other(nodeName string, by Claimant) (owner Claimant, taken bool) {
+	if owner, taken = c.owners[nodeName]; taken && owner.UID != by.UID {
+		return owner, true
+	}
+	for _, owner = range c.owners {
+		if owner.UID != by.UID && (by.MachineID != "" && owner.MachineID == by.MachineID ||
+			by.IsSole && owner.Hostname == by.Hostname) {
+			return owner, true
+		}
+	}
+	return Claimant{}, false
 }
 
 // Owner of a node name.
@@ -50,18 +70,6 @@ func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	defer c.mu.Unlock()
 	owner, ok := c.owners[nodeName]
 	return owner, ok
-}
-
-// HasMachine reports whether an instance has claimed this installation of Windows.
-func (c *Claims) HasMachine(id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, owner := range c.owners {
-		if id != "" && owner.MachineID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // Forget gives up everything that an instance claimed.
@@ -86,8 +94,8 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 		return
 	}
 	by := Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}
-	if instance.Status.Host != nil {
-		by.MachineID = instance.Status.Host.MachineID
+	if host := instance.Status.Host; host != nil {
+		by.MachineID, by.Hostname = host.MachineID, cmp.Or(instance.Spec.Hostname, host.Hostname)
 	}
 	if _, ok := c.Claim(instance.Status.NodeName, by); !ok {
 		by.MachineID = ""

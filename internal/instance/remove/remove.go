@@ -177,7 +177,8 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 // told about itself, or by its address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if host := instance.Status.Host; host != nil {
-		return r.Claims.HasMachine(host.MachineID), nil
+		_, taken := r.Claims.Other("", journey.Claimant{MachineID: host.MachineID})
+		return taken, nil
 	}
 	nodes, err := r.Nodes.At(ctx, instance.Spec.Address)
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err

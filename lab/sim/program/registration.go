@@ -131,7 +131,7 @@ func (k *kubelet) initialNode(ctx context.Context) (*corev1.Node, error) {
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{
 				KubeletEndpoint: corev1.DaemonEndpoint{Port: contract.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID:     facts.MachineID,
+				MachineID:     facts.Hostname, // kubelet takes it for that on Windows (pkg/kubelet/winstats)
 				SystemUUID:    facts.MachineID,
 				BootID:        facts.BootID,
 				KernelVersion: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR),

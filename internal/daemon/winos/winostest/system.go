@@ -35,7 +35,10 @@ func systemFacts(m machine) {
 	t := m.t
 	facts := m.facts(t)
 	for what, wrong := range map[string]bool{
-		"no host name":                  facts.Hostname == "",
+		"no host name":          facts.Hostname == "",
+		"a host name with dots": strings.Contains(facts.Hostname, "."),
+		"another full name": facts.FullName != facts.Hostname && (!strings.HasPrefix(facts.FullName,
+			facts.Hostname+".") || strings.HasSuffix(facts.FullName, ".")),
 		"no machine id":                 facts.MachineID == "",
 		"no boot id":                    facts.BootID == "",
 		"no product name":               facts.ProductName == "",
@@ -104,7 +107,8 @@ func systemReboot(m machine) {
 	if after.BootID == before.BootID {
 		t.Error("the boot id is the same")
 	}
-	if after.Hostname != before.Hostname || after.MachineID != before.MachineID {
+	if after.Hostname != before.Hostname || after.FullName != before.FullName ||
+		after.MachineID != before.MachineID {
 		t.Errorf("the machine was %+v and is %+v", before, after)
 	}
 	if have := m.read(t, m.dir+`\stays`); have != "x" {
