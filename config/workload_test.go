@@ -87,7 +87,7 @@ func workloads(t *testing.T) (kubernetes.Interface, *warnings) {
 				return false
 			}
 		}
-		pod, err := dry(ctx, admin, guardedNamespace, windowsPod("app:ltsc2022"))
+		pod, err := dry(ctx, admin, guardedNamespace, windowsPod("app:ltsc2019"))
 		_, failed := admin.AppsV1().DaemonSets(guardedNamespace).Create(ctx, everywhere(nil), onlyTry())
 		return err == nil && failed == nil && pod.Spec.OS != nil && pod.Spec.RuntimeClassName != nil &&
 			len(warned.take()) > 0
@@ -173,11 +173,11 @@ func completions() map[string]completed {
 		"may go to both systems": {pod: edited(plainPod(), func(s *corev1.PodSpec) {
 			s.Affinity = only(1, in(corev1.LabelOSStable, "windows", "linux"))
 		})},
-		"selects Linux": {pod: edited(plainPod("app:ltsc2022"), func(s *corev1.PodSpec) {
+		"selects Linux": {pod: edited(plainPod("app:ltsc2019"), func(s *corev1.PodSpec) {
 			s.NodeSelector = map[string]string{corev1.LabelOSStable: "linux"}
 		})},
-		"selects nothing": {pod: plainPod("app:ltsc2022")},
-		"names Linux and selects Windows": {os: "linux", pod: edited(windowsPod("app:ltsc2022"), func(s *corev1.PodSpec) {
+		"selects nothing": {pod: plainPod("app:ltsc2019")},
+		"names Linux and selects Windows": {os: "linux", pod: edited(windowsPod("app:ltsc2019"), func(s *corev1.PodSpec) {
 			s.OS = &corev1.PodOS{Name: corev1.Linux}
 		})},
 		"tolerates everything": {os: "windows", tolerates: true, pod: edited(windowsPod(), func(s *corev1.PodSpec) {
@@ -187,34 +187,36 @@ func completions() map[string]completed {
 			s.Tolerations = []corev1.Toleration{{Key: "os", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 		})},
 		"an image of 2019":                     {pod: windowsPod("registry:5000/app:4.8-ltsc2019"), os: "windows", class: "windows2019", tolerates: true},
-		"an image with a digest":               {pod: windowsPod("a/b:ltsc2022@sha256:" + strings.Repeat("a", 64)), os: "windows", class: "windows2022", tolerates: true},
-		"a port and no tag":                    {pod: windowsPod("ltsc2022:5000/app"), os: "windows", tolerates: true},
-		"images that agree":                    {pod: windowsPod("a:x-ltsc2022", "b:ltsc2022"), os: "windows", class: "windows2022", tolerates: true},
-		"images that do not agree":             {pod: windowsPod("a:ltsc2019", "b:ltsc2022"), os: "windows", tolerates: true},
-		"a tag that only has it in the middle": {pod: windowsPod("a:ltsc2022-1"), os: "windows", tolerates: true},
+		"an image with a digest":               {pod: windowsPod("a/b:ltsc2019@sha256:" + strings.Repeat("a", 64)), os: "windows", class: "windows2019", tolerates: true},
+		"a port and no tag":                    {pod: windowsPod("ltsc2019:5000/app"), os: "windows", tolerates: true},
+		"images that agree":                    {pod: windowsPod("a:x-ltsc2019", "b:ltsc2019"), os: "windows", class: "windows2019", tolerates: true},
+		"images that do not agree":             {pod: windowsPod("a:ltsc2019", "b:ltsc2025"), os: "windows", tolerates: true},
+		"a tag that only has it in the middle": {pod: windowsPod("a:ltsc2019-1"), os: "windows", tolerates: true},
+		// Server 2025 runs it as well, and a cluster without Server 2022 has no class for it.
+		"an image of 2022": {pod: windowsPod("a:ltsc2022"), os: "windows", tolerates: true},
 		"a container that runs first": {os: "windows", class: "windows2019", tolerates: true,
 			pod: edited(windowsPod(), func(s *corev1.PodSpec) {
 				s.InitContainers = []corev1.Container{{Name: "first", Image: "a:ltsc2019"}}
 			})},
 		"a class of its own": {os: "windows", class: "gvisor", tolerates: true,
-			pod: edited(windowsPod("a:ltsc2022"), class("gvisor"))},
-		"a build of its own": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"), func(s *corev1.PodSpec) {
+			pod: edited(windowsPod("a:ltsc2019"), class("gvisor"))},
+		"a build of its own": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"), func(s *corev1.PodSpec) {
 			s.NodeSelector[contract.BuildLabel] = "10.0.26100"
 		})},
-		"a build of its own by affinity": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"),
+		"a build of its own by affinity": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"),
 			func(s *corev1.PodSpec) { s.Affinity = only(1, in(contract.BuildLabel, "10.0.26100")) })},
-		"a pod of a DaemonSet": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"), func(s *corev1.PodSpec) {
+		"a pod of a DaemonSet": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"), func(s *corev1.PodSpec) {
 			s.Affinity = only(1)
 			s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields =
 				[]corev1.NodeSelectorRequirement{in("metadata.name", "win-a")}
 		})},
-		"a node of its own": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"), func(s *corev1.PodSpec) {
+		"a node of its own": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"), func(s *corev1.PodSpec) {
 			s.NodeName = "win-a"
 		})},
-		"processes of the host": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"), func(s *corev1.PodSpec) {
+		"processes of the host": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"), func(s *corev1.PodSpec) {
 			s.HostNetwork, s.SecurityContext = true, &corev1.PodSecurityContext{WindowsOptions: hostProcess()}
 		})},
-		"a process of the host": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2022"), func(s *corev1.PodSpec) {
+		"a process of the host": {os: "windows", tolerates: true, pod: edited(windowsPod("a:ltsc2019"), func(s *corev1.PodSpec) {
 			s.HostNetwork = true
 			for i := range s.Containers {
 				s.Containers[i].SecurityContext = &corev1.SecurityContext{WindowsOptions: hostProcess()}
@@ -259,7 +261,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 		}
 	})
 	t.Run("gives no class where that is not asked for", func(t *testing.T) {
-		pod, err := dry(t.Context(), admin, classless, windowsPod("a:ltsc2022"))
+		pod, err := dry(t.Context(), admin, classless, windowsPod("a:ltsc2019"))
 		if err != nil || system(pod) != "windows" || !toleratesWindows(pod) || className(pod) != "" {
 			t.Errorf("%v: %q, %q", err, system(pod), className(pod))
 		}
@@ -361,7 +363,7 @@ func warnsOfDaemonSets(t *testing.T, admin kubernetes.Interface, warned *warning
 			s.Tolerations = []corev1.Toleration{{Key: key, Value: value, Operator: operator}}
 		}
 	}
-	class := "windows2022"
+	class := "windows2019"
 	for name, c := range map[string]struct {
 		edit func(*corev1.PodSpec)
 		warn bool

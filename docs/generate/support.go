@@ -80,10 +80,21 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 			how = "always, unless `MINORS` says otherwise"
 		}
 		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+payload.MaxSkew),
-			fmt.Sprintf("4.%d to 4.%d", minor-payload.OpenShiftOffset,
-				minor-payload.OpenShiftOffset+payload.MaxSkew), how})
+			openShift(minor), how})
 	}
 	return rows, nil
+}
+
+// openShift are the releases that a kubelet fits.
+func openShift(minor int) string {
+	switch first, last := payload.OpenShift(uint(minor), uint(minor+payload.MaxSkew)); first { //nolint:gosec // small
+	case "":
+		return "none yet"
+	case last:
+		return first
+	default:
+		return first + " to " + last
+	}
 }
 
 func buildRows() (rows [][]string) {

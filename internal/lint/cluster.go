@@ -35,11 +35,8 @@ func (c Cluster) taints() []corev1.Taint {
 	return slices.Clip(c.Taints)
 }
 
-// build2022 and build2025 are of Windows Server 2022 and 2025.
-const (
-	build2022 = 20348
-	build2025 = 26100
-)
+// build2022 is the build of Windows Server 2022.
+const build2022 = 20348
 
 // buildNumber takes 20348 out of 10.0.20348.1234; 0 where there is none.
 func buildNumber(version string) int {
@@ -55,11 +52,10 @@ func buildNumber(version string) int {
 }
 
 // runs says whether an image made for one build starts as a process-isolated container on a node of
-// another. Builds must be equal; Windows Server 2025 takes images of 2022 as well:
+// another. Before Windows Server 2022 builds must be equal. A later node, up to Server 2025, also runs
+// images of each build from 2022 to its own:
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
-func runs(image, node int) bool {
-	return image == node || image == build2022 && node >= build2025
-}
+func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
 // fits says whether an image that offers some builds starts on each build of a set.
 func fits(images, nodes []int) (unfit []int) {

@@ -205,6 +205,32 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 	}
 }
 
+// The rule is containerd's, by which it chooses a variant (containerd/platforms, checkWindowsHostAndContainerCompat).
+func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	const text = "kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, containers: [{name: c, image: app}]}\n"
+	templates, err := lint.Read("a.yaml", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		node  string
+		image int
+		fits  bool
+	}{
+		{"10.0.17763", 17763, true}, {"10.0.17763", 20348, false}, {"10.0.20348", 20348, true},
+		{"10.0.20348", 17763, false}, {"10.0.20348", 26100, false}, {"10.0.25398", 20348, true},
+		{"10.0.26100", 17763, false}, {"10.0.26100", 20348, true}, {"10.0.26100", 25398, true},
+		{"10.0.26100", 26100, true}, {"10.0.26100", 26200, false},
+	} {
+		found := lint.CheckImages(t.Context(), templates, lint.Cluster{Builds: []string{c.node}},
+			catalog{"app": {Systems: []string{"windows"}, Builds: []int{c.image}}})
+		if (len(found) == 0) != c.fits {
+			t.Errorf("an image of %d on a node of %s: %+v", c.image, c.node, found)
+		}
+	}
+}
+
 // TestA74_AnAnswerHoldsForEachUseOfItsImage puts many images between two uses of one, so that its answer
 // is in before the second use is met.
 func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {

@@ -1,9 +1,24 @@
 package payload
 
-const (
-	// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
-	// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
-	MaxSkew = 3
-	// OpenShiftOffset is by how much the minor version of Kubernetes is above that of OpenShift 4.
-	OpenShiftOffset = 13
-)
+// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
+// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
+const MaxSkew = 3
+
+// OpenShift returns the first and the last release of OpenShift whose Kubernetes has one of these minor
+// versions, as far as releases are known; empty if none is. The numbers follow no rule: after 4.22 comes
+// 5.0 (the branches of github.com/openshift/kubernetes, September 2026).
+func OpenShift(oldest, newest uint) (first, last string) {
+	for _, r := range []struct {
+		minor   uint
+		release string
+	}{{32, "4.19"}, {33, "4.20"}, {34, "4.21"}, {35, "4.22"}, {36, "5.0"}} {
+		if r.minor < oldest || r.minor > newest {
+			continue
+		}
+		if first == "" {
+			first = r.release
+		}
+		last = r.release
+	}
+	return first, last
+}

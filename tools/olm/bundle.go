@@ -101,16 +101,23 @@ func write(path string, data []byte) error {
 
 // annotations say what kind of bundle it is; the bundle's image has them as labels, too.
 func (b *bundle) annotations() map[string]string {
-	return map[string]string{
+	all := map[string]string{
 		"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
 		"operators.operatorframework.io.bundle.manifests.v1":       "manifests/",
 		"operators.operatorframework.io.bundle.metadata.v1":        "metadata/",
 		"operators.operatorframework.io.bundle.package.v1":         packageName,
 		"operators.operatorframework.io.bundle.channels.v1":        channel,
 		"operators.operatorframework.io.bundle.channel.default.v1": channel,
-		"com.redhat.openshift.versions": fmt.Sprintf("v4.%d-v4.%d", b.oldest-payload.OpenShiftOffset,
-			b.newest-payload.OpenShiftOffset),
 	}
+	// "=" is for one release; a version alone would stand for each later one, too.
+	switch first, last := payload.OpenShift(b.oldest, b.newest); first {
+	case "":
+	case last:
+		all["com.redhat.openshift.versions"] = "=v" + first
+	default:
+		all["com.redhat.openshift.versions"] = "v" + first + "-v" + last
+	}
+	return all
 }
 
 // served are the oldest and the newest minor version of Kubernetes that a kubelet of a payload fits.

@@ -71,8 +71,10 @@ func TestA66_TheBundleIsForTheClustersThatAKubeletOfThePayloadFits(t *testing.T)
 		kubelets           []string
 		openshift, minimum string
 	}{
-		{[]string{"v1.36.3"}, "v4.23-v4.26", "1.36.0"},
-		{[]string{"v1.37.2", "v1.34.4"}, "v4.21-v4.27", "1.34.0"},
+		{[]string{"v1.36.3"}, "=v5.0", "1.36.0"},
+		{[]string{"v1.35.4"}, "v4.22-v5.0", "1.35.0"},
+		{[]string{"v1.37.2", "v1.34.4"}, "v4.21-v5.0", "1.34.0"},
+		{[]string{"v1.31.9"}, "v4.19-v4.21", "1.31.0"},
 	} {
 		all := makeBundle(t, options{version: "0.1.0", image: image, payload: payloadOf(t, c.kubelets...)})
 		for name, want := range map[string]string{
@@ -84,6 +86,10 @@ func TestA66_TheBundleIsForTheClustersThatAKubeletOfThePayloadFits(t *testing.T)
 				t.Errorf("with kubelet %v, %s has no %q", c.kubelets, name, want)
 			}
 		}
+	}
+	unknown := makeBundle(t, options{version: "0.1.0", image: image, payload: payloadOf(t, "v1.37.2")})
+	if text := string(unknown["bundle/metadata/annotations.yaml"]); strings.Contains(text, "openshift.versions") {
+		t.Errorf("it is for an OpenShift that nobody knows:\n%s", text)
 	}
 	for _, payload := range []string{payloadOf(t), payloadOf(t, "newest"), t.TempDir()} {
 		if err := build(options{root: root, out: t.TempDir(), version: "0.1.0", payload: payload}); err == nil {
