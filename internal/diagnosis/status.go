@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -253,7 +254,8 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	}
 	switch {
 	case o.Holder == "" || o.Renewed == nil:
-		o.Problem = "no operator is at work: nobody holds the lease " + contract.LeaderLease
+		o.Problem = fmt.Sprintf("no operator is at work in namespace %s: nobody holds the lease %s",
+			lease.Namespace, contract.LeaderLease)
 	case lease.Spec.LeaseDurationSeconds != nil &&
 		now.Sub(o.Renewed.Time) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
 		o.Problem = "no operator is at work: " + o.Holder + " has not renewed the lease since " +

@@ -89,9 +89,11 @@ func (at *terminal) populate(t *testing.T) {
 		refused, machine,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: contract.InstancesConfigMap,
 			Namespace: contract.OperatorNamespace}, Data: map[string]string{"10.0.0.1": "username=Administrator",
-			"10.0.0.2": "username=Administrator", "_not-understood": "mine"}, BinaryData: map[string][]byte{"10.0.0.3": []byte("\xff\xfeu\x00"),
-			"10.0.0.4": []byte("\xff\xfeu\x00")}},
-		&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}},
+			"10.0.0.2": "username=Administrator", "_not-understood": "mine"},
+			BinaryData: map[string][]byte{"10.0.0.3": []byte("\xff\xfeu\x00"), "10.0.0.4": []byte("\xff\xfeu\x00")}},
+		&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+			Status: v1alpha1.WindowsMachineConfigStatus{Operator: v1alpha1.OperatorStatus{
+				Namespace: contract.OperatorNamespace}}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: contract.LeaderLease,
 			Namespace: contract.OperatorNamespace}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("wmco-1"),
 			LeaseDurationSeconds: new(int32(3600)), RenewTime: &metav1.MicroTime{Time: time.Now()}}},
@@ -180,13 +182,25 @@ func (at *terminal) expect(t *testing.T, code int, texts []string, args ...strin
 	return out
 }
 
+// wrongNamespace has status look where no operator is: it says where it looked, and where the operator is.
+func wrongNamespace(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 2, []string{"no operator is at work in namespace default",
+		"the operator runs in namespace " + contract.OperatorNamespace,
+		"use --operator-namespace " + contract.OperatorNamespace}, "status", "--operator-namespace", "default")
+	if out := at.expect(t, 2, nil, "status"); strings.Contains(out, "--operator-namespace") {
+		t.Errorf("it says so in the right namespace, too: %s", out)
+	}
+}
+
 // TestA75_ThePluginAtAnAPIServer types the commands at a real API server.
 func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Parallel()
 	at := start(t)
 	for name, test := range map[string]func(*testing.T, *terminal){
 		"status": statusCommand, "why": whyCommand, "what can't be read": unreadable, "completion": completion,
-		"lint": lintCommand, "drain-status": drainCommand, "reports of daemons": reports,
+		"lint": lintCommand, "a wrong namespace of the operator": wrongNamespace,
+		"drain-status": drainCommand, "reports of daemons": reports,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}

@@ -121,7 +121,11 @@ func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot
 	if !meta.IsNoMatchError(err) {
 		s.Unread = unread(s.Unread, "the WindowsMachineConfig", client.IgnoreNotFound(err))
 	}
-	var lease coordinationv1.Lease
+	if runs := s.Config.Status.Operator.Namespace; runs != "" && runs != r.operator {
+		s.Unread = append(s.Unread, fmt.Sprintf("hosts in namespace %s were read, and the operator runs in namespace %s: "+
+			"use --operator-namespace %[2]s", r.operator, runs))
+	}
+	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.operator}}
 	err = r.Get(ctx, client.ObjectKey{Namespace: r.operator, Name: contract.LeaderLease}, &lease)
 	s.Unread = unread(s.Unread, "the operator's lease", client.IgnoreNotFound(err))
 	if client.IgnoreNotFound(err) == nil {
