@@ -25,10 +25,10 @@ func trials() map[string]trial {
 func elsewhere() map[string]trial {
 	all := map[string]trial{}
 	for why, rows := range map[string][]string{
-		byTests:   {"A09", "A11", "A17", "A19", "A33", "A43", "A45"},
-		insideIt:  {"A06", "A13", "A14", "A16", "A41", "A42", "A44", "A46"},
-		byAttack:  {"A50", "A51", "A52", "A53", "A54", "A55"},
-		atBuild:   {"A64", "A65", "A66", "A67", "A71", "A74", "A75", "A80", "A81", "A82", "A83",
+		byTests:  {"A09", "A11", "A17", "A19", "A33", "A43", "A45"},
+		insideIt: {"A06", "A13", "A14", "A16", "A41", "A42", "A44", "A46"},
+		byAttack: {"A50", "A51", "A52", "A53", "A54", "A55"},
+		atBuild: {"A64", "A65", "A66", "A67", "A71", "A74", "A75", "A80", "A81", "A82", "A83",
 			"A84"},
 		fleetOnly: {"A28", "A29", "A31"},
 		"it changes credentials of the whole cluster; `make test` tries it":                 {"A21", "A23", "A26"},

@@ -40,6 +40,9 @@ const (
 
 // ConfigMaps and Secrets.
 const (
+	// InstanceCRD and MachineCRD define WindowsInstances and Machines of OpenShift.
+	InstanceCRD = "windowsinstances.windowsmachineconfig.openshift.io"
+	MachineCRD  = "machines.machine.openshift.io"
 	// InstancesConfigMap lists bring-your-own hosts: address → "username=<name>".
 	InstancesConfigMap = "windows-instances"
 	// ServicesConfigMapPrefix and a revision name a published services manifest.

@@ -165,7 +165,7 @@ func TestA10_EntriesFromTheFieldAreReadOrSayWhatIsWrong(t *testing.T) {
 		"[10.0.0.1]:2222 " + key:                                              key,
 		"10.0.0.1,win-a.example.com " + key:                                   key,
 		"|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= " + key: key,
-		key + " a, comment of nt authority\\system":                           key,
+		key + " a, comment of CORP\\system":                                   key,
 		key + ",port=22":                                                      key,
 		"my host " + key:                                                      key,
 		"ssh-ed25519":                                                         "",

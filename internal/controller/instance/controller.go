@@ -200,7 +200,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 }
 
 // observe has everything tried now that waits for its next try, when the user has changed something. The change may be
-// of how to reach the host: one that has joined is asked again whether it lets the operator in.
+// of how to reach the host: one that has joined is asked again whether it accepts the key.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if status.ObservedGeneration == c.instance.Generation {

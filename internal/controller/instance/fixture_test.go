@@ -90,6 +90,8 @@ type rig struct {
 	// sending runs before payload is sent, of which the daemon's program is the first.
 	sending func(blobs []contract.Blob)
 	quiet   bool
+	// kind is the CRD of instances.
+	kind metav1.ObjectMeta
 	// spent is the id of the bootstrap token that is good for no further certificate.
 	spent string
 	mu    sync.Mutex
@@ -232,6 +234,12 @@ func (r *rig) faults() interceptor.Funcs {
 			options ...client.GetOption) error {
 			if _, ok := o.(*v1alpha1.WindowsMachineConfig); ok && r.broken["settings"] != nil {
 				return r.broken["settings"]
+			}
+			if crd, ok := o.(*metav1.PartialObjectMetadata); ok && r.broken["kind"] == nil {
+				r.kind.DeepCopyInto(&crd.ObjectMeta)
+				return nil
+			} else if ok {
+				return r.broken["kind"]
 			}
 			if i, ok := o.(*v1alpha1.WindowsInstance); ok && r.stale != nil && r.stale.Name == key.Name {
 				r.stale.DeepCopyInto(i)

@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -37,6 +37,14 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 			"spec.paused is true, and the instance is to be removed"))
 		return c.result(ctx, pausedRetry)
 	}
+	if status.Phase != v1alpha1.PhaseRemoving {
+		created := c.instance.CreationTimestamp.Time
+		if stays, err := cluster.KindStays(ctx, c.parts.Live, contract.InstanceCRD, created); err != nil {
+			return ctrl.Result{}, fmt.Errorf("finding out whether the host is to be removed: %w", err)
+		} else if !stays {
+			return c.letGo(ctx)
+		}
+	}
 	if wait := untilNextAttempt(status, c.now()); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
 		return c.result(ctx, wait)
 	}
@@ -55,6 +63,19 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	return c.takeStep(ctx)
+}
+
+// letGo lets the instance go with its kind, and touches neither host nor Node: nobody has removed this host. When the
+// CRD is there again, the host gets a new instance and joins as it serves.
+func (c leaving) letGo(ctx context.Context) (ctrl.Result, error) {
+	c.stop()
+	if err := c.dropFinalizer(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	c.end(c.life)
+	logf.FromContext(ctx).Info("the CRD of WindowsInstances is deleted: host and node stay as they are", "address",
+		c.instance.Spec.Address, "node", c.instance.Status.NodeName)
+	return ctrl.Result{}, nil
 }
 
 func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
@@ -132,18 +153,22 @@ func (c leaving) turn(ctx context.Context) {
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
 
-// release lets the instance go: its status, and with it the pinned host key, is forgotten.
-// Finalizers of others stay.
-func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
+// dropFinalizer removes the operator's finalizer. Finalizers of others stay. Reconcile tries again after a conflict.
+func (c leaving) dropFinalizer(ctx context.Context) error {
 	without := c.record.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
 	err := c.client.Patch(ctx, without, client.MergeFromWithOptions(c.record.saved,
 		client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil
-	}
 	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("removing the finalizer: %w", err)
+		return fmt.Errorf("removing the finalizer: %w", err)
+	}
+	return nil
+}
+
+// release lets the instance go: its status, and with it the pinned host key, is forgotten.
+func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
+	if err := c.dropFinalizer(ctx); err != nil {
+		return ctrl.Result{}, err
 	}
 	c.status.passed(v1alpha1.PhaseRemoving)
 	c.recorder.record(ctx, c.instance, teardownEvent(c.instance))

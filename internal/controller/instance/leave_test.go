@@ -124,6 +124,52 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	}
 }
 
+// Whoever deletes the CRD deletes all instances, and has removed no host.
+func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
+	t.Parallel()
+	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "x")
+	for name, goes := range map[string]func(r *rig){
+		"the CRD is being deleted": func(r *rig) { r.kind.DeletionTimestamp = new(metav1.NewTime(r.clock)) },
+		"the CRD is gone":          func(r *rig) { r.broken["kind"] = absent },
+		"the CRD was created again": func(r *rig) {
+			r.kind.CreationTimestamp = metav1.NewTime(r.clock.Add(time.Hour))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := joined(t)
+			calls, dials := len(r.machine(1).Calls()), r.machine(1).Dials()
+			goes(r)
+			r.remove(t, 1)
+			r.reconcile(t, 1)
+			if r.exists(t, 1) {
+				t.Error("the instance holds up its kind")
+			}
+			if n := r.node(t, 1); n.Spec.Unschedulable || !n.DeletionTimestamp.IsZero() ||
+				len(r.machine(1).Calls()) != calls || r.machine(1).Dials() != dials {
+				t.Errorf("the host is not left alone: %v; node %+v", r.machine(1).Calls()[calls:], n)
+			}
+		})
+	}
+	t.Run("nobody knows", func(t *testing.T) {
+		t.Parallel()
+		r := joined(t)
+		r.broken["kind"] = apierrors.NewServiceUnavailable("away")
+		r.remove(t, 1)
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil || !r.exists(t, 1) {
+			t.Errorf("it goes on: %v", err)
+		}
+		delete(r.broken, "kind")
+		for range 9 {
+			r.advance(t, 1, time.Minute)
+			if !r.exists(t, 1) {
+				return
+			}
+		}
+		t.Error("the removal does not go on")
+	})
+}
+
 func TestARemovalOfAPausedInstanceWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/inventory"
@@ -238,14 +240,21 @@ func (r *Reconciler) machineOf(ctx context.Context, instance *v1alpha1.WindowsIn
 	machine = &machinev1beta1.Machine{}
 	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name},
 		machine)
-	switch {
-	case apierrors.IsNotFound(err):
-		return machine, true, nil
-	case err != nil:
+	if client.IgnoreNotFound(err) != nil {
 		return nil, false, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
 	}
-	now := fromOpenShift(machine)
-	return machine, now.Deleting || !isHostOf(instance, now), nil
+	created := cmp.Or(machine.CreationTimestamp, instance.CreationTimestamp).Time
+	if now := fromOpenShift(machine); err == nil && !now.Deleting {
+		return machine, !isHostOf(instance, now), nil
+	}
+	stays, err := cluster.KindStays(ctx, r.live, contract.MachineCRD, created)
+	if err == nil && !stays {
+		err = fmt.Errorf("the CRD %s is deleted", contract.MachineCRD)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("instance %s stays although its Machine is gone: %w", instance.Name, err)
+	}
+	return machine, true, nil
 }
 
 func wrap(doing string, err error) error {

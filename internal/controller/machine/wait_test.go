@@ -9,8 +9,10 @@ import (
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +28,7 @@ type queue struct {
 	*Reconciler
 	t     *testing.T
 	api   client.Client
+	kinds kinds
 	clock time.Time
 	// platform is where the cluster runs.
 	platform contract.Platform
@@ -58,13 +61,59 @@ func newQueue(t *testing.T, holders ...string) *queue {
 			t.Fatal(err)
 		}
 	}
+	q.kinds = kinds{Reader: q.api}
 	q.restart()
 	return q
 }
 
+// kinds reads past the cache, and has the CRD of Machines unless it is absent.
+type kinds struct {
+	client.Reader
+	absent bool
+}
+
+func (k *kinds) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if _, is := o.(*metav1.PartialObjectMetadata); !is {
+		return k.Reader.Get(ctx, key, o, options...)
+	}
+	if k.absent {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, key.Name)
+	}
+	return nil
+}
+
+// Whoever deletes the CRD of Machines has deleted no host.
+func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	_, _ = q.Reconcile(t.Context(), ctrl.Request{})
+	key := client.ObjectKey{Namespace: namespace, Name: "m"}
+	if err := q.api.Get(t.Context(), key, &v1alpha1.WindowsInstance{}); err != nil {
+		t.Fatal(err)
+	}
+	m := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "m"}}
+	if err := q.api.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	q.kinds.absent = true
+	if _, err := q.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Error("nobody says why the instance stays")
+	}
+	if err := q.api.Get(t.Context(), key, &v1alpha1.WindowsInstance{}); err != nil {
+		t.Fatalf("the instance does not stay: %v", err)
+	}
+	q.kinds.absent = false
+	if _, err := q.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.api.Get(t.Context(), key, &v1alpha1.WindowsInstance{}); !apierrors.IsNotFound(err) {
+		t.Errorf("its Machine is gone, and the instance stays: %v", err)
+	}
+}
+
 // restart is another operator.
 func (q *queue) restart() {
-	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: q.api, events: q, resolver: newResolver(), told: &told{},
+	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: &q.kinds, events: q, resolver: newResolver(), told: &told{},
 		held: newHeld(), rejected: newRejected(),
 		options: Options{Namespace: namespace, Problems: problem.NewState(),
 			Now: func() time.Time { return q.clock },

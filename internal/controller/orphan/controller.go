@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -29,6 +30,7 @@ import (
 // Reconciler looks after Nodes that no instance has.
 type Reconciler struct {
 	client    client.Client
+	live      client.Reader // past the cache
 	events    events.EventRecorder
 	namespace string
 	record    record
@@ -51,16 +53,16 @@ type discarded struct {
 // discardedFor is how long such an instance is remembered.
 const discardedFor = time.Hour
 
-func newReconciler(api client.Client, recorder events.EventRecorder, namespace string,
+func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder, namespace string,
 	now func() time.Time) *Reconciler {
-	return &Reconciler{client: api, events: recorder, namespace: namespace, now: now,
+	return &Reconciler{client: api, live: live, events: recorder, namespace: namespace, now: now,
 		record: record{client: api, namespace: namespace, now: now},
 		since:  map[string]time.Time{}, forced: map[string]bool{}, discarded: map[string]discarded{}}
 }
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace, time.Now)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace, time.Now)
 	windows := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetLabels()[corev1.LabelOSStable] == string(corev1.Windows)
 	})
@@ -160,7 +162,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.forget(node.Name)
 		return ctrl.Result{}, nil
 	}
-	verdict := policy.JudgeOrphan(node, isOurs && released || isDiscarded, r.sinceOf(node.Name), r.now())
+	since := r.sinceOf(node.Name)
+	verdict := policy.JudgeOrphan(node, isOurs && released || isDiscarded, since, r.now())
+	if verdict.Cordon || verdict.Remove {
+		stays, err := cluster.KindStays(ctx, r.live, contract.InstanceCRD, since)
+		if err != nil {
+			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
+		}
+		if !stays { // nor can there be an instance, or there can be one again for a moment only
+			r.forget(node.Name)
+			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
+		}
+	}
 	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
 }
 

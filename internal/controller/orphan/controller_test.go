@@ -9,8 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -35,6 +37,54 @@ type rig struct {
 	broken map[string]error
 	heard  []string
 	clock  time.Time
+	// kind is the CRD of WindowsInstances; nil while there is none.
+	kind *metav1.ObjectMeta
+}
+
+// kindOf answers a GET of the CRD.
+func kindOf(r *rig) client.Reader {
+	return interceptor.NewClient(r.api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+		key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+		crd, is := o.(*metav1.PartialObjectMetadata)
+		if !is || r.kind == nil || key.Name != contract.InstanceCRD {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, key.Name)
+		}
+		r.kind.DeepCopyInto(&crd.ObjectMeta)
+		return nil
+	}})
+}
+
+// The CRD is deleted and, after longer than the grace, created again: until then there can be no instance, and then each
+// host gets one in its turn.
+func TestA80_NoNodeIsAnOrphanForWantOfTheKindOfInstances(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node())
+	look := func(what string, after time.Duration) {
+		r.clock = r.clock.Add(after)
+		if n, _ := r.look(t); n.Spec.Unschedulable || len(r.heard) > 0 {
+			t.Fatalf("%s: it is taken out of service: %q", what, r.heard)
+		}
+	}
+	deleted := metav1.NewTime(r.clock)
+	r.kind.DeletionTimestamp = &deleted
+	look("the CRD is being deleted", 0)
+	look("the CRD is being deleted for long", 6*time.Minute)
+	r.kind = nil
+	look("the CRD is gone", time.Minute)
+	look("the CRD is gone for long", 6*time.Minute)
+	look("the CRD is just gone", 4*time.Minute)
+	r.clock = r.clock.Add(time.Minute)
+	r.kind = &metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(r.clock)}
+	look("the CRD is back", 2*time.Minute)
+	look("and the grace begins", 4*time.Minute)
+	r.clock = r.clock.Add(6 * time.Minute)
+	for range 3 {
+		r.clock = r.clock.Add(policy.OrphanGrace)
+		r.look(t)
+	}
+	if n, _ := r.look(t); !n.Spec.Unschedulable {
+		t.Error("an orphan stays in service for ever")
+	}
 }
 
 func (r *rig) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
@@ -44,7 +94,8 @@ func (r *rig) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	scheme := scheme.New(t)
-	r := &rig{clock: time.Unix(1_800_000_000, 0), broken: map[string]error{}}
+	r := &rig{clock: time.Unix(1_800_000_000, 0), broken: map[string]error{},
+		kind: &metav1.ObjectMeta{}}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		// The cache has instances of the operator's namespace only.
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
@@ -65,7 +116,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return c.Create(ctx, o, options...)
 		},
 	}).Build()
-	r.Reconciler = newReconciler(r.api, r, namespace, func() time.Time { return r.clock })
+	r.Reconciler = newReconciler(r.api, kindOf(r), r, namespace, func() time.Time { return r.clock })
 	return r
 }
 
@@ -235,7 +286,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	delete(r.broken, "create")
 	r.look(t)
 	other := newRig(t) // an operator that starts anew
-	r.Reconciler = newReconciler(r.api, other, namespace, func() time.Time { return r.clock })
+	r.Reconciler = newReconciler(r.api, kindOf(r), other, namespace, func() time.Time { return r.clock })
 	if err := r.api.Create(t.Context(), node()); err != nil {
 		t.Fatal(err)
 	}

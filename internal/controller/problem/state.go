@@ -65,7 +65,8 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
+		apierrors.IsMethodNotSupported(err): // the last two while its kind is absent, or being deleted
 		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v", instance,
 			err), nil
 	}
