@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +62,37 @@ func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 		all["many managers"] = append(all["many managers"], entry(manager, `{"f:metadata":{}}`))
 	}
 	return all
+}
+
+// The policy's cost grows with what it measures, and an expression that costs too much refuses.
+func TestA34_ManagedFieldsOfOthersStopNoDaemon(t *testing.T) {
+	t.Parallel()
+	lab := common(t)
+	admin := connect(t, lab.Admin())
+	a, b := two(t, admin)
+	daemon := as(t, lab, contract.DaemonUserPrefix+a, contract.DaemonGroup)
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(annotate(b, contract.RevisionAnnotation)(ctx, daemon))
+	})
+	var fields []string
+	for i := range 3000 {
+		fields = append(fields, fmt.Sprintf(`"f:label-%d":{}`, i))
+	}
+	load := []metav1.ManagedFieldsEntry{{Manager: "labels", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1",
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{` +
+			strings.Join(fields, ",") + `}}}`)}}}
+	if err := patch(a, withManaged(load))(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	node, err := admin.CoreV1().Nodes().Get(t.Context(), a, metav1.GetOptions{})
+	if err != nil || node.Size() < 50<<10 {
+		t.Fatalf("%d bytes: %v", node.Size(), err)
+	}
+	for _, key := range []string{contract.RevisionAnnotation, contract.BootIDAnnotation} {
+		if err := annotate(a, key)(t.Context(), daemon); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // eventsOfDaemons are those that they may make.
