@@ -32,7 +32,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/instance/remove"
 	"github.com/windows-nodes/wmco/internal/instance/upgrade"
+	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
@@ -117,14 +119,27 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	parts, err := journey.New(journey.Options{
 		Client: w.client, Live: w.client, Pods: w.pods, Dialer: w.machine, Payload: w, Desired: w, Keys: w, Tokens: w,
 		Slots: journey.NewSlots(1, func(types.UID) {}), Claims: journey.NewClaims(),
-		Now: func() time.Time { return w.clock }, Namespace: "ns",
+		Observed: observed.New(func() time.Time { return w.clock }),
+		Now:      func() time.Time { return w.clock }, Namespace: "ns",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Join, w.health, w.upgrade, w.remove = join.Join{Parts: parts}, health.Health{Parts: parts},
 		upgrade.Upgrade{Parts: parts}, remove.Remove{Parts: parts}
+	for _, o := range objects {
+		if n, ok := o.(*corev1.Node); ok {
+			w.sees(n)
+		}
+	}
 	return w
+}
+
+// sees has the operator have seen for a minute how a Node is.
+func (w *world) sees(n *corev1.Node) {
+	w.clock = w.clock.Add(-policy.Witnessed)
+	w.Observed.NotReady(n)
+	w.clock = w.clock.Add(policy.Witnessed)
 }
 
 // faults lets the API server fail.
@@ -259,6 +274,7 @@ func (w *world) setNode(t *testing.T, change func(*corev1.Node)) {
 	if err := w.client.Status().Update(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
+	w.sees(n)
 }
 
 // sign has every certificate request signed, or denied.

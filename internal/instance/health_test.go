@@ -24,6 +24,12 @@ func joined(at string) *v1alpha1.WindowsInstance {
 	return i
 }
 
+// missed has the cluster miss a node's kubelet since the world's first moment.
+func missed(n *corev1.Node) {
+	n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	n.Status.Conditions[0].LastTransitionTime = metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+}
+
 func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -33,13 +39,13 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 	}{
 		"all is well": {func(*corev1.Node) {}, "done", ""},
 		"kubelet does not report": {
-			func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits",
+			func(n *corev1.Node) { missed(n) }, "waits",
 			contract.ReasonNodeNotReady},
 		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
 			"waits", contract.ReasonRevisionPending},
 		"kubelet does not report, and another revision was requested": {
 			func(n *corev1.Node) {
-				n.Status.Conditions[0].Status = corev1.ConditionUnknown
+				missed(n)
 				delete(n.Annotations, contract.RevisionAnnotation)
 			}, "waits", contract.ReasonNodeNotReady},
 		"another instance has it now": {
@@ -78,11 +84,11 @@ func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 		rejoin bool
 		left   time.Duration
 	}{
-		"away for a moment":         {away: time.Minute, ready: corev1.ConditionUnknown, left: 9 * time.Minute},
-		"away for too long":         {away: 10 * time.Minute, ready: corev1.ConditionUnknown, rejoin: true},
-		"not well for too long":     {away: time.Hour, ready: corev1.ConditionFalse, rejoin: true},
-		"well for a long time":      {away: time.Hour, ready: corev1.ConditionTrue},
-		"away since the clock says": {away: -time.Hour, ready: corev1.ConditionUnknown, left: 70 * time.Minute},
+		"away for a moment":          {away: time.Minute, ready: corev1.ConditionUnknown, left: 9 * time.Minute},
+		"away for too long":          {away: 10 * time.Minute, ready: corev1.ConditionUnknown, rejoin: true},
+		"not well, as kubelet dates": {away: time.Hour, ready: corev1.ConditionFalse, left: 9 * time.Minute},
+		"well for a long time":       {away: time.Hour, ready: corev1.ConditionTrue},
+		"away since the clock says":  {away: -time.Hour, ready: corev1.ConditionUnknown, left: 9 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,6 +99,7 @@ func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 			if err := w.Client.Status().Update(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
+			w.sees(n)
 			found, err := w.check(t, joined(version))
 			if err != nil || (found.Rejoin != nil) != test.rejoin {
 				t.Fatalf("found %+v, %v", found, err)

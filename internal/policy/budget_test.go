@@ -234,16 +234,16 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
-		since   time.Duration
-		allowed bool
-	}{"a blip": {4 * time.Minute, false}, "for long": {5 * time.Minute, true}} {
+		since, seen time.Duration
+		allowed     bool
+	}{"a blip": {4 * time.Minute, 4 * time.Minute, false}, "for long": {5 * time.Minute, 5 * time.Minute, true},
+		"for long, which this operator has just seen": {time.Hour, 59 * time.Second, false},
+		"for long, of which this operator saw a bit":  {time.Hour, time.Minute, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			since := func(n *corev1.Node) {
-				notReady(n)
-				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-test.since))
-			}
-			fleet := policy.NewFleet([]corev1.Node{readyNode("a", since), readyNode("b", notReady)}, nil, nil, nil)
+			since := policy.Since{Began: now.Add(-test.since), Seen: now.Add(-test.seen)}
+			fleet := policy.NewFleet([]corev1.Node{readyNode("a", notReady), readyNode("b", notReady)}, nil, nil,
+				map[string]policy.Since{"a": since})
 			fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
 			if verdict := policy.MayDisruptAnytime("a", fleet, nil); verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
@@ -259,19 +259,14 @@ func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	since := func(ago time.Duration) func(*corev1.Node) {
-		return func(n *corev1.Node) {
-			notReady(n)
-			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-ago))
-		}
-	}
+	since := func(ago time.Duration) policy.Since { return policy.Since{Began: now.Add(-ago), Seen: now.Add(-ago)} }
 	fleet := func(of, other time.Duration, place string) policy.Fleet {
-		nodes := []corev1.Node{readyNode("a"), readyNode("b", since(other)), readyNode("c")}
+		nodes := []corev1.Node{readyNode("a"), readyNode("b", notReady), readyNode("c")}
 		if of > 0 {
-			since(of)(&nodes[0])
+			notReady(&nodes[0])
 		}
 		fleet := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
-			[]policy.Set{set("s", 2, "ma", "mb!", "mc")}, nil)
+			[]policy.Set{set("s", 2, "ma", "mb!", "mc")}, map[string]policy.Since{"a": since(of), "b": since(other)})
 		fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
 		return fleet.WithDisrupted(place, "a place was given out for it")
 	}
@@ -290,45 +285,6 @@ func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testi
 			t.Parallel()
 			if verdict := policy.MayDisruptAnytime("a", test.fleet, nil); verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
-			}
-		})
-	}
-}
-
-func TestSinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for name, test := range map[string]struct {
-		status      corev1.ConditionStatus
-		says, seen  time.Duration
-		made, want  time.Duration
-		unseen, not bool
-	}{
-		"kubelet reports, and was seen later":   {status: corev1.ConditionFalse, says: time.Hour, seen: time.Minute, want: time.Minute},
-		"kubelet's clock is ahead":              {status: corev1.ConditionFalse, says: -time.Hour, seen: time.Minute, want: time.Minute},
-		"kubelet reports, and nobody saw it":    {status: corev1.ConditionFalse, says: time.Hour, unseen: true, want: time.Hour},
-		"the cluster misses it":                 {status: corev1.ConditionUnknown, says: time.Hour, seen: time.Minute, want: time.Hour},
-		"the cluster's clock is ahead":          {status: corev1.ConditionUnknown, says: -time.Hour, seen: time.Minute, want: time.Minute},
-		"the cluster misses it, and nobody saw": {status: corev1.ConditionUnknown, says: time.Hour, unseen: true, want: time.Hour},
-		"it never said how it is":               {made: time.Hour, seen: time.Minute, want: time.Hour},
-		"it is Ready":                           {status: corev1.ConditionTrue, says: time.Hour, seen: time.Minute, not: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, seen, want := readyNode("a", unreported), now.Add(-test.seen), now.Add(-test.want)
-			n.CreationTimestamp = metav1.NewTime(now.Add(-test.made))
-			if test.status != "" {
-				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.status,
-					LastTransitionTime: metav1.NewTime(now.Add(-test.says))}}
-			}
-			if test.unseen {
-				seen = time.Time{}
-			}
-			if test.not {
-				want = time.Time{}
-			}
-			if since := policy.NotReadySince(&n, seen); !since.Equal(want) {
-				t.Errorf("since %s, want %s", since, want)
 			}
 		})
 	}

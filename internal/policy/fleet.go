@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -40,21 +39,21 @@ type Member struct {
 	// Leaving says that its host is to be removed, Removing that this has begun. Unplaced says that it is
 	// being removed, or its Machine is, without a place.
 	Leaving, Removing, Unplaced bool
-	// Ready is what kubelet reports; see NotReadySince.
-	Ready         bool
-	NotReadySince time.Time
+	// Ready is what kubelet reports; NotReady is since when it is not, zero for a node that is gone.
+	Ready    bool
+	NotReady Since
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
 }
 
 // With is the fleet with the node of one instance as it is by now, by name; node is nil where it is
-// gone. seen is when the operator first saw it not Ready.
-func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance, seen time.Time) Fleet {
+// gone. seen is since when it is not Ready.
+func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance, seen Since) Fleet {
 	var nodes []corev1.Node
 	if node != nil && node.Labels[contract.OSIDLabel] == contract.OSIDWindows {
 		nodes = []corev1.Node{*node}
 	}
-	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets, map[string]time.Time{name: seen}).Members
+	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets, map[string]Since{name: seen}).Members
 	for _, m := range f.Members {
 		if m.Node != name {
 			members = append(members, m)
@@ -74,18 +73,12 @@ func (f Fleet) IsLost(node string) bool {
 
 // isOut says that a member's pods are taken to be lost already: it has not been Ready for long.
 func (f Fleet) isOut(m Member) bool {
-	return !m.Ready && IsOut(m.NotReadySince, f.Now, f.UnavailableAfter)
+	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
 
 // isGivenUp says of a member that is being removed without a place that nobody waits for it: its node has been out
 // of service for long, and what removes it may never end, as where the cloud does not delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.Unplaced && f.isOut(m) }
-
-// IsOut says whether a node that has not been Ready since a time counts as out of service. One that
-// is not Ready for seconds only is back soon, with all its pods.
-func IsOut(notReadySince, now time.Time, after time.Duration) bool {
-	return now.Sub(notReadySince) >= after
-}
 
 // Set is a group of hosts that is kept at a number, such as a MachineSet.
 type Set struct {
@@ -115,10 +108,10 @@ type SetHost struct {
 }
 
 // NewFleet puts together what is known: all Windows nodes, all instances, the sets that make hosts
-// anew, and, by name, when the operator first saw each node that is not Ready. A Node that was
+// anew, and, by name, since when each node is not Ready. A Node that was
 // taken out of service because no instance has it is missed by nobody, and would hold back all others
 // for as long as it is there.
-func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]time.Time) Fleet {
+func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since) Fleet {
 	byNode := map[string]*v1alpha1.WindowsInstance{}
 	for i := range instances {
 		if name := instances[i].Status.NodeName; name != "" {
@@ -135,7 +128,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 		}
 		there[name] = true
 		member := memberOf(&nodes[i], byNode[name], made)
-		member.NotReadySince = NotReadySince(&nodes[i], seen[name])
+		member.NotReady = seen[name]
 		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
@@ -287,30 +280,4 @@ func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
 func IsReady(node *corev1.Node) bool {
 	c := ReadyCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// NotReadySince is since when a Node is not Ready; zero for one that is. One that never said how it
-// is never was. seen is when the operator first saw it so: any later time is of a clock that is ahead.
-//
-// kubelet dates its reports by its host's clock, which may be wrong: they count from when they were
-// seen, so after a restart of the operator anew. Unknown is written by the cluster's node lifecycle
-// controller where kubelet reports nothing, and counts from the time that it names. Where nobody saw it, the
-// Node is believed.
-func NotReadySince(node *corev1.Node, seen time.Time) time.Time {
-	since := node.CreationTimestamp.Time
-	for _, c := range node.Status.Conditions {
-		switch {
-		case c.Type != corev1.NodeReady:
-		case c.Status == corev1.ConditionTrue:
-			return time.Time{}
-		case c.Status == corev1.ConditionUnknown:
-			since = c.LastTransitionTime.Time
-		default:
-			since = cmp.Or(seen, c.LastTransitionTime.Time)
-		}
-	}
-	if !seen.IsZero() && since.After(seen) {
-		return seen
-	}
-	return since
 }

@@ -18,10 +18,10 @@ type UpgradeFacts struct {
 	DrainFacts
 	// NothingSince is since when the daemon gets nothing of the payload, or has reported nothing of
 	// it; zero while it gets something.
-	NothingSince time.Time
+	NothingSince Since
 	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
 	// the revision; zero while it is not.
-	StepSince, SwitchSince time.Time
+	StepSince, SwitchSince Since
 	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
 	// reports it, Refused that it reports that it failed and went back.
 	IsRequested, IsApplied, Refused bool
@@ -35,15 +35,13 @@ type UpgradeFacts struct {
 	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
 	// which no cache that lags behind may decide.
 	IsLive bool
-	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that reports nothing. LeaderSince is since when
-	// this operator looks after hosts: see Deadline.
+	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that reports nothing.
 	VerifyTimeout, DaemonTimeout time.Duration
-	LeaderSince                  time.Time
 }
 
 // isLate reports whether what began then has taken longer than it may.
-func (f UpgradeFacts) isLate(began time.Time, limit time.Duration, now time.Time) bool {
-	return !now.Before(Deadline(began, limit, f.LeaderSince, f.DaemonTimeout, now))
+func (f UpgradeFacts) isLate(since Since, limit time.Duration, now time.Time) bool {
+	return since.Left(limit, f.DaemonTimeout/2, now) <= 0
 }
 
 // ResponseFacts say what a daemon that reports nothing may mean.
@@ -237,9 +235,9 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
-		// By the clock alone, unlike isLate: it only reports, and says so once, whoever leads meanwhile.
+		// Unlike isLate: it only reports, and says so once, whoever leads meanwhile.
 		{rollingBack, "verifyTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
-			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.VerifyTimeout }},
+			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince.Began) >= f.VerifyTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
 	}
 }

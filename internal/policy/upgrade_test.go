@@ -27,7 +27,8 @@ func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 func TestTheNextStepOfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	long := now.Add(-time.Hour)
+	since := func(ago time.Duration) Since { return Since{Began: now.Add(-ago), Seen: now.Add(-ago)} }
+	long := since(time.Hour)
 	staged := StagingFacts{CanStage: true, IsStageRequested: true, IsStaged: true}
 	for name, test := range map[string]struct {
 		step   v1alpha1.Step
@@ -63,10 +64,10 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 			VerifyTimeout: time.Minute},
 			StepFailed, ActionFail, contract.ReasonUpdateFailed},
 		"too late, of a daemon that may have been dead before": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true,
-			IsLive: true, SwitchSince: now.Add(-90 * time.Second), VerifyTimeout: time.Minute,
+			IsLive: true, SwitchSince: since(90 * time.Second), VerifyTimeout: time.Minute,
 			ResponseFacts: ResponseFacts{IsUnresponsive: true}}, v1alpha1.StepSwitching, ActionJoin, ""},
 		"much too late, of a daemon that may have been dead before": {v1alpha1.StepSwitching,
-			UpgradeFacts{IsRequested: true, IsLive: true, SwitchSince: now.Add(-2 * time.Minute),
+			UpgradeFacts{IsRequested: true, IsLive: true, SwitchSince: since(2 * time.Minute),
 				VerifyTimeout: time.Minute, ResponseFacts: ResponseFacts{IsUnresponsive: true}}, StepFailed, ActionFail,
 			contract.ReasonUpdateFailed},
 		"a failure before the switch": {StepFailed, UpgradeFacts{HasPrevious: true}, v1alpha1.StepWaiting,

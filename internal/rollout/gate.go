@@ -34,6 +34,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -67,8 +68,9 @@ type Options struct {
 // Gate lets one decision through after the other. It may be used from several goroutines.
 type Gate struct {
 	Options
-	turn    chan struct{}
-	outages outages
+	// Observed is since when Nodes are not Ready, as this operator sees it.
+	Observed *observed.Log
+	turn     chan struct{}
 
 	mu sync.Mutex
 	// queue are requests that no round has taken yet; waiters, by name, those who have to wait.
@@ -87,7 +89,7 @@ func New(options Options) (*Gate, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Gate{Options: options, turn: make(chan struct{}, 1), outages: outages{nodes: map[string]outage{}},
+	return &Gate{Options: options, Observed: observed.New(options.Now), turn: make(chan struct{}, 1),
 		waiters: map[string]*waiter{}}, nil
 }
 
@@ -264,9 +266,9 @@ func (g *Gate) look(ctx context.Context, live bool) (Snapshot, error) {
 		!apierrors.IsNotFound(err) {
 		return Snapshot{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
-	seen := map[string]time.Time{}
+	seen := map[string]policy.Since{}
 	for i := range nodes.Items {
-		seen[nodes.Items[i].Name] = g.SeenNotReady(&nodes.Items[i])
+		seen[nodes.Items[i].Name] = g.Observed.NotReady(&nodes.Items[i])
 	}
 	look := Snapshot{
 		Fleet:          policy.NewFleet(nodes.Items, instances.Items, sets, seen),

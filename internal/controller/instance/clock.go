@@ -14,7 +14,7 @@ import (
 const clockSkew = time.Minute
 
 // boundTimes puts right what a wrong clock wrote: no pause is longer than the longest that can be
-// meant, and nothing began in the future.
+// meant, and nothing began in the future. What observed.Log is asked about needs no bound.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {
@@ -22,8 +22,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	bound(status.NextAttemptTime, policy.LongestBackoff)
-	for _, since := range []*metav1.Time{status.RebootTime, status.UnresponsiveSince, status.DrainTime,
-		status.LastRebootTime} {
+	for _, since := range []*metav1.Time{status.RebootTime, status.DrainTime, status.LastRebootTime} {
 		bound(since, 0)
 	}
 	for i := range status.Phases {
@@ -44,14 +43,8 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	}
 	if update := status.Update; update != nil {
 		bound(update.NextTime, policy.LongestDisruptBackoff)
-		bound(&update.Since, 0)
-		bound(update.SwitchTime, 0)
-		bound(update.ReadySince, 0)
-		bound(update.NothingSince, 0)
 	}
 	if reboot := status.Reboot; reboot != nil {
 		bound(reboot.NextTime, policy.LongestDisruptBackoff)
-		bound(&reboot.Since, 0)
-		bound(reboot.ReadySince, 0)
 	}
 }

@@ -51,9 +51,8 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// leaderSince is when it became known again what instances had claimed before a restart, and they are
-	// looked after. It keeps its monotonic reading: see policy.Deadline.
-	leaderSince time.Time
+	// isRecalled says that it is known again what instances had claimed before a restart.
+	isRecalled bool
 	// notes bound how many statuses are written at once that only say that a node has followed.
 	notes *semaphore.Weighted
 	// woken has instances reconciled.

@@ -1080,7 +1080,7 @@ func stuck(t *testing.T) *rig {
 	r := staged(t, 1, 2)
 	r.clock = r.clock.Add(24 * time.Hour)
 	r.stagedAll(t, 2)
-	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	r.expires(t, 1)
 	return r
 }
 
@@ -1117,7 +1117,7 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 		r.annotate(t, n, contract.RevisionAnnotation, mirrored)
 		r.reconcile(t, n)
 	}
-	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	r.expires(t, 1)
 	r.annotate(t, 2, contract.RebootRequestedAnnotation, "")
 	dialled := 0
 	r.slow = func(context.Context) error {

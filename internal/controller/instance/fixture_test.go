@@ -220,7 +220,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
-		LeaderSince: r.leads, Bounds: r.bounds, SeenNotReady: r.gate.SeenNotReady, Spent: func(id string) bool { return id == r.spent },
+		Bounds: r.bounds, Observed: r.gate.Observed, Spent: func(id string) bool { return id == r.spent },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ type life struct {
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.leaderSince.IsZero() {
+	if r.isRecalled {
 		return nil
 	}
 	list := &v1alpha1.WindowsInstanceList{}
@@ -69,15 +69,9 @@ func (r *Reconciler) recall(ctx context.Context) error {
 			}
 		}
 	}
-	r.leaderSince = r.now()
+	r.isRecalled = true
+	r.parts.Observed.Lead()
 	return nil
-}
-
-// leads is since when instances are looked after.
-func (r *Reconciler) leads() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.leaderSince
 }
 
 // begin starts a life. r.mu is held.

@@ -161,6 +161,6 @@ func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *core
 	if !journey.HasJoined(status) || instance.Spec.Paused {
 		return false
 	}
-	problem, _ := i.parts.Daemons.Unresponsive(status, node)
+	problem, _ := i.parts.Daemons.Unresponsive(instance, node)
 	return problem != nil
 }

@@ -108,7 +108,7 @@ func (p *place) confirmLost(ctx context.Context, node string, shown *v1alpha1.Wi
 	if err != nil {
 		return p.giveBack(ctx, shown, err)
 	}
-	if seen.With(node, live, shown, p.gate.SeenNotReady(live)).IsLost(node) {
+	if seen.With(node, live, shown, p.gate.Observed.NotReady(live)).IsLost(node) {
 		return nil
 	}
 	return p.giveBack(ctx, shown, conflict(p.instance))

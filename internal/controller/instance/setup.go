@@ -55,8 +55,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	r.trials = journey.NewSlots(trials, r.wake)
 	options.Slots = journey.NewSlots(defaultJoins, r.wake)
 	options.Claims = journey.NewClaims()
-	options.Live, options.Bounds, options.LeaderSince = mgr.GetAPIReader(), r.bounds, r.leads
-	options.SeenNotReady = gate.SeenNotReady
+	options.Live, options.Bounds, options.Observed = mgr.GetAPIReader(), r.bounds, gate.Observed
 	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}

@@ -41,6 +41,16 @@ func unresponsive(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
+// expires has the certificate of a host's daemon end, and time go by until the daemon is taken for dead.
+func (r *rig) expires(t *testing.T, n int) {
+	t.Helper()
+	r.annotate(t, n, contract.CertificateEndAnnotation, r.clock.Format(time.RFC3339))
+	if _, _, err := r.journeys.health.Unresponsive(t.Context(), r.get(t, n)); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(6 * time.Minute)
+}
+
 // alerts tells whether the metric for the alert WindowsDaemonUnresponsive is 1 for a host.
 func (r *rig) alerts(t *testing.T, n int) bool {
 	t.Helper()
@@ -231,10 +241,11 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(time.Hour).Format(time.RFC3339))
 	dials := r.machine(1).Dials()
-	if result := r.reconcile(t, 1); result.RequeueAfter != 65*time.Minute {
+	if result := r.reconcile(t, 1); result.RequeueAfter != time.Hour {
 		t.Errorf("it is looked at again after %s", result.RequeueAfter)
 	}
-	r.advance(t, 1, 64*time.Minute)
+	r.advance(t, 1, time.Hour)
+	r.advance(t, 1, 4*time.Minute)
 	if r.machine(1).Dials() != dials || r.alerts(t, 1) {
 		t.Fatal("it was not given time")
 	}
@@ -412,7 +423,7 @@ func TestAnUpdateGoesOverSSHAtOnceWhereTheDaemonDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.clock = r.clock.Add(24 * time.Hour)
-	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	r.expires(t, 1)
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.Disruption == nil {

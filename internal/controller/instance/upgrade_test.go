@@ -65,6 +65,9 @@ func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 	if err := r.api.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
+	if ready, _ := journey.NodeReady(node); !ready {
+		r.gate.Observed.NotReady(node) // its event has the instance looked at
+	}
 }
 
 // annotate writes what the daemon reports on a Node.

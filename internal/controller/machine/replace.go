@@ -351,7 +351,7 @@ func (r *replacer) byNow(ctx context.Context, m inventory.Machine, look rollout.
 	if err != nil {
 		return look, wrap("reading Node "+name, err)
 	}
-	look.Fleet = look.Fleet.With(name, node, instance, r.gate.SeenNotReady(node))
+	look.Fleet = look.Fleet.With(name, node, instance, r.gate.Observed.NotReady(node))
 	return look, nil
 }
 

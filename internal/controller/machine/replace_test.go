@@ -531,7 +531,7 @@ func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 		y.t.Fatal(err)
 	}
 	y.clock = y.clock.Add(-time.Hour)
-	y.gate.SeenNotReady(node)
+	y.gate.Observed.NotReady(node)
 	y.clock = y.clock.Add(time.Hour)
 }
 

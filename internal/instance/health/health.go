@@ -122,8 +122,8 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		status.Update = nil // another revision was desired meanwhile, and is not any more
 	}
 	backInService(status)
-	h.Daemons.Observe(status, node)
-	unresponsive, quiet := h.Daemons.Unresponsive(status, node)
+	h.Daemons.Observe(instance, node)
+	unresponsive, quiet := h.Daemons.Unresponsive(instance, node)
 	switch {
 	case unresponsive == nil || err != nil:
 	case found.Update == nil:
@@ -198,11 +198,11 @@ func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node)
 // overdue says whether a node has not been Ready for too long, and otherwise how much time is left
 // to it; none for a node that is Ready.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
-	since := h.NotReadySince(node)
+	since := h.Observed.NotReady(node)
 	if since.IsZero() {
 		return false, 0
 	}
-	left = journey.RescueAfter - h.Now().Sub(since)
+	left = since.Left(journey.RescueAfter, policy.Witnessed, h.Now())
 	return left <= 0, max(0, left)
 }
 
@@ -267,7 +267,7 @@ func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsIns
 	if err != nil || node == nil {
 		return nil, nil, err
 	}
-	problem, _ := h.Daemons.Unresponsive(&instance.Status, node)
+	problem, _ := h.Daemons.Unresponsive(instance, node)
 	if problem == nil {
 		return nil, nil, nil
 	}

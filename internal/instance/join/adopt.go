@@ -10,7 +10,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. A cache that
@@ -165,11 +164,11 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	if err != nil {
 		return journey.Retry(err)
 	}
-	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-	late := ok && j.Left(began, bounds.Verify) <= 0
+	confirms := j.PhaseSince(instance, v1alpha1.PhaseConfirming)
+	late := !confirms.IsZero() && j.Left(confirms, bounds.Verify) <= 0
 	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
 		_, message := journey.NodeReady(node)
-		if late && !journey.KubeletReports(node) && policy.IsOut(j.NotReadySince(node), j.Now(), journey.RescueAfter) {
+		if late && !journey.KubeletReports(node) && j.Observed.NotReady(node).IsOut(journey.RescueAfter, j.Now()) {
 			return journey.Fail(contract.NewProblem(contract.ReasonNodeNotReady,
 				"node %s has not been Ready for %s: %s", node.Name, journey.RescueAfter, message))
 		}
@@ -188,7 +187,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 // certificate registers, or is Ready, within a moment.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
-	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && inPhase(instance, j.Now()) >= eventRetry
+	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
 // stranded ends such an attempt: the next brings another token.
@@ -201,7 +200,7 @@ func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
-	if waited := inPhase(instance, j.Now()); waited > waitLimit {
+	if waited := j.inPhase(instance); waited > waitLimit {
 		return journey.Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
 			waited.Round(time.Second)))
 	}
@@ -216,7 +215,7 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 		return journey.Fail(err)
 	}
 	now := j.Now()
-	if now.Sub(session.FailingSince) > inPhase(instance, now) {
+	if now.Sub(session.FailingSince) > j.inPhase(instance) {
 		session.FailingSince = now
 	}
 	if failing := now.Sub(session.FailingSince); failing > 2*waitLimit {
@@ -227,10 +226,10 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 }
 
 // inPhase is for how long the present attempt has been in its phase.
-func inPhase(instance *v1alpha1.WindowsInstance, now time.Time) time.Duration {
-	began, ok := journey.PhaseBegan(instance, instance.Status.Phase)
-	if !ok {
+func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
+	since := j.PhaseSince(instance, instance.Status.Phase)
+	if since.IsZero() {
 		return 0
 	}
-	return now.Sub(began)
+	return j.Now().Sub(since.Began)
 }

@@ -89,8 +89,8 @@ func RejoinFailed(ctx context.Context, parts *journey.Parts, instance *v1alpha1.
 		if err != nil {
 			return false, err
 		}
-		began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
-		return ok && parts.Left(began, bounds.Verify) <= 0, nil
+		confirms := parts.PhaseSince(instance, v1alpha1.PhaseConfirming)
+		return !confirms.IsZero() && parts.Left(confirms, bounds.Verify) <= 0, nil
 	}
 	return false, nil
 }

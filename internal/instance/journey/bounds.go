@@ -34,18 +34,9 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Leads is since when this operator looks after hosts; zero when nobody told.
-func (o *Options) Leads() time.Time {
-	if o.LeaderSince == nil {
-		return time.Time{}
-	}
-	return o.LeaderSince()
-}
-
-// Left is how much time is left to what began then and may take so long; none when it is late: see policy.Deadline.
-func (o *Options) Left(began time.Time, limit time.Duration) time.Duration {
-	now := o.Now()
-	return policy.Deadline(began, limit, o.Leads(), o.DaemonTimeout, now).Sub(now)
+// Left is how much time is left to what daemons do and may take so long; none when it is late.
+func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
+	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
 // InService reads an instance's Node, nil when there is none, and says whether anybody is disrupted there by
@@ -86,15 +77,5 @@ func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // IsOut says that nobody is disrupted at a node any more: it has not been Ready for long.
 func (p *Parts) IsOut(node *corev1.Node, bounds Bounds) bool {
-	ready, _ := NodeReady(node)
-	return !ready && policy.IsOut(p.NotReadySince(node), p.Now(), bounds.Unavailable)
-}
-
-// NotReadySince is since when a Node is not Ready; zero for one that is.
-func (p *Parts) NotReadySince(node *corev1.Node) time.Time {
-	var seen time.Time
-	if p.SeenNotReady != nil {
-		seen = p.SeenNotReady(node)
-	}
-	return policy.NotReadySince(node, seen)
+	return p.Observed.NotReady(node).IsOut(bounds.Unavailable, p.Now())
 }

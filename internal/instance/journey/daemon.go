@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -17,6 +16,9 @@ import (
 // what it is to fetch, before its host is joined again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
+// Response is what observed.Log is asked about a daemon that is to respond, to a revision or a reboot.
+const Response = "response"
+
 // longestQuiet bounds how far ahead a look is planned for the end of a certificate, which a daemon
 // reports.
 const longestQuiet = 24 * time.Hour
@@ -26,13 +28,14 @@ type Daemons struct{ options *Options }
 
 // Observe notes in the status since when a daemon has not responded: kubelet is well, and the daemon
 // neither has the revision that was requested nor reports why not.
-func (d *Daemons) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
-	now := metav1.NewTime(d.options.Now().Truncate(time.Second)) // as the API server keeps it
+func (d *Daemons) Observe(instance *v1alpha1.WindowsInstance, node *corev1.Node) {
+	status, now := &instance.Status, Seconds(d.options.Now())
 	switch ready, _ := NodeReady(node); {
 	case !ready || IsBounded(status) || !isAwaited(status, node):
 		status.UnresponsiveSince = nil
-	case status.UnresponsiveSince == nil || status.UnresponsiveSince.After(now.Time):
+	case status.UnresponsiveSince == nil:
 		status.UnresponsiveSince = &now
+		d.options.Observed.Since(instance, Response, now.Time)
 	}
 }
 
@@ -51,8 +54,9 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 // Unresponsive says why a node's daemon is taken for dead, or for one that can't report, while kubelet is
 // well; nil while it is not, and left is then when to look again at the latest, if a response is
 // awaited or its certificate ends.
-func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) (problem *contract.Problem,
+func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
+	status := &instance.Status
 	ready, _ := NodeReady(node)
 	if ready && status.DaemonStopped {
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
@@ -61,19 +65,21 @@ func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *cor
 	if !ready || IsBounded(status) {
 		return nil, 0
 	}
-	daemon := policy.Daemon{LeaderSince: d.options.Leads()}
+	daemon, now := policy.Daemon{}, d.options.Now()
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
-		daemon.CertificateEnd = end
+		if daemon.CertificateEnd = end; !end.After(now) {
+			daemon.CertificateEnded = d.options.Observed.Since(instance, "certificate", end)
+		}
 	}
 	if status.UnresponsiveSince != nil && isAwaited(status, node) {
-		daemon.RequestedSince = status.UnresponsiveSince.Time
+		daemon.RequestedSince = d.options.Observed.Since(instance, Response, status.UnresponsiveSince.Time)
 	}
 	for _, p := range status.Phases {
 		if p.Phase == v1alpha1.PhaseConfirming { // which follows upon the handover
 			daemon.JoinedTime = p.StartTime.Time
 		}
 	}
-	why, left := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now())
+	why, left := policy.Unresponsive(daemon, d.options.DaemonTimeout, now)
 	if why != "" {
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"kubelet of node %s is healthy, and its daemon is dead or can't report: %s", node.Name, why), 0
@@ -154,15 +160,10 @@ func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.No
 	if ready, _ := NodeReady(node); !ready || DoesNotHold(node) {
 		return nil
 	}
-	for _, p := range instance.Status.Phases {
-		if p.Phase != v1alpha1.PhaseConfirming || p.Milliseconds != nil {
-			continue
-		}
-		daemon := policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.options.Leads()}
-		if why, _ := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now()); why != "" {
-			return contract.NewProblem(contract.ReasonDaemonUnresponsive,
-				"the daemon of node %s was started over SSH, and %s", node.Name, why)
-		}
+	daemon := policy.Daemon{RequestedSince: d.options.PhaseSince(instance, v1alpha1.PhaseConfirming)}
+	if why, _ := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now()); why != "" {
+		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
+			"the daemon of node %s was started over SSH, and %s", node.Name, why)
 	}
 	return nil
 }

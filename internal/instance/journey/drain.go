@@ -35,7 +35,7 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 // NotCordoned waits after a cordon that did not succeed. One that is refused for as long as the drain
 // may take blocks it, as pods may.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
-	if left := p.Left(drainBegan(instance, p.Now()), timeout); IsRefused(err) && left <= 0 {
+	if left := p.drainLeft(instance, timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
 	}
 	return RetryWrite(err)
@@ -46,9 +46,8 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
-	began := drainBegan(instance, now)
-	seen := podsLeft{now: now, began: began, turn: p.turns.of(nodeName),
-		deadline: policy.Deadline(began, timeout, p.Leads(), p.DaemonTimeout, now)}
+	seen := podsLeft{now: now, turn: p.turns.of(nodeName), deadline: now.Add(p.drainLeft(instance, timeout))}
+	seen.began = instance.Status.DrainTime.Time
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
@@ -147,14 +146,14 @@ func (l *podsLeft) block(pod *corev1.Pod, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
 }
 
-// drainBegan is when the pods of this drain were first told to go. A time from before the host got
-// its present place is that of an earlier drain.
-func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
+// drainLeft is how much time is left to this drain. It notes when its pods were first told to go. A time from before
+// the host got its present place is that of an earlier drain.
+func (p *Parts) drainLeft(instance *v1alpha1.WindowsInstance, timeout time.Duration) time.Duration {
 	status := &instance.Status
 	if began := status.DrainTime; began == nil || status.Disruption != nil && began.Before(&status.Disruption.Since) {
-		status.DrainTime = new(Seconds(now))
+		status.DrainTime = new(Seconds(p.Now()))
 	}
-	return status.DrainTime.Time
+	return p.Left(p.Observed.Since(instance, "drain", status.DrainTime.Time), timeout)
 }
 
 // IsAPIResponse says that the API server answered a request, even if with an error, rather than that it was not

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,7 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
+	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Options are what journeys work with. All are required but those that say otherwise.
@@ -52,12 +53,9 @@ type Options struct {
 	// Bounds are the user's; nil means the defaults.
 	Bounds func(ctx context.Context) (Bounds, error)
 	// DaemonTimeout is how long a daemon may take to respond to a request; DefaultDaemonTimeout if 0.
-	// LeaderSince tells since when this operator leads; nil means since ever.
 	DaemonTimeout time.Duration
-	LeaderSince   func() time.Time
-	// SeenNotReady tells when this operator first saw a Node not Ready that is so still; nil believes
-	// what Nodes say.
-	SeenNotReady func(node *corev1.Node) time.Time
+	// Observed tells since when this operator has seen what objects date.
+	Observed *observed.Log
 	// Now is the clock.
 	Now func() time.Time
 	// Namespace of the operator, where the services manifests are.
@@ -120,7 +118,7 @@ type Parts struct {
 func New(options Options) (*Parts, error) {
 	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
-		options.Slots == nil || options.Claims == nil || options.Now == nil || options.Namespace == "" {
+		options.Slots == nil || options.Claims == nil || options.Observed == nil || options.Now == nil || options.Namespace == "" {
 		return nil, errors.New("making the parts of journeys: an option is missing")
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
@@ -153,12 +151,12 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseBegan is when a phase began that has not ended.
-func PhaseBegan(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) (time.Time, bool) {
+// PhaseSince is since when a phase lasts that has not ended; zero for any other.
+func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {
-			return p.StartTime.Time, true
+			return o.Observed.Since(instance, string(phase), p.StartTime.Time)
 		}
 	}
-	return time.Time{}, false
+	return policy.Since{}
 }

@@ -317,7 +317,8 @@ func asked() map[string]string {
 
 // back turns a wait for a host into a failure when it takes too long.
 func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journey.Outcome) journey.Outcome {
-	left := r.Left(reboot.Since.Time, max(view.Bounds.Verify, rebootVerifyTimeout))
+	left := r.Left(r.Observed.Since(view.Instance, journey.Response, reboot.Since.Time),
+		max(view.Bounds.Verify, rebootVerifyTimeout))
 	if left <= 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", outcome.Problem.Detail,
 			reboot.Since.UTC().Format(time.RFC3339)))

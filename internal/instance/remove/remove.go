@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Remove gives a host back.
@@ -160,11 +159,7 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 		return false, nil
 	}
 	isDown := func(node *corev1.Node) bool {
-		if node == nil {
-			return true
-		}
-		since := r.NotReadySince(node)
-		return !since.IsZero() && policy.IsOut(since, r.Now(), replacedAfter)
+		return node == nil || r.Observed.NotReady(node).IsOut(replacedAfter, r.Now())
 	}
 	if !isDown(node) {
 		return false, nil

@@ -25,10 +25,11 @@ func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // isDownUnreported says that a node has not been Ready since its daemon was told the revision, and that
 // the daemon has reported nothing of it: a host that is off fails at no revision.
-func (u *Upgrade) isDownUnreported(update *v1alpha1.Update, node *corev1.Node) bool {
-	down := u.NotReadySince(node)
+func (u *Upgrade) isDownUnreported(view *journey.View) bool {
+	update, node := view.Instance.Status.Update, view.Node
+	down := u.Observed.NotReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
-		down.Before(update.SwitchTime.Time) && refused(node, update.Revision) == nil &&
+		down.Began.Before(u.switchSince(view).Began) && refused(node, update.Revision) == nil &&
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
@@ -66,16 +67,12 @@ func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeF
 		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains,
 		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
-		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.nothingSince(update, node),
-		StepSince: update.Since.Time, VerifyTimeout: view.Bounds.Verify, DaemonTimeout: u.DaemonTimeout,
-		LeaderSince: u.Leads(),
+		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.sinceNothing(view),
+		StepSince: u.stepSince(view), SwitchSince: u.switchSince(view), VerifyTimeout: view.Bounds.Verify, DaemonTimeout: u.DaemonTimeout,
 		IsSwitched:  isRequested(status) || u.HasLeft(ctx, update, status.DesiredRevision),
 		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
 	}
-	if update.SwitchTime != nil {
-		f.SwitchSince = update.SwitchTime.Time
-	}
-	f.IsDownUnreported, f.IsUnresponsive = u.isDownUnreported(update, node), isUnresponsive(update, node)
+	f.IsDownUnreported, f.IsUnresponsive = u.isDownUnreported(view), isUnresponsive(update, node)
 	if why := refused(node, update.Revision); why != nil && !passes(why) {
 		f.Refused = true
 	}
@@ -97,7 +94,7 @@ func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeF
 // isStuck says that the daemon does not respond, so it would not make the switch.
 func (u *Upgrade) isStuck(view *journey.View) bool {
 	status := &view.Instance.Status
-	problem, _ := u.Daemons.Unresponsive(status, view.Node)
+	problem, _ := u.Daemons.Unresponsive(view.Instance, view.Node)
 	return problem != nil && status.Update.SwitchTime == nil && !journey.Begun(status.Update.Step)
 }
 
@@ -119,16 +116,38 @@ func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.
 	case why == "":
 		return update.Since.Time
 	case inVain(why) && was == nil:
-		return u.Now()
+		return journey.Seconds(u.Now()).Time
 	case inVain(why), missing > 0 && missing >= update.Missing && was != nil && !was.Equal(&update.Since):
 		return was.Time
 	}
 	return time.Time{}
 }
 
+func (u *Upgrade) sinceNothing(view *journey.View) policy.Since {
+	dated := u.nothingSince(view.Instance.Status.Update, view.Node)
+	if dated.IsZero() {
+		return policy.Since{}
+	}
+	return u.Observed.Since(view.Instance, "nothing", dated)
+}
+
+// stepSince is since when the node is at its step; switchSince since when its daemon is to have the revision.
+func (u *Upgrade) stepSince(view *journey.View) policy.Since {
+	return u.Observed.Since(view.Instance, "step", view.Instance.Status.Update.Since.Time)
+}
+
+func (u *Upgrade) switchSince(view *journey.View) policy.Since {
+	if began := view.Instance.Status.Update.SwitchTime; began != nil {
+		return u.Observed.Since(view.Instance, "switch", began.Time)
+	}
+	return policy.Since{}
+}
+
 // noteNothing keeps since when the daemon gets nothing, and how many programs it lacked. What it reports
 // of its host meanwhile counts only when the time is over.
-func (u *Upgrade) noteNothing(update *v1alpha1.Update, node *corev1.Node, since time.Time) {
+func (u *Upgrade) noteNothing(view *journey.View) {
+	update, node := view.Instance.Status.Update, view.Node
+	since := u.nothingSince(update, node)
 	missing := stillMissing(node.Annotations[contract.StageStatusAnnotation])
 	switch was := update.NothingSince; {
 	case update.Step != v1alpha1.StepStaging:
@@ -137,7 +156,7 @@ func (u *Upgrade) noteNothing(update *v1alpha1.Update, node *corev1.Node, since 
 	case was == nil && !since.IsZero():
 		update.NothingSince = new(journey.Seconds(since))
 	case was != nil && since.IsZero() &&
-		(missing > 0 || was.Equal(&update.Since) || u.Left(was.Time, u.DaemonTimeout) <= 0):
+		(missing > 0 || was.Equal(&update.Since) || u.Left(u.Observed.Since(view.Instance, "nothing", was.Time), u.DaemonTimeout) <= 0):
 		update.NothingSince = nil
 	}
 	if missing > 0 {
@@ -241,9 +260,9 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 	if why := refused(node, update.Revision); why != nil && !passes(why) && update.Step == v1alpha1.StepSwitching {
 		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
 	}
-	if u.isDownUnreported(update, node) {
+	if u.isDownUnreported(view) {
 		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond "+
-			"within %s", node.Name, u.NotReadySince(node).UTC().Format(time.RFC3339), view.Bounds.Verify)
+			"within %s", node.Name, u.Observed.NotReady(node).Began.UTC().Format(time.RFC3339), view.Bounds.Verify)
 	}
 	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Verify)
 }
@@ -252,11 +271,10 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcome {
 	update, node, outcome := view.Instance.Status.Update, view.Node, journey.Outcome{}
 	untilLate := func() time.Duration {
-		began := update.Since.Time
 		if update.SwitchTime != nil {
-			began = update.SwitchTime.Time
+			return u.Left(u.switchSince(view), view.Bounds.Verify)
 		}
-		return u.Left(began, view.Bounds.Verify)
+		return u.Left(u.stepSince(view), view.Bounds.Verify)
 	}
 	switch update.Step {
 	case v1alpha1.StepStaging:
@@ -288,7 +306,7 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 	if why != "" {
 		detail = fmt.Sprintf(": %.300s", why)
 	}
-	if since := u.nothingSince(update, node); !since.IsZero() {
+	if since := u.sinceNothing(view); !since.IsZero() {
 		after = min(u.Left(since, u.DaemonTimeout), stageRetry)
 	}
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
@@ -299,10 +317,10 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 // place stays taken: it serves nobody, with or without one.
 func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
 	update, since := view.Instance.Status.Update, ""
-	_, left := u.Daemons.Unresponsive(&view.Instance.Status, view.Node)
+	_, left := u.Daemons.Unresponsive(view.Instance, view.Node)
 	if reason == contract.ReasonRollbackTimedOut {
 		since = " since " + update.Since.UTC().Format(time.RFC3339)
-	} else if bound := view.Bounds.Verify - u.Now().Sub(update.Since.Time); left == 0 || bound < left {
+	} else if bound := view.Bounds.Verify - u.Now().Sub(u.stepSince(view).Began); left == 0 || bound < left {
 		left = bound
 	}
 	problem := u.lacksBack(view, reason, since)

@@ -68,7 +68,7 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
 	update := view.Instance.Status.Update
 	update.OverSSH = facts.OverSSH
-	u.noteNothing(update, view.Node, facts.NothingSince)
+	u.noteNothing(view)
 	switch {
 	case update.Step != v1alpha1.StepVerifying:
 	case facts.Lacks == "":
@@ -329,7 +329,7 @@ func (u *Upgrade) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return err
 	}
 	instance.Status.DesiredRevision = revision
-	u.Daemons.Observe(&instance.Status, node)
+	u.Daemons.Observe(instance, node)
 	return nil
 }
 

@@ -1,0 +1,187 @@
+package instance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/lab/clock"
+)
+
+// hasRealClock has an operator begin whose clock has a monotonic reading, too.
+func (r *rig) hasRealClock(t *testing.T) {
+	t.Helper()
+	r.clock = clock.At(r.clock)
+	r.restart(t)
+}
+
+// A82: a clock that is set while a node is switched.
+func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.hasRealClock(t)
+			r.switched(t, 1)
+			r.isReady(t, 1, false)
+			r.advance(t, 1, time.Minute)
+			r.clock = clock.Set(r.clock, by)
+			dials := r.machine(1).Dials()
+			for range 8 {
+				r.advance(t, 1, time.Minute)
+				i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+				if i.Status.UpdateFailure != nil || r.machine(1).Dials() != dials {
+					t.Fatalf("%d connections, failed %+v", r.machine(1).Dials()-dials, i.Status.UpdateFailure)
+				}
+			}
+			r.advance(t, 1, 2*time.Minute) // a switch that does come to nothing ends in its time
+			if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepRollingBack {
+				t.Errorf("after verifyTimeout the status is %+v", i.Status)
+			}
+		})
+	}
+}
+
+// A82: a clock that is set while a daemon has yet to respond.
+func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.hasRealClock(t)
+			r.publish(t, first, contract.Manifest{})
+			r.version = mirrored
+			r.reconcile(t, 1)
+			r.advance(t, 1, time.Minute)
+			r.clock = clock.Set(r.clock, by)
+			dials := r.machine(1).Dials()
+			r.advance(t, 1, 3*time.Minute)
+			if r.machine(1).Dials() != dials {
+				t.Fatalf("its host is joined again: %+v", r.get(t, 1).Status)
+			}
+			r.advance(t, 1, time.Minute)
+			if r.machine(1).Dials() != dials+1 {
+				t.Errorf("a daemon that is dead is left alone: %+v", r.get(t, 1).Status)
+			}
+		})
+	}
+}
+
+// twenty are hosts that have joined, and that nobody has to dial.
+func twenty(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	for n := range 20 {
+		address := key(n + 1).Name
+		r.machines[address] = hosttest.New(fmt.Sprintf("node-%d", n+1))
+		r.machines[address].Change(func(f *contract.HostFacts) {
+			f.NodeIP, f.MachineID = address, fmt.Sprintf("machine-%d", n+1)
+		})
+		for _, o := range listed(n + 1) {
+			if err := r.api.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.join(t, n+1)
+	}
+	r.hasRealClock(t)
+	return r
+}
+
+// dialled looks at each host, and counts those that are dialled.
+func (r *rig) dialled(t *testing.T) (count int) {
+	t.Helper()
+	for n := range 20 {
+		before := r.machine(n + 1).Dials()
+		r.reconcile(t, n+1)
+		if r.machine(n+1).Dials() != before {
+			count++
+		}
+		if held := r.parts.Slots.Held(); held > defaultJoins {
+			t.Fatalf("%d slots are taken", held)
+		}
+	}
+	return count
+}
+
+// unknownSince has all nodes be Unknown since a time.
+func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
+	t.Helper()
+	for n := range 20 {
+		r.changes(t, n+1, func(node *corev1.Node) {
+			node.Status.Conditions[0].Status = corev1.ConditionUnknown
+			node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(r.clock.Add(-ago).Round(0))
+		})
+	}
+}
+
+// A82: Nodes that are Unknown since a time at which this operator did not see them so, in a restored etcd or because
+// of a controller manager whose clock is behind.
+func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ago time.Duration
+		// anew says that the operator begins at that moment; then it believes the time after a minute.
+		anew  bool
+		after time.Duration
+	}{
+		"a restored etcd": {ago: 3 * 24 * time.Hour, after: 10 * time.Minute},
+		"a restored etcd, and an operator that begins then": {ago: 3 * 24 * time.Hour, anew: true, after: time.Minute},
+		"a controller manager that is behind":               {ago: 11 * time.Minute, after: 10 * time.Minute},
+		"a controller manager that is ahead":                {ago: -11 * time.Minute, anew: true, after: 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := twenty(t)
+			r.dialled(t)
+			r.clock = r.clock.Add(time.Hour)
+			if test.anew {
+				r.restart(t)
+			}
+			r.unknownSince(t, test.ago)
+			if n := r.dialled(t); n != 0 {
+				t.Fatalf("at first sight %d hosts are dialled", n)
+			}
+			r.clock = r.clock.Add(test.after - time.Second)
+			if n := r.dialled(t); n != 0 {
+				t.Fatalf("before its time %d hosts are dialled", n)
+			}
+			r.clock = r.clock.Add(time.Second)
+			if n := r.dialled(t); n != 20 {
+				t.Errorf("then %d hosts are dialled", n)
+			}
+		})
+	}
+}
+
+// A82: an instance of before, in a restored etcd, is at a step that began long ago.
+func TestA82_AStepOfARestoredEtcdIsGivenItsTime(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.hasRealClock(t)
+	r.switched(t, 1)
+	was := r.get(t, 1)
+	r.arrives(t, 1, second)
+	r.clock = r.clock.Add(5 * time.Hour)
+	r.reconcile(t, 1)
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.RevisionAnnotation] = first
+		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	})
+	r.restores(t, was)
+	for range 9 {
+		r.advance(t, 1, time.Minute)
+		if i := r.get(t, 1); i.Status.UpdateFailure != nil || i.Status.Update == nil ||
+			i.Status.Update.Step != v1alpha1.StepSwitching {
+			t.Fatalf("status %+v", i.Status)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package observed_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/internal/observed"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/clock"
+)
+
+var began = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func notReady(name string, status corev1.ConditionStatus, since time.Time) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
+			LastTransitionTime: metav1.NewTime(since)}}}}
+}
+
+func TestA82_SinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status corev1.ConditionStatus
+		says   time.Duration // how long ago it ceased to be Ready
+		leads  time.Duration // for how long this operator has led
+		want   time.Duration // how long ago that is taken to be
+		ready  bool
+	}{
+		"kubelet reports":                     {status: corev1.ConditionFalse, says: time.Hour},
+		"kubelet's clock is ahead":            {status: corev1.ConditionFalse, says: -time.Hour},
+		"the cluster misses it":               {status: corev1.ConditionUnknown, says: time.Hour, want: time.Hour},
+		"the cluster's clock is ahead":        {status: corev1.ConditionUnknown, says: -time.Hour},
+		"the cluster's date is old, and news": {status: corev1.ConditionUnknown, says: time.Hour, leads: time.Hour},
+		"it is Ready":                         {status: corev1.ConditionTrue, says: time.Hour, ready: true},
+		"the operator took over while it was missed": {status: corev1.ConditionUnknown, says: time.Hour,
+			leads: time.Minute, want: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := clock.At(began)
+			log := observed.New(func() time.Time { return now })
+			log.Lead()
+			now = now.Add(test.leads)
+			since := log.NotReady(notReady("a", test.status, now.Add(-test.says).Round(0)))
+			if since.IsZero() != test.ready || !test.ready && (now.Sub(since.Began) != test.want || now.Sub(since.Seen) != 0) {
+				t.Errorf("%+v", since)
+			}
+		})
+	}
+}
+
+func TestA82_AClockThatIsSetMakesNothingLate(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := clock.At(began)
+			log := observed.New(func() time.Time { return now })
+			log.Lead()
+			node := notReady("a", corev1.ConditionUnknown, now.Add(-4*time.Minute).Round(0))
+			left := func() time.Duration { return log.NotReady(node).Left(10*time.Minute, policy.Witnessed, now) }
+			if d := left(); d != 6*time.Minute {
+				t.Errorf("at first %s are left", d)
+			}
+			now = clock.Set(now, by)
+			if d := left(); d != 6*time.Minute {
+				t.Errorf("after the clock was set %s are left", d)
+			}
+			now = now.Add(6 * time.Minute)
+			if d := left(); d != 0 {
+				t.Errorf("in the end %s are left", d)
+			}
+		})
+	}
+}
+
+// A restored etcd may show the same date again.
+func TestA82_ANodeThatWasReadyMeanwhileIsSeenAnew(t *testing.T) {
+	t.Parallel()
+	now := began
+	log := observed.New(func() time.Time { return now })
+	log.Lead()
+	now = now.Add(time.Hour)
+	node := notReady("a", corev1.ConditionUnknown, now)
+	log.NotReady(node)
+	now = now.Add(20 * time.Minute)
+	log.NotReady(notReady("a", corev1.ConditionTrue, now))
+	if since := log.NotReady(node); !since.Began.Equal(now) || !since.Seen.Equal(now) {
+		t.Errorf("%+v, now is %s", since, now)
+	}
+}
+
+// Of Nodes that are gone nobody ever says so.
+func TestASightThatNobodyAsksAboutIsForgotten(t *testing.T) {
+	t.Parallel()
+	now := began
+	log := observed.New(func() time.Time { return now })
+	seen := func(name string, after time.Duration) time.Duration {
+		now = began.Add(after)
+		return log.NotReady(notReady(name, corev1.ConditionFalse, began)).Seen.Sub(began)
+	}
+	seen("gone", 0)
+	seen("awaited", 0)
+	seen("awaited", 10*time.Minute)
+	seen("another", 61*time.Minute)
+	if gone, awaited := seen("gone", 61*time.Minute), seen("awaited", 61*time.Minute); gone != 61*time.Minute || awaited != 0 {
+		t.Errorf("seen after %s and %s", gone, awaited)
+	}
+	anew := notReady("awaited", corev1.ConditionFalse, began)
+	anew.UID = "anew"
+	if since := log.NotReady(anew).Seen.Sub(began); since != 61*time.Minute {
+		t.Errorf("another Node of that name was seen after %s", since)
+	}
+}
