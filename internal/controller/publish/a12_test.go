@@ -300,8 +300,10 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	}
 	p.current(t, first.Revision)
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
+	data := map[string]string{"services": "[]", "files": "[]"}
 	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
-		Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
+		Name:   contract.ServicesConfigMapPrefix + "1.0.0-" + contract.DataDigest(data)[:contract.RevisionDigits],
+		Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}}, Data: data}
 	p.create(t, bystander)
 	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over",
 		func(ctx context.Context) (bool, error) {

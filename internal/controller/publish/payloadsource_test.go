@@ -95,7 +95,7 @@ func TestDaemonsAreToldOfThePayloadServerEvenWhileFactsAreMissing(t *testing.T) 
 
 func TestAConfigMapOfSomebodyElsesStaysWhereThereIsNoPayloadServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, configMap(contract.PayloadSourceConfigMap, func(*corev1.ConfigMap) {}))
+	w := newWorld(t, configMap(contract.PayloadSourceConfigMap, func(c *corev1.ConfigMap) { c.Labels = nil }))
 	w.publish(t)
 	if w.source(t) == nil {
 		t.Error("it is gone")
