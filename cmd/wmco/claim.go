@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +31,7 @@ func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes
 	namespace string) (settings.Claimer, error) {
 	claimer := settings.Claimer{Namespace: namespace}
 	scheme := runtime.NewScheme()
-	err := v1alpha1.AddToScheme(scheme)
+	err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme))
 	if err != nil {
 		return claimer, fmt.Errorf("making a scheme: %w", err)
 	}

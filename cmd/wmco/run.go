@@ -295,7 +295,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
 		source.Setup(mgr, o.namespace, entryProblems),
 		orphan.Setup(mgr, o.namespace),
-		runtimeclass.Setup(mgr, podClient),
+		runtimeclass.Setup(mgr, o.namespace, podClient),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },

@@ -78,18 +78,10 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret is the cluster's, or the one before while that can't be read or is gone.
+// pullSecret is the cluster's, or the one before while the cluster's is invalid.
 func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
 	raw := f.PullSecret
-	switch {
-	case len(raw) == 0 && f.PullSecretGone && len(before.PullSecret) > 0:
-		if last, err := mirror.ParsePullSecret(before.PullSecret); err == nil && last.IsEmpty() {
-			return before.PullSecret, nil
-		}
-		return before.PullSecret, []*contract.Problem{contract.NewProblem(contract.ReasonPullSecretInvalid,
-			`the secret %s in %s does not exist; to take credentials away from nodes, make one with {"auths":{}}`,
-			contract.PullSecret, contract.ConfigNamespace)}
-	case len(raw) == 0:
+	if len(raw) == 0 {
 		return nil, nil
 	}
 	parsed, err := mirror.ParsePullSecret(raw)

@@ -291,32 +291,6 @@ func TestA23_EntriesOfThePullSecretThatNoNodeCanUseAreNamed(t *testing.T) {
 	}
 }
 
-func TestA23_ADeletedPullSecretLeavesTheRevision(t *testing.T) {
-	t.Parallel()
-	in := input()
-	in.Facts.PullSecretGone = true
-	if never := render(t, in); len(never.Rejected) > 0 {
-		t.Errorf("a cluster that never had one is told %v", never.Rejected)
-	}
-	in.Facts.PullSecret = []byte(`{"auths":{"m.example":{"auth":"bWU6aHVudGVyMg=="}}}`)
-	in.Facts.PullSecretGone = false
-	in.Previous = render(t, in)
-	in.Facts.PullSecret, in.Facts.PullSecretGone = nil, true
-	gone := render(t, in)
-	text, _ := said(gone)
-	if gone.Revision != in.Previous.Revision || len(gone.Rejected) != 1 ||
-		gone.Rejected[0].Reason != contract.ReasonPullSecretInvalid || !strings.Contains(text, `{"auths":{}}`) {
-		t.Errorf("revision %s after %s, %q", gone.Revision, in.Previous.Revision, text)
-	}
-	in.Facts.PullSecret, in.Facts.PullSecretGone = []byte(`{"auths":{}}`), false
-	in.Previous = render(t, in)
-	in.Facts.PullSecret, in.Facts.PullSecretGone = nil, true
-	if after := render(t, in); after.Revision != in.Previous.Revision || len(after.Rejected) > 0 {
-		t.Errorf("nodes have no credentials any more, revision %s after %s, %v", after.Revision, in.Previous.Revision,
-			after.Rejected)
-	}
-}
-
 func service(t *testing.T, desired blueprint.Desired, name string) contract.Service {
 	t.Helper()
 	i := slices.IndexFunc(desired.Manifest.Services, func(s contract.Service) bool { return s.Name == name })

@@ -108,10 +108,8 @@ type Facts struct {
 	Mirrors []mirror.Set
 	// Registries is what the cluster says about registries apart from mirrors, as users wrote it.
 	Registries contract.RegistrySources
-	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none. PullSecretGone says that every
-	// cluster of its kind has one, and this one has none now: nodes keep what was published.
-	PullSecret     []byte
-	PullSecretGone bool
+	// PullSecret is the cluster's .dockerconfigjson, or nil when it never had one.
+	PullSecret []byte
 	// Rejected is what the reader of the cluster found and could not use. Lacks keep hosts from joining, but
 	// not nodes from what is published, which needs none of what is lacking. Troubles keep no host from joining.
 	Rejected, Lacks, Troubles []*contract.Problem

@@ -68,18 +68,24 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 
 // servers are the addresses of the API servers with their ports, where several can be asked. No host has one of them.
 func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses []string, err error) {
-	slice := &discoveryv1.EndpointSlice{}
-	key := keyIn(metav1.NamespaceDefault, kubernetesService)
-	if found, err := optional(ctx, r.Live, slice, key, nameServers); err != nil || !found {
-		return nil, err
-	}
-	for _, endpoint := range slice.Endpoints {
-		reserve(facts, endpoint.Addresses...)
-		for _, port := range slice.Ports {
-			if len(endpoint.Addresses) > 0 && port.Port != nil && len(addresses) < maxServers {
-				addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
+	type part struct{ Reserved, Addresses []string }
+	known, err := orNone(last(ctx, r, facts, nameServers, func() (servers part, err error) {
+		slice := &discoveryv1.EndpointSlice{}
+		err = get(ctx, r.Live, slice, keyIn(metav1.NamespaceDefault, kubernetesService), nameServers)
+		for _, endpoint := range slice.Endpoints {
+			servers.Reserved = append(servers.Reserved, endpoint.Addresses...)
+			for _, port := range slice.Ports {
+				if len(endpoint.Addresses) > 0 && port.Port != nil && len(servers.Addresses) < maxServers {
+					servers.Addresses = append(servers.Addresses,
+						net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
+				}
 			}
 		}
+		return servers, err
+	}))
+	reserve(facts, known.Reserved...)
+	if addresses = known.Addresses; err != nil {
+		return nil, err
 	}
 	if r.At == nil || len(addresses) == 1 {
 		return nil, nil
@@ -115,11 +121,11 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	if err != nil {
 		logf.FromContext(ctx).V(1).Info("the API server's name is not resolved", "name", server.Hostname(),
 			"reason", err.Error())
-		if last, _ := r.resolved.last(); last.host == server.Hostname() {
-			addresses = last.addresses
+		if r.resolved.host == server.Hostname() {
+			addresses = r.resolved.addresses
 		}
 	}
-	r.resolved.set(resolution{server.Hostname(), addresses})
+	*r.resolved = resolution{server.Hostname(), addresses}
 	reserve(facts, addresses...)
 }
 

@@ -29,22 +29,30 @@ const (
 )
 
 func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) error {
-	var object configv1.Infrastructure
-	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
-		return err
+	type part struct {
+		Platform  contract.Platform
+		APIServer string
+		IPs       []string
 	}
-	var all []error
-	if facts.Platform = platform(&object); facts.Platform == "" {
-		all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not "+
-			"complete", nameInfrastructure))
-	}
-	server, err := blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL)
-	if err != nil {
-		all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
-	}
-	facts.APIServer = server
-	reserve(facts, virtualIPs(&object)...)
-	return errors.Join(all...)
+	known, err := last(ctx, &r.common, facts, nameInfrastructure, func() (known part, err error) {
+		var object configv1.Infrastructure
+		if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
+			return known, err
+		}
+		var all []error
+		if known.Platform = platform(&object); known.Platform == "" {
+			all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not "+
+				"complete", nameInfrastructure))
+		}
+		if known.APIServer, err = blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL); err != nil {
+			all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
+		}
+		known.IPs = virtualIPs(&object)
+		return known, errors.Join(all...)
+	})
+	facts.Platform, facts.APIServer = known.Platform, known.APIServer
+	reserve(facts, known.IPs...)
+	return err
 }
 
 // Platform implements Kind.
@@ -99,14 +107,27 @@ func virtualIPs(object *configv1.Infrastructure) (all []string) {
 }
 
 func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
+	known, err := last(ctx, &r.common, facts, nameNetwork, func() (blueprint.Network, error) {
+		return r.readNetwork(ctx)
+	})
+	facts.NetworkType, facts.ServiceNetwork = known.NetworkType, known.ServiceNetwork
+	facts.ServiceNetworks, facts.PodNetworks = known.ServiceNetworks, known.PodNetworks
+	return err
+}
+
+func (r *Reader) readNetwork(ctx context.Context) (known blueprint.Network, err error) {
 	var object configv1.Network
-	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
-		return err
+	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
+		return known, err
 	}
 	var all []error
-	if facts.NetworkType = object.Spec.NetworkType; facts.NetworkType != blueprint.NetworkOVNKubernetes {
+	switch known.NetworkType = object.Spec.NetworkType; known.NetworkType {
+	case blueprint.NetworkOVNKubernetes:
+	case "":
+		return known, incomplete("%s has no spec.networkType", nameNetwork)
+	default:
 		all = append(all, unsupported("%s: spec.networkType is %q; Windows nodes need %s", nameNetwork,
-			facts.NetworkType, blueprint.NetworkOVNKubernetes))
+			known.NetworkType, blueprint.NetworkOVNKubernetes))
 	}
 	clusterNetworks := make([]string, len(object.Spec.ClusterNetwork))
 	for i, entry := range object.Spec.ClusterNetwork {
@@ -119,13 +140,9 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at "+
 			"least sixteen addresses", nameNetwork))
 	}
-	facts.ServiceNetwork, facts.ServiceNetworks = prefix, legal(object.Spec.ServiceNetwork)
-	for _, network := range object.Spec.ClusterNetwork {
-		if prefix, err := netip.ParsePrefix(network.CIDR); err == nil {
-			facts.PodNetworks = append(facts.PodNetworks, prefix.Masked())
-		}
-	}
-	return errors.Join(all...)
+	known.ServiceNetwork, known.ServiceNetworks = prefix, legal(object.Spec.ServiceNetwork)
+	known.PodNetworks = legal(clusterNetworks)
+	return known, errors.Join(all...)
 }
 
 // classE refuses networks in 240.0.0.0/4: Windows routes nothing to or from them.
@@ -165,13 +182,22 @@ func legal(prefixes []string) (all []netip.Prefix) {
 }
 
 func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) error {
+	known, err := last(ctx, &r.common, facts, nameOperatorNetwork, func() (blueprint.Network, error) {
+		return r.readOverlay(ctx)
+	})
+	facts.HybridOverlay, facts.VXLANPort = known.HybridOverlay, known.VXLANPort
+	facts.PodNetworks = append(facts.PodNetworks, known.PodNetworks...)
+	return err
+}
+
+func (r *Reader) readOverlay(ctx context.Context) (known blueprint.Network, err error) {
 	var object operatorv1.Network
-	if err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
-		return err
+	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
+		return known, err
 	}
 	overlay := overlayOf(&object)
 	if overlay == nil || len(overlay.HybridClusterNetwork) == 0 {
-		return unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no "+
+		return known, unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no "+
 			"hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
 			nameOperatorNetwork)
 	}
@@ -179,22 +205,17 @@ func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) erro
 	for i, entry := range overlay.HybridClusterNetwork {
 		hybrid[i] = entry.CIDR
 	}
-	if err := classE(nameOperatorNetwork+": hybridClusterNetwork", hybrid); err != nil {
-		return err
+	if err = classE(nameOperatorNetwork+": hybridClusterNetwork", hybrid); err != nil {
+		return known, err
 	}
-	facts.HybridOverlay = true
-	for _, network := range overlay.HybridClusterNetwork {
-		if prefix, err := netip.ParsePrefix(network.CIDR); err == nil {
-			facts.PodNetworks = append(facts.PodNetworks, prefix.Masked())
-		}
-	}
+	known.HybridOverlay, known.PodNetworks = true, legal(hybrid)
 	if port := overlay.HybridOverlayVXLANPort; port != nil {
 		if *port == 0 || *port > math.MaxUint16 {
-			return unsupported("%s: hybridOverlayVXLANPort is %d, which is no port", nameOperatorNetwork, *port)
+			return known, unsupported("%s: hybridOverlayVXLANPort is %d, which is no port", nameOperatorNetwork, *port)
 		}
-		facts.VXLANPort = uint16(*port)
+		known.VXLANPort = uint16(*port)
 	}
-	return nil
+	return known, nil
 }
 
 func overlayOf(object *operatorv1.Network) *operatorv1.HybridOverlayConfig {

@@ -213,17 +213,6 @@ func TestARegistrysCAOfWhiteSpaceWaits(t *testing.T) {
 	}
 }
 
-func TestA23_APullSecretThatIsNotThereIsGone(t *testing.T) {
-	t.Parallel()
-	facts := read(t, dayTwo(), func(o client.Object) bool { return o.GetName() != contract.PullSecret })
-	if facts.PullSecret != nil || !facts.PullSecretGone || len(facts.Rejected) > 0 {
-		t.Errorf("pull secret %q, gone: %v, rejected %v", facts.PullSecret, facts.PullSecretGone, facts.Rejected)
-	}
-	if read(t, dayTwo(), nil).PullSecretGone {
-		t.Error("one that is there is gone")
-	}
-}
-
 func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 	t.Parallel()
 	lacking := func(object any) error {

@@ -6,8 +6,8 @@
 // hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that
 // name the object and what to do, all of them at once. What an administrator may write on day 2, such
 // as mirrors and CA bundles, is handed on as it was written: blueprint decides what of it can be
-// followed. Where nodes can do without a fact, or have its last value, it is no error: what nodes need
-// does not wait for what hosts need to join. It writes nothing, and decides nothing about nodes.
+// followed. If an object is absent or can't be read, what was read last stays in force: see last. It also
+// gives the settings in force: see Settings. It writes nothing, and decides nothing about nodes.
 //
 // Reader's rights stand below. What is watched through the manager's cache, each object by its name
 // (see Inputs), has list and watch; the others are read live when something changed, and every ten

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -55,26 +56,26 @@ type flannelBackend struct {
 
 // flannel reads flannel's configuration, where the network is flannel.
 func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	is, err := p.isFlannel(ctx, spec.Network.Type, facts)
-	if err != nil || !is {
-		return err
+	if !p.isFlannel(spec.Network.Type, facts) {
+		return nil
 	}
 	facts.NetworkType = blueprint.NetworkFlannel
-	var object corev1.ConfigMap
-	err = p.Live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
-	switch {
-	case apierrors.IsForbidden(err):
-		return notFlannel("%s may not be read: install flannel, then apply config/kubernetes/flannel of the "+
-			"operator's manifests", nameFlannel)
-	case apierrors.IsNotFound(err):
-		return notFlannel("%s does not exist: install flannel, or choose another spec.network.type in the "+
-			"WindowsMachineConfig", nameFlannel)
-	case err != nil:
-		return fmt.Errorf("reading %s: %w", nameFlannel, err)
+	flannel, err := last(ctx, &p.common, facts, nameFlannel, func() (blueprint.Flannel, error) {
+		var object corev1.ConfigMap
+		if err := p.Live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object); err != nil {
+			return blueprint.Flannel{}, noFlannel(err)
+		}
+		flannel, problem := parseFlannel(object.Data[flannelKey])
+		if problem != nil {
+			return flannel, problem
+		}
+		return flannel, nil
+	})
+	if problem, ok := contract.AsProblem(err); ok { // hosts wait for flannel, whatever keeps it from being read
+		return notFlannel("%s", problem.Detail)
 	}
-	flannel, problem := parseFlannel(object.Data[flannelKey])
-	if problem != nil {
-		return problem
+	if err != nil {
+		return err
 	}
 	if err = classE(nameFlannel+": Network", []string{flannel.Network.String()}); err != nil {
 		return err
@@ -99,15 +100,45 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 		facts.PodNetworks = []netip.Prefix{flannel.Network}
 	}
 	facts.Flannel = flannel
-	p.onFlannel.set(true)
 	return p.services(ctx, facts)
+}
+
+// isFlannel reports whether the network is flannel. If the setting is removed, flannel stays: without flanneld and
+// kube-proxy, all nodes would be drained, and none would be Ready again.
+func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) bool {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	_, known := p.memory.parts[nameFlannel]
+	switch {
+	case setting == v1alpha1.NetworkExternal:
+		delete(p.memory.parts, nameFlannel)
+	case setting == "" && known:
+		facts.Troubles = append(facts.Troubles, incomplete("%s is not set any more; until it is, flannel stays, which "+
+			"nodes have: set it to Flannel, or to External if somebody else brings the network of pods",
+			settingNetwork))
+		return true
+	}
+	return setting == v1alpha1.NetworkFlannel
+}
+
+// noFlannel says why flannel's configuration can't be read.
+func noFlannel(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return incomplete("%s may not be read: install flannel, then apply config/kubernetes/flannel of the "+
+			"operator's manifests", nameFlannel)
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return incomplete("%s does not exist: install flannel, or choose another spec.network.type in the "+
+			"WindowsMachineConfig", nameFlannel)
+	}
+	return fmt.Errorf("reading %s: %w", nameFlannel, err)
 }
 
 // parseFlannel reads net-conf.json as flanneld does, and says what of it Windows does not take.
 func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	conf := flannelNet{EnableIPv4: true, Backend: flannelBackend{VNI: linuxVNI, Port: linuxPort}}
 	if text == "" || len(text) > maxFlannel || json.Unmarshal([]byte(text), &conf) != nil {
-		return blueprint.Flannel{}, notFlannel("%s: %s is not the JSON of flannel's configuration", nameFlannel,
+		return blueprint.Flannel{}, incomplete("%s: %s is not the JSON of flannel's configuration", nameFlannel,
 			flannelKey)
 	}
 	network, err := netip.ParsePrefix(conf.Network)

@@ -92,12 +92,7 @@ func TestA60_ANetworkThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing
 	r := start()
 	check("as the setting says,", r, v1alpha1.NetworkFlannel, blueprint.NetworkFlannel, 0)
 	check("while another revision is published,", r, "", blueprint.NetworkFlannel, 1)
-	for _, o := range published(t, "cluster.local", contract.Service{Name: contract.ServiceFlannel,
-		Command: contract.PathFlannel, Priority: 2}) {
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
+	remember(t, c, elsewhere, r)
 	r = start()
 	for range 2 {
 		check("after a restart", r, "", blueprint.NetworkFlannel, 1)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -17,13 +15,6 @@ import (
 // of such a cluster says, the WindowsMachineConfig does.
 type Plain struct {
 	common
-	// own are the prefixes of the ServiceCIDR that the API server makes.
-	own *kept[[]string]
-	// domain is the DNS domain of nodes where no setting says one: what kubeadm said last, or what was published.
-	domain *kept[string]
-	// onFlannel says whether nodes are on flannel where no setting says it: the one that was followed last, or what
-	// was published.
-	onFlannel *kept[bool]
 }
 
 var _ Kind = (*Plain)(nil)
@@ -34,7 +25,7 @@ func NewPlain(o Options) (*Plain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plain{common: c, own: &kept[[]string]{}, domain: &kept[string]{}, onFlannel: &kept[bool]{}}, nil
+	return &Plain{common: c}, nil
 }
 
 // Facts implements Source.
@@ -94,26 +85,21 @@ func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpe
 // credentials reads the pull secret. It waits for one that is named and not there: nodes keep what
 // they have.
 func (p *Plain) credentials(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
-	facts *blueprint.Facts) error {
+	facts *blueprint.Facts) (err error) {
 	if spec.PullSecret == "" {
 		return nil
 	}
 	what := fmt.Sprintf("the Secret %s/%s, which spec.pullSecret of the WindowsMachineConfig names,", p.Namespace,
 		spec.PullSecret)
-	var object corev1.Secret
-	found, err := optional(ctx, p.Cached, &object, keyIn(p.Namespace, spec.PullSecret), what)
-	if err != nil {
-		return err
-	}
-	if !found {
+	facts.PullSecret, err = last(ctx, &p.common, facts, "spec.pullSecret", func() ([]byte, error) {
+		return credentials(ctx, p.Cached, keyIn(p.Namespace, spec.PullSecret), what)
+	})
+	if isAbsent(err) {
 		facts.Rejected = append(facts.Rejected,
 			contract.NewProblem(contract.ReasonPullSecretInvalid, "%s does not exist", what))
+		facts.PullSecret, err = []byte(" "), nil
 	}
-	// What is no pull secret is refused when it is rendered, and nodes keep the last one.
-	if facts.PullSecret = object.Data[corev1.DockerConfigJsonKey]; len(facts.PullSecret) == 0 {
-		facts.PullSecret = []byte(" ")
-	}
-	return nil
+	return err
 }
 
 func mirrorSets(kind contract.PullKind, all []v1alpha1.ImageMirrors) (sets []mirror.Set) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
-	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Objects of plain clusters, and how messages name them.
@@ -52,58 +51,63 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 		}
 		return nil
 	}
-	var object corev1.ConfigMap
-	found, err := optional(ctx, p.Live, &object, keyIn(metav1.NamespacePublic, "cluster-info"), nameClusterInfo)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return incomplete("%s does not exist: make it with `kubeadm init phase bootstrap-token`"+orSet, nameClusterInfo)
-	}
-	// The parser's own error would repeat what it read.
-	config, err := clientcmd.Load([]byte(object.Data["kubeconfig"]))
-	if err != nil || len(config.Clusters) != 1 {
-		return incomplete("%s: kubeconfig names no cluster, or several: correct it"+orSet, nameClusterInfo)
-	}
-	for _, c := range config.Clusters {
-		if facts.APIServer, err = blueprint.CanonicalAPIServer(c.Server); err != nil {
-			return incomplete("%s: server of the kubeconfig: %s: correct it"+orSet, nameClusterInfo, err)
+	facts.APIServer, err = last(ctx, &p.common, facts, nameClusterInfo, func() (server string, err error) {
+		var object corev1.ConfigMap
+		err = get(ctx, p.Live, &object, keyIn(metav1.NamespacePublic, "cluster-info"), nameClusterInfo)
+		switch {
+		case isAbsent(err):
+			return "", incomplete("%s does not exist: make it with `kubeadm init phase bootstrap-token`"+orSet,
+				nameClusterInfo)
+		case err != nil:
+			return "", err
 		}
-	}
-	return nil
+		// The parser's own error would repeat what it read.
+		config, err := clientcmd.Load([]byte(object.Data["kubeconfig"]))
+		if err != nil || len(config.Clusters) != 1 {
+			return "", incomplete("%s: kubeconfig names no cluster, or several: correct it"+orSet, nameClusterInfo)
+		}
+		for _, c := range config.Clusters {
+			if server, err = blueprint.CanonicalAPIServer(c.Server); err != nil {
+				return "", incomplete("%s: server of the kubeconfig: %s: correct it"+orSet, nameClusterInfo, err)
+			}
+		}
+		return server, nil
+	})
+	return err
 }
 
 // serverCA reads what verifies the API server. The cluster keeps it in every namespace.
-func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	return p.keepServerCA(ctx, facts, p.readServerCA(ctx, facts))
+func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec,
+	facts *blueprint.Facts) (err error) {
+	name := "the ConfigMap " + p.Namespace + "/kube-root-ca.crt"
+	facts.BootstrapCA, err = last(ctx, &p.common, facts, name, func() (string, error) {
+		return caOf(ctx, p.Cached, keyIn(p.Namespace, "kube-root-ca.crt"), name, rootCAKey,
+			"kube-controller-manager runs with --root-ca-file")
+	})
+	return err
 }
 
-func (p *Plain) readServerCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	name := "the ConfigMap " + p.Namespace + "/kube-root-ca.crt"
+// caOf reads a bundle of CAs from one key of a ConfigMap. The fix says what to see to if it has none.
+func caOf(ctx context.Context, reader client.Reader, key client.ObjectKey, name, field, fix string) (string, error) {
 	var object corev1.ConfigMap
-	if err = get(ctx, p.Cached, &object, keyIn(p.Namespace, "kube-root-ca.crt"), name); err != nil {
-		return err
+	if err := get(ctx, reader, &object, key, name); err != nil {
+		return "", err
 	}
-	if facts.BootstrapCA, err = bundle([]byte(object.Data[rootCAKey])); err != nil {
-		return incomplete("%s: %s: %s; see whether kube-controller-manager runs with --root-ca-file", name, rootCAKey,
-			err)
+	ca, err := bundle([]byte(object.Data[field]))
+	if err != nil {
+		return "", incomplete("%s: %s: %s; see whether %s", name, field, err, fix)
 	}
-	return nil
+	return ca, nil
 }
 
 // clientCA reads what verifies the API server when it calls kubelets. It may be another one than
 // serverCA's.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
-	var object corev1.ConfigMap
-	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
-	if err = get(ctx, p.Live, &object, key, nameAuthentication); err != nil {
-		return err
-	}
-	if facts.KubeletCA, err = bundle([]byte(object.Data[clientCAKey])); err != nil {
-		return incomplete("%s: %s: %s; see whether kube-apiserver runs with --client-ca-file", nameAuthentication,
-			clientCAKey, err)
-	}
-	return nil
+	facts.KubeletCA, err = last(ctx, &p.common, facts, nameAuthentication, func() (string, error) {
+		return caOf(ctx, p.Live, keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication"),
+			nameAuthentication, clientCAKey, "kube-apiserver runs with --client-ca-file")
+	})
+	return err
 }
 
 // kubeadmNetworks is the part of kubeadm's configuration that is of use here.
@@ -117,8 +121,9 @@ type kubeadmNetworks struct {
 
 // networks reads the prefixes of services, and those of pods and the DNS domain where kubeadm wrote them down.
 func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	// One that can't be read just now is no reason to tell nodes that there are no pod networks.
-	kubeadm, err := p.kubeadm(ctx)
+	kubeadm, err := orNone(last(ctx, &p.common, facts, nameKubeadm, func() (kubeadmNetworks, error) {
+		return p.kubeadm(ctx)
+	}))
 	if err != nil {
 		return err
 	}
@@ -147,60 +152,65 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	if err = p.serviceCIDRs(ctx, facts); err != nil {
 		return err
 	}
-	for _, text := range split(kubeadm.Networking.PodSubnet) {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return incomplete("%s: podSubnet has %.40q, which is no prefix such as 10.244.0.0/16: correct it",
-				nameKubeadm, text)
-		}
-		facts.PodNetworks = append(facts.PodNetworks, network.Masked())
-	}
+	facts.PodNetworks = legal(split(kubeadm.Networking.PodSubnet))
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// readDomain takes the DNS domain of the setting, else kubeadm's, else the one that kubeadm said before.
+// readDomain takes the DNS domain of the setting, else kubeadm's. With another domain, all nodes would be drained, and
+// new pods would find no Service by its short name. So a domain that kubeadm said stays if kubeadm says none any more.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
-	facts *blueprint.Facts) error {
-	setting, said := spec.Network.ClusterDomain, kubeadm.Networking.DNSDomain
-	domain := cmp.Or(setting, said)
-	switch err := blueprint.CheckDomain(domain); {
-	case domain == "":
-		return p.keepDomain(ctx, facts)
-	case err != nil && setting != "":
-		return incomplete("%s %s", settingDomain, err)
-	case err != nil:
-		return incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, err, settingDomain)
-	case setting == "": // one that is removed again is in force no more
-		p.domain.set(said)
+	facts *blueprint.Facts) (err error) {
+	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
+		if err = blueprint.CheckDomain(facts.Domain); err != nil {
+			return incomplete("%s %s", settingDomain, err)
+		}
+		return nil
 	}
-	facts.Domain = domain
-	return nil
+	facts.Domain, err = orNone(last(ctx, &p.common, facts, "DNS domain", func() (string, error) {
+		said := kubeadm.Networking.DNSDomain
+		if said == "" {
+			return "", absent("%s does not say the DNS domain of the cluster; set %s", nameKubeadm, settingDomain)
+		}
+		if err := blueprint.CheckDomain(said); err != nil {
+			return "", incomplete("%s: dnsDomain %s: correct it; or set %s", nameKubeadm, err, settingDomain)
+		}
+		return said, nil
+	}))
+	return err
 }
 
 // ownServices are the prefixes of services that the API server was configured with. An older one tells none.
 func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
-	var object networkingv1.ServiceCIDR
-	_, err := optional(ctx, p.Live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
-	if problem, ok := contract.AsProblem(err); ok {
-		return p.own.recall(facts, problem), nil
-	}
-	if err == nil {
-		p.own.set(object.Spec.CIDRs)
-	}
-	return object.Spec.CIDRs, err
+	own, err := last(ctx, &p.common, facts, nameServiceCIDR, func() ([]string, error) {
+		var object networkingv1.ServiceCIDR
+		err := get(ctx, p.Live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
+		if err == nil && len(legal(object.Spec.CIDRs)) == 0 {
+			err = incomplete("%s has no prefix of services", nameServiceCIDR)
+		}
+		return object.Spec.CIDRs, err
+	})
+	return orWait(facts, own, err)
 }
 
 // kubeadm reads kubeadm's configuration; a cluster that something else made has none.
 func (p *Plain) kubeadm(ctx context.Context) (config kubeadmNetworks, err error) {
 	var object corev1.ConfigMap
-	found, err := optional(ctx, p.Live, &object, keyIn(metav1.NamespaceSystem, "kubeadm-config"), nameKubeadm)
-	if err != nil || !found {
+	if err = get(ctx, p.Live, &object, keyIn(metav1.NamespaceSystem, "kubeadm-config"), nameKubeadm); err != nil {
 		return config, err
 	}
 	text := object.Data[kubeadmKey]
+	if text == "" {
+		return config, absent("%s has no %s", nameKubeadm, kubeadmKey)
+	}
 	if len(text) > maxKubeadm || yaml.Unmarshal([]byte(text), &config) != nil {
 		return kubeadmNetworks{}, incomplete("%s: %s is not the YAML of a ClusterConfiguration", nameKubeadm,
 			kubeadmKey)
+	}
+	for _, text := range split(config.Networking.PodSubnet) {
+		if _, err = netip.ParsePrefix(text); err != nil {
+			return config, incomplete("%s: podSubnet has %.40q, which is no prefix such as 10.244.0.0/16: correct it",
+				nameKubeadm, text)
+		}
 	}
 	return config, nil
 }
@@ -213,12 +223,16 @@ func split(list string) []string {
 const kubeDNS = "kube-dns"
 
 // dns reads the address of the DNS service; there is no convention for it.
-func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
+	facts.DNS, err = last(ctx, &p.common, facts, nameDNS, func() (netip.Addr, error) { return p.readDNS(ctx) })
+	return err
+}
+
+func (p *Plain) readDNS(ctx context.Context) (none netip.Addr, err error) {
 	var list corev1.ServiceList
-	err := listed(ctx, p.Live, &list, "Services in "+metav1.NamespaceSystem, client.InNamespace(metav1.NamespaceSystem),
-		client.MatchingLabels{"k8s-app": kubeDNS})
-	if err != nil {
-		return err
+	if err = listed(ctx, p.Live, &list, "Services in "+metav1.NamespaceSystem,
+		client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"k8s-app": kubeDNS}); err != nil {
+		return none, err
 	}
 	// Others have that label, too, such as the upstream of NodeLocal DNSCache.
 	slices.SortFunc(list.Items, func(a, b corev1.Service) int {
@@ -233,15 +247,14 @@ func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, fa
 	for _, service := range list.Items {
 		for _, text := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
 			if address, err := netip.ParseAddr(text); err == nil && address.Is4() {
-				facts.DNS = address
-				return nil
+				return address, nil
 			}
 		}
 	}
 	if len(list.Items) > 0 {
-		return incomplete("%s has no IPv4 address; Windows nodes need one", nameDNS)
+		return none, incomplete("%s has no IPv4 address; Windows nodes need one", nameDNS)
 	}
-	return incomplete("%s does not exist: install DNS, such as with `kubeadm init phase addon coredns`", nameDNS)
+	return none, incomplete("%s does not exist: install DNS, such as with `kubeadm init phase addon coredns`", nameDNS)
 }
 
 // plainProxy is the setting, else the operator's own proxy. As OpenShift does for its own, it leaves out

@@ -27,18 +27,25 @@ const (
 // nodes: the status, in which the cluster network operator has added what must never go through a
 // proxy. The CAs for it are there with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
-	var object configv1.Proxy
-	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
-	if err != nil {
-		return err
+	type part struct {
+		Proxy     blueprint.Proxy
+		TrustedCA string
 	}
-	if !found {
+	known, err := last(ctx, &r.common, facts, nameProxy, func() (part, error) {
+		var object configv1.Proxy
+		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
+		return part{blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy,
+			None: object.Status.NoProxy}, object.Spec.TrustedCA.Name}, err
+	})
+	if isAbsent(err) {
 		facts.Proxy = r.Proxy
 		return nil
 	}
-	facts.Proxy = blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy,
-		None: object.Status.NoProxy}
-	user := object.Spec.TrustedCA.Name
+	if err != nil {
+		return err
+	}
+	facts.Proxy = known.Proxy
+	user := known.TrustedCA
 	if facts.WantsTrustedCA = facts.Proxy.HTTP != "" || facts.Proxy.HTTPS != "" || user != ""; !facts.WantsTrustedCA {
 		return nil
 	}
@@ -53,29 +60,49 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	return nil
 }
 
-// injectedCA reads the bundle that the cluster puts into a ConfigMap of ours. That takes a moment.
+// injectedCA reads the bundle that the cluster puts into a ConfigMap of ours. That takes a moment. Only that it was
+// there is remembered: while a bundle is pending, blueprint keeps the certificates of what was published.
 func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
+	const name = "the ConfigMap " + contract.TrustedCAConfigMap
 	var object corev1.ConfigMap
-	key := client.ObjectKey{Namespace: r.Namespace, Name: contract.TrustedCAConfigMap}
-	if _, err := optional(ctx, r.Cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
+	_, err := orNone(last(ctx, &r.common, facts, name, func() (bool, error) {
+		err := get(ctx, r.Cached, &object, keyIn(r.Namespace, contract.TrustedCAConfigMap), name)
+		if err == nil && blank([]byte(object.Data[contract.CABundleField])) {
+			err = absent("%s has nothing under %s", name, contract.CABundleField)
+		}
+		return err == nil, err
+	}))
+	if err != nil {
 		return err
 	}
-	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, Injected: true,
-		PEM: []byte(object.Data[contract.CABundleField])}
+	bundle := blueprint.Bundle{Source: name, Injected: true, PEM: []byte(object.Data[contract.CABundleField])}
 	bundle.Pending = blank(bundle.PEM)
 	facts.Trust = append(facts.Trust, bundle)
 	return nil
 }
 
-// registryCAs reads the CAs of registries. A key is <host>, or <host>..<port> because a
-// ConfigMap's keys have no colon.
-func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error {
-	var object configv1.Image
-	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
-	if err != nil || !found || object.Spec.AdditionalTrustedCA.Name == "" {
+// image reads from which registries nodes may pull, and the CAs of registries. Search registries are not read:
+// containerd is only ever asked for full names. A key of the CAs is <host>, or <host>..<port> because a ConfigMap's
+// keys have no colon.
+func (r *Reader) image(ctx context.Context, facts *blueprint.Facts) error {
+	type part struct {
+		Registries contract.RegistrySources
+		TrustedCA  string
+	}
+	known, err := orNone(last(ctx, &r.common, facts, nameImage, func() (part, error) {
+		var object configv1.Image
+		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
+		sources := object.Spec.RegistrySources
+		return part{contract.RegistrySources{
+			Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0,
+			Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
+		}, object.Spec.AdditionalTrustedCA.Name}, err
+	}))
+	facts.Registries = known.Registries
+	name := known.TrustedCA
+	if err != nil || name == "" {
 		return err
 	}
-	name := object.Spec.AdditionalTrustedCA.Name
 	data, err := r.configMap(ctx, facts, contract.ConfigNamespace, name, nameImage+", spec.additionalTrustedCA")
 	if err != nil || data == nil {
 		return err
@@ -137,19 +164,19 @@ func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
 }
 
-// configMap reads one that an administrator names, as bytes by key. When it is not there, the
-// answer is nil, and that is noted with who names it.
+// configMap reads a ConfigMap that an administrator names, as bytes by key. If it is absent or may not be read, the
+// answer is nil and a bundle is pending, so that blueprint keeps the certificates of what was published.
 func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
 	error) {
 	var object corev1.ConfigMap
 	what := fmt.Sprintf("the ConfigMap %s/%s", namespace, name)
-	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Namespace: namespace, Name: name}, what)
+	err := get(ctx, r.Cached, &object, keyIn(namespace, name), what)
+	if problem, ok := contract.AsProblem(err); ok {
+		missing(facts, what, who, strings.TrimPrefix(problem.Detail, what+" "))
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
-	}
-	if !found {
-		missing(facts, what, who, "does not exist")
-		return nil, nil
 	}
 	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
 	maps.Copy(data, object.BinaryData)

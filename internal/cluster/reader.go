@@ -57,8 +57,9 @@ type Options struct {
 // common reads what every kind of cluster has.
 type common struct {
 	Options
-	cidrs    *kept[[]netip.Prefix]
-	resolved *kept[resolution]
+	memory *memory
+	// resolved is what DNS said last.
+	resolved *resolution
 }
 
 // Reader reads the facts of an OpenShift cluster.
@@ -80,7 +81,7 @@ func newCommon(o Options) (common, error) {
 		return common{}, errors.New(
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{Options: o, cidrs: &kept[[]netip.Prefix]{}, resolved: &kept[resolution]{}}, nil
+	return common{Options: o, memory: &memory{}, resolved: &resolution{}}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -98,8 +99,8 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.serviceCIDRs, r.hybridOverlay, r.kubeletCA, r.worker,
-		r.bootstrapCA, r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
-		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services, r.bootstrapper,
+		r.bootstrapCA, r.clusterProxy, r.image, additional, r.pullSecret, r.digestMirrors,
+		r.contentSourcePolicies, r.tagMirrors, r.services, r.bootstrapper,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -174,24 +175,17 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 // where they may not be read, and never were, hosts wait, and nodes do only with a proxy.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
-	err := r.Live.List(ctx, &list, client.Limit(maxServiceCIDRs))
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		addServices(facts, r.cidrs.recall(facts,
-			incomplete("ServiceCIDRs may not be read: give the operator the rights of its manifests again")))
-		return nil
-	case err != nil:
-		return fmt.Errorf("listing ServiceCIDRs: %w", err)
-	}
-	var prefixes []netip.Prefix
-	for _, object := range list.Items {
-		prefixes = append(prefixes, legal(object.Spec.CIDRs)...)
-	}
-	r.cidrs.set(prefixes)
+	const name = "ServiceCIDRs"
+	prefixes, err := last(ctx, r, facts, name, func() (prefixes []netip.Prefix, err error) {
+		err = listed(ctx, r.Live, &list, name, client.Limit(maxServiceCIDRs))
+		for _, object := range list.Items {
+			prefixes = append(prefixes, legal(object.Spec.CIDRs)...)
+		}
+		return prefixes, err
+	})
+	prefixes, err = orWait(facts, prefixes, err)
 	addServices(facts, prefixes)
-	return nil
+	return err
 }
 
 func addServices(facts *blueprint.Facts, prefixes []netip.Prefix) {
@@ -212,30 +206,13 @@ func get(ctx context.Context, reader client.Reader, object client.Object, key cl
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return contract.NewProblem(contract.ReasonClusterFactsIncomplete,
-			"%s can't be read: the cluster does not have this kind of object, so it is not OpenShift", name)
+		return absent("%s can't be read: the cluster does not have this kind of object, so it is not OpenShift", name)
 	case apierrors.IsNotFound(err):
-		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s does not exist", name)
+		return absent("%s does not exist", name)
 	case apierrors.IsForbidden(err):
-		return contract.NewProblem(contract.ReasonClusterFactsIncomplete,
-			"%s may not be read: give the operator the rights of its manifests again", name)
+		return incomplete("%s may not be read: give the operator the rights of its manifests again", name)
 	}
 	return fmt.Errorf("reading %s: %w", name, err)
-}
-
-// optional reads an object that a cluster may lack. The first answer says whether it is there.
-func optional(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) (bool,
-	error) {
-	err := reader.Get(ctx, key, object)
-	switch {
-	case err == nil:
-		return true, nil
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return false, nil
-	case apierrors.IsForbidden(err):
-		return false, incomplete("%s may not be read: give the operator the rights of its manifests again", name)
-	}
-	return false, fmt.Errorf("reading %s: %w", name, err)
 }
 
 func incomplete(format string, args ...any) *contract.Problem {

@@ -1,16 +1,20 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -18,89 +22,113 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something
-// that is no pull secret. One that is not there is gone, for every cluster of OpenShift has one.
-func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
+// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull secret.
+func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
+	facts.PullSecret, err = orNone(last(ctx, &r.common, facts, namePullSecret, func() ([]byte, error) {
+		return credentials(ctx, r.Cached, keyIn(contract.ConfigNamespace, contract.PullSecret), namePullSecret)
+	}))
+	return err
+}
+
+// credentials are those of a pull secret. If it has none, blueprint rejects the blank text and keeps what was published.
+func credentials(ctx context.Context, reader client.Reader, key client.ObjectKey, name string) ([]byte, error) {
 	var object corev1.Secret
-	key := client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}
-	found, err := optional(ctx, r.Cached, &object, key, namePullSecret)
-	if facts.PullSecretGone = err == nil && !found; err != nil || !found {
-		return err
+	if err := get(ctx, reader, &object, key, name); err != nil {
+		return nil, err
 	}
-	if facts.PullSecret = object.Data[corev1.DockerConfigJsonKey]; len(facts.PullSecret) == 0 {
-		facts.PullSecret = []byte(" ")
+	if text := object.Data[corev1.DockerConfigJsonKey]; len(text) > 0 {
+		return text, nil
 	}
-	return nil
+	return []byte(" "), nil
+}
+
+// mirrorObject is what one object says about mirrors.
+type mirrorObject struct {
+	Created metav1.Time
+	Mirrors []mirror.Set
+}
+
+// mirrors reads all objects of one kind of mirror sets. An object that vanished with its kind was not deleted by
+// anybody: its mirrors stay in force until it is created again.
+func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind, crd string, list client.ObjectList,
+	entries func(client.Object) []mirror.Set) error {
+	var vanished []string
+	known, err := orNone(last(ctx, &r.common, facts, kind, func() (map[string]mirrorObject, error) {
+		vanished = nil
+		now, before := map[string]mirrorObject{}, map[string]mirrorObject{}
+		if err := listed(ctx, r.Cached, list, "objects of kind "+kind); err != nil {
+			return nil, err
+		}
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			if o, ok := item.(client.Object); ok {
+				now[o.GetName()] = mirrorObject{o.GetCreationTimestamp(), entries(o)}
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if raw := r.memory.parts[kind]; len(raw) > 0 && json.Unmarshal(raw, &before) != nil {
+			return now, nil //nolint:nilerr // nothing was read before
+		}
+		for name, object := range before {
+			if _, is := now[name]; is {
+				continue
+			}
+			stays, err := KindStays(ctx, r.Live, crd, object.Created.Time)
+			if err != nil {
+				return nil, err
+			}
+			if !stays {
+				now[name], vanished = object, append(vanished, kind+" "+name)
+			}
+		}
+		return now, nil
+	}))
+	if len(vanished) > 0 {
+		slices.Sort(vanished)
+		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s: create it "+
+			"again, and then delete it if its mirrors are not to be used; until then they are in force",
+			strings.Join(vanished, ", "), crd))
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		facts.Mirrors = append(facts.Mirrors, known[name].Mirrors...)
+	}
+	return err
 }
 
 func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) error {
-	var list configv1.ImageDigestMirrorSetList
-	if err := listed(ctx, r.Cached, &list, "ImageDigestMirrorSets"); err != nil {
-		return err
-	}
-	slices.SortFunc(list.Items, func(a, b configv1.ImageDigestMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
-	for _, object := range list.Items {
-		for _, entry := range object.Spec.ImageDigestMirrors {
-			facts.Mirrors = append(facts.Mirrors, mirror.Set{
-				Object: "ImageDigestMirrorSet/" + object.Name, Kind: contract.PullByDigest,
-				Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy),
-			})
-		}
-	}
-	return nil
+	return r.mirrors(ctx, facts, "ImageDigestMirrorSet", "imagedigestmirrorsets.config.openshift.io",
+		&configv1.ImageDigestMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
+			for _, entry := range o.(*configv1.ImageDigestMirrorSet).Spec.ImageDigestMirrors {
+				sets = append(sets, mirror.Set{Object: "ImageDigestMirrorSet/" + o.GetName(), Kind: contract.PullByDigest,
+					Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy)})
+			}
+			return sets
+		})
 }
 
 // contentSourcePolicies reads what digest mirrors were called before there were
 // ImageDigestMirrorSets. Linux nodes follow both.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
-	var list operatorv1alpha1.ImageContentSourcePolicyList
-	if err := listed(ctx, r.Cached, &list, "ImageContentSourcePolicies"); err != nil {
-		return err
-	}
-	slices.SortFunc(list.Items,
-		func(a, b operatorv1alpha1.ImageContentSourcePolicy) int { return cmp.Compare(a.Name, b.Name) })
-	for _, object := range list.Items {
-		for _, entry := range object.Spec.RepositoryDigestMirrors {
-			facts.Mirrors = append(facts.Mirrors, mirror.Set{
-				Object: "ImageContentSourcePolicy/" + object.Name, Kind: contract.PullByDigest,
-				Source: entry.Source, Mirrors: entry.Mirrors,
-			})
-		}
-	}
-	return nil
+	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", "imagecontentsourcepolicies.operator.openshift.io",
+		&operatorv1alpha1.ImageContentSourcePolicyList{}, func(o client.Object) (sets []mirror.Set) {
+			for _, entry := range o.(*operatorv1alpha1.ImageContentSourcePolicy).Spec.RepositoryDigestMirrors {
+				sets = append(sets, mirror.Set{Object: "ImageContentSourcePolicy/" + o.GetName(),
+					Kind: contract.PullByDigest, Source: entry.Source, Mirrors: entry.Mirrors})
+			}
+			return sets
+		})
 }
 
 func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
-	var list configv1.ImageTagMirrorSetList
-	if err := listed(ctx, r.Cached, &list, "ImageTagMirrorSets"); err != nil {
-		return err
-	}
-	slices.SortFunc(list.Items, func(a, b configv1.ImageTagMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
-	for _, object := range list.Items {
-		for _, entry := range object.Spec.ImageTagMirrors {
-			facts.Mirrors = append(facts.Mirrors, mirror.Set{
-				Object: "ImageTagMirrorSet/" + object.Name, Kind: contract.PullByTag,
-				Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy),
-			})
-		}
-	}
-	return nil
-}
-
-// registrySources reads which registries may be pulled from. Search registries are not read:
-// containerd is only ever asked for full names.
-func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) error {
-	var object configv1.Image
-	found, err := optional(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
-	if err != nil || !found {
-		return err
-	}
-	sources := object.Spec.RegistrySources
-	facts.Registries = contract.RegistrySources{
-		Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0,
-		Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
-	}
-	return nil
+	return r.mirrors(ctx, facts, "ImageTagMirrorSet", "imagetagmirrorsets.config.openshift.io",
+		&configv1.ImageTagMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
+			for _, entry := range o.(*configv1.ImageTagMirrorSet).Spec.ImageTagMirrors {
+				sets = append(sets, mirror.Set{Object: "ImageTagMirrorSet/" + o.GetName(), Kind: contract.PullByTag,
+					Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy)})
+			}
+			return sets
+		})
 }
 
 // listed reads all objects of a kind that a cluster may lack.
@@ -108,8 +136,10 @@ func listed(ctx context.Context, reader client.Reader, list client.ObjectList, n
 	options ...client.ListOption) error {
 	err := reader.List(ctx, list, options...)
 	switch {
-	case err == nil, meta.IsNoMatchError(err):
+	case err == nil:
 		return nil
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return absent("%s can't be listed: the cluster does not have this kind of object", name)
 	case apierrors.IsForbidden(err):
 		return incomplete("%s may not be read: give the operator the rights of its manifests again", name)
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,8 @@ type Source interface {
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs are the objects whose change may change the facts. The answer is always the same.
 	Inputs() []Input
+	// Remember gives each part of the facts as it was read last, encoded as JSON.
+	Remember() map[string]json.RawMessage
 }
 
 // Kind is a Source with what else differs from one kind of cluster to another.

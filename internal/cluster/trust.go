@@ -33,34 +33,38 @@ const maxBundle = 256 << 10
 // kube-apiserver-to-kubelet-client-ca and writes it to Linux nodes as
 // /etc/kubernetes/kubelet-ca.crt.
 func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	var object machineconfigurationv1.ControllerConfig
-	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig); err != nil {
-		return err
-	}
-	if facts.KubeletCA, err = bundle(object.Spec.KubeAPIServerServingCAData); err != nil {
-		return incomplete("%s: spec.kubeAPIServerServingCAData: %s; see whether the cluster operator "+
-			"machine-config is healthy", nameControllerConfig, err)
-	}
-	return nil
+	facts.KubeletCA, err = last(ctx, &r.common, facts, nameControllerConfig, func() (string, error) {
+		var object machineconfigurationv1.ControllerConfig
+		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig)
+		if err != nil {
+			return "", err
+		}
+		ca, err := bundle(object.Spec.KubeAPIServerServingCAData)
+		if err != nil {
+			return "", incomplete("%s: spec.kubeAPIServerServingCAData: %s; see whether the cluster operator "+
+				"machine-config is healthy", nameControllerConfig, err)
+		}
+		return ca, nil
+	})
+	return err
 }
 
-// bootstrapCA is the CA of the API server, which nodes have, too.
-func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) error {
-	return r.keepServerCA(ctx, facts, r.readBootstrapCA(ctx, facts))
-}
-
-// readBootstrapCA never looks at the token beside it.
-func (r *Reader) readBootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	var object corev1.Secret
-	key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
-	if err = get(ctx, r.Live, &object, key, nameBootstrapToken); err != nil {
-		return err
-	}
-	if facts.BootstrapCA, err = bundle(object.Data[corev1.ServiceAccountRootCAKey]); err != nil {
-		return incomplete("%s: %s: %s; delete the Secret, and the cluster makes it anew", nameBootstrapToken,
-			corev1.ServiceAccountRootCAKey, err)
-	}
-	return nil
+// bootstrapCA is the CA of the API server, which nodes have, too. The token beside it is never looked at.
+func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
+	facts.BootstrapCA, err = last(ctx, &r.common, facts, nameBootstrapToken, func() (string, error) {
+		var object corev1.Secret
+		key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
+		if err := get(ctx, r.Live, &object, key, nameBootstrapToken); err != nil {
+			return "", err
+		}
+		ca, err := bundle(object.Data[corev1.ServiceAccountRootCAKey])
+		if err != nil {
+			return "", incomplete("%s: %s: %s; delete the Secret, and the cluster makes it anew", nameBootstrapToken,
+				corev1.ServiceAccountRootCAKey, err)
+		}
+		return ca, nil
+	})
+	return err
 }
 
 // bundle gives the certificates of a PEM bundle in one form: each once, in a fixed order, without

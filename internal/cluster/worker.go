@@ -29,32 +29,44 @@ const (
 
 // worker reads how Linux workers start their kubelet, from the MachineConfig that they run.
 func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
+	known, err := last(ctx, &r.common, facts, nameWorkerPool, func() (worker, error) { return r.readWorker(ctx) })
+	facts.CloudProvider, facts.CredentialProviders = known.CloudProvider, known.CredentialProviders
+	return err
+}
+
+// worker is what nodes have in common with Linux workers.
+type worker struct {
+	CloudProvider       string
+	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
+}
+
+func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	var pool machineconfigurationv1.MachineConfigPool
-	if err := get(ctx, r.Cached, &pool, client.ObjectKey{Name: workerPool}, nameWorkerPool); err != nil {
-		return err
+	if err = get(ctx, r.Cached, &pool, client.ObjectKey{Name: workerPool}, nameWorkerPool); err != nil {
+		return known, err
 	}
 	name := renderedName(&pool)
 	if name == "" {
-		return incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config "+
+		return known, incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config "+
 			"is healthy", nameWorkerPool)
 	}
 	what := "the MachineConfig " + name
 	var object machineconfigurationv1.MachineConfig
-	if err := get(ctx, r.Live, &object, client.ObjectKey{Name: name}, what); err != nil {
-		return err
+	if err = get(ctx, r.Live, &object, client.ObjectKey{Name: name}, what); err != nil {
+		return known, err
 	}
 	config, err := parseIgnition(object.Spec.Config.Raw)
 	if err != nil {
-		return incomplete("%s: spec.config: %s", what, err)
+		return known, incomplete("%s: spec.config: %s", what, err)
 	}
 	var all []error
-	if facts.CloudProvider, err = cloudProvider(config); err != nil {
+	if known.CloudProvider, err = cloudProvider(config); err != nil {
 		all = append(all, incomplete("%s: unit %s: %s", what, kubeletUnit, err))
 	}
-	if facts.CredentialProviders, err = credentialProviders(config); err != nil {
+	if known.CredentialProviders, err = credentialProviders(config); err != nil {
 		all = append(all, incomplete("%s: file %s: %s", what, credentialFile, err))
 	}
-	return errors.Join(all...)
+	return known, errors.Join(all...)
 }
 
 // renderedName is the configuration that all workers have, or, in a pool that never had one, the

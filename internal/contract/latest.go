@@ -10,6 +10,10 @@ import (
 // costs none of them a read. It says nothing about who is to have that revision: only a Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 
+// MemorySecret is in the operator's namespace. It holds what was read last of the WindowsMachineConfig and of the
+// objects that facts are read from, which stays in force while one of them is absent.
+const MemorySecret = ServicesSecretPrefix + "memory"
+
 // Keys of LatestSecret, beside ConfidentialField.
 const (
 	latestRevision = "revision"

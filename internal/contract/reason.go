@@ -247,6 +247,7 @@ const (
 	ReasonSettingNotHere         Reason = "SettingNotHere"
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
 	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
+	ReasonSettingsMissing        Reason = "SettingsMissing"
 	ReasonRuntimeClassForeign    Reason = "RuntimeClassForeign"
 	ReasonRuntimeClassInUse      Reason = "RuntimeClassInUse"
 	ReasonLinuxPodPlaced         Reason = "LinuxPodPlaced"
@@ -890,6 +891,10 @@ func kindExplanations() []row {
 			"Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the message says, and restart " +
 				"flannel's pods on all nodes: docs/kubernetes.md has a configuration that works. Nodes that have " +
 				"joined keep what was published last."},
+		{ReasonSettingsMissing, 939,
+			"The WindowsMachineConfig was deleted. The spec that was in force stays in force, and the object is " +
+				"restored with it after a minute.",
+			"Create the object again, or change it once it is restored. To return to a default, remove the field."},
 		{ReasonNetworksOverlap, 936,
 			"The networks of pods and of Services overlap.",
 			"Have pods and Services use networks of their own. Correct podSubnet in the ConfigMap " +

@@ -27,12 +27,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -261,10 +260,9 @@ func (g *Gate) look(ctx context.Context, live bool) (Snapshot, error) {
 	if err := reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows}); err != nil {
 		return Snapshot{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	config := &v1alpha1.WindowsMachineConfig{}
-	if err := reader.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil &&
-		!apierrors.IsNotFound(err) {
-		return Snapshot{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	config, err := cluster.Settings(ctx, reader, g.Namespace)
+	if err != nil {
+		return Snapshot{}, err
 	}
 	seen := map[string]policy.Since{}
 	for i := range nodes.Items {

@@ -18,6 +18,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/join"
@@ -344,12 +345,7 @@ func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
 	return node, err
 }
 
-// config reads the settings; an absent object means the defaults.
+// config gives the settings in force.
 func (r *Reconciler) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error) {
-	config := &v1alpha1.WindowsMachineConfig{}
-	err := r.client.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
-	}
-	return config, nil
+	return cluster.Settings(ctx, r.client, r.parts.Namespace)
 }

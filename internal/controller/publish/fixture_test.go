@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"encoding/json"
 	"net/netip"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ func (s *factsStub) Facts(context.Context, v1alpha1.WindowsMachineConfigSpec) (b
 }
 
 func (s *factsStub) Inputs() []cluster.Input { return nil }
+
+func (s *factsStub) Remember() map[string]json.RawMessage { return nil }
 
 func (s *factsStub) answer(change func(*factsStub)) {
 	s.mu.Lock()

@@ -195,6 +195,15 @@ func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	}
 	o.restart(t)
 	o.rotate(t)
+	if problems, troubles := o.publisher.source.Problems(), o.troubles(t); len(problems) != 0 || len(troubles) != 1 {
+		t.Errorf("after a restart hosts wait for %v, troubles are %v", problems, troubles)
+	}
+	if err := o.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: contract.OperatorNamespace, Name: contract.MemorySecret}}); err != nil {
+		t.Fatal(err)
+	}
+	o.restart(t) // as if from a version that remembered nothing
+	o.rotate(t)
 	problems := o.publisher.source.Problems()
 	if len(problems) != 1 || !strings.Contains(problems[0].Detail, "ServiceCIDRs may not be read") {
 		t.Errorf("hosts wait for %v", problems)

@@ -36,12 +36,38 @@ func (p *publisher) publishLatest(ctx context.Context, desired blueprint.Desired
 
 // keepLatest makes that Secret as it must be, or says why it is not.
 func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) error {
-	want, err := latestSecret(p.Namespace, desired)
+	data, err := latestData(desired)
 	if err != nil {
 		return err
 	}
+	// An update would need the right to change every Secret of the namespace.
+	return p.keepSecret(ctx, p.secret(contract.LatestSecret, data),
+		func(ctx context.Context, want client.Object, _ ...client.UpdateOption) error {
+			err := p.client.Delete(ctx, want, exactly(want))
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			want.SetResourceVersion("")
+			want.SetUID("")
+			return p.client.Create(ctx, want)
+		})
+}
+
+// secret is one of the operator's own Secrets.
+func (p *publisher) secret(name string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name,
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}},
+		Type: corev1.SecretTypeOpaque, Data: data,
+	}
+}
+
+// keepSecret creates a Secret, or replaces it if it differs. replace is given the wanted one with the UID and the
+// resourceVersion of the one that is there.
+func (p *publisher) keepSecret(ctx context.Context, want *corev1.Secret,
+	replace func(context.Context, client.Object, ...client.UpdateOption) error) error {
 	found := &corev1.Secret{}
-	err = p.client.Get(ctx, client.ObjectKeyFromObject(want), found)
+	err := p.client.Get(ctx, client.ObjectKeyFromObject(want), found)
 	switch {
 	case apierrors.IsNotFound(err):
 		err = p.client.Create(ctx, want)
@@ -53,10 +79,9 @@ func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) e
 	case maps.EqualFunc(found.Data, want.Data, slices.Equal[[]byte]) && found.Type == want.Type &&
 		found.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount:
 		return nil
-	default: // for that alone the operator needs no right to change Secrets
-		if err = p.client.Delete(ctx, found, exactly(found)); client.IgnoreNotFound(err) == nil {
-			err = p.client.Create(ctx, want)
-		}
+	default:
+		want.UID, want.ResourceVersion = found.UID, found.ResourceVersion
+		err = replace(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("publishing Secret %s: %w", want.Name, err)
@@ -64,7 +89,7 @@ func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) e
 	return nil
 }
 
-func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, error) {
+func latestData(desired blueprint.Desired) (map[string][]byte, error) {
 	manifest, err := desired.Manifest.Data()
 	if err != nil {
 		return nil, err
@@ -77,15 +102,5 @@ func latestSecret(namespace string, desired blueprint.Desired) (*corev1.Secret, 
 	if latest.Confidential, err = contract.PackConfidential(encoded); err != nil {
 		return nil, err
 	}
-	data, err := latest.Data()
-	if err != nil {
-		return nil, err
-	}
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: contract.LatestSecret,
-			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
-		},
-		Type: corev1.SecretTypeOpaque, Data: data,
-	}, nil
+	return latest.Data()
 }

@@ -13,16 +13,25 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // previous is what was published last: by this process, or else what an earlier one left. It always
 // has a salt: that of before, so that the same content has the same revision after a restart, or a
 // new one where there is none.
-func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) (blueprint.Desired,
-	error) {
+func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil
+	}
+	// The object may be absent, or was created again and has no status yet.
+	remembered, err := cluster.Remembered(ctx, p.client, p.Namespace)
+	if err != nil {
+		return blueprint.Desired{}, err
+	}
+	status := config.Status
+	if status.DesiredRevision == "" {
+		status = remembered.Status
 	}
 	left, err := p.left(ctx, status.DesiredRevision)
 	if err != nil {

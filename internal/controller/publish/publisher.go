@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -69,10 +70,9 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// first, because nodes that have joined may need it whatever the facts are
 	unwritten := p.publishSource(ctx)
-	config := &v1alpha1.WindowsMachineConfig{}
-	err = p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-	if client.IgnoreNotFound(err) != nil {
-		return 0, errors.Join(unwritten, fmt.Errorf("reading the WindowsMachineConfig: %w", err))
+	config, err := cluster.Settings(ctx, p.client, p.Namespace)
+	if err != nil {
+		return 0, errors.Join(unwritten, err)
 	}
 	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err != nil {
@@ -112,11 +112,30 @@ func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.Windo
 	for _, problem := range desired.Rejected {
 		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
 	}
+	if err = p.remember(ctx, config, desired); err != nil {
+		return 0, err
+	}
 	again = resync
 	if isUnread(facts) {
 		again = recheck
 	}
 	return policy.Soonest(again, late), nil
+}
+
+// remember keeps the Secret with what was read last, from which what is absent is taken after a restart.
+func (p *publisher) remember(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
+	desired blueprint.Desired) error {
+	last := config.DeepCopy()
+	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil
+	if len(desired.KubeletFragment) > 0 {
+		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
+	}
+	data, err := cluster.Memory(last, p.Facts.Remember())
+	if err != nil {
+		return err
+	}
+	// It is updated in place: while the WindowsMachineConfig is absent, others read the settings here.
+	return p.keepSecret(ctx, p.secret(contract.MemorySecret, data), p.client.Update)
 }
 
 // isUnread reports whether hosts wait for something, or something could not be read that nodes can do without.
@@ -129,7 +148,7 @@ func isUnread(facts blueprint.Facts) bool {
 // render makes the desired state of facts. It gives them back with what it found besides.
 func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (blueprint.Desired, blueprint.Facts, error) {
-	previous, err := p.previous(ctx, config.Status)
+	previous, err := p.previous(ctx, config)
 	if err != nil {
 		return blueprint.Desired{}, facts, err
 	}

@@ -61,7 +61,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	desired := w.current(t)
 	name := "windows-services-" + desired.Revision
 	if want := []string{"create " + name, "create " + name, "create windows-services-reader",
-		"create windows-services-latest"}; !slices.Equal(*w.writes, want) {
+		"create windows-services-latest", "create windows-services-memory"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
 	}
 	s, ok := w.inside(t)[name]
@@ -163,7 +163,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	restart := func(status v1alpha1.WindowsMachineConfigStatus) blueprint.Desired {
 		t.Helper()
 		w.publisher.source = &Source{}
-		before, err := w.publisher.previous(t.Context(), status)
+		before, err := w.publisher.previous(t.Context(), &v1alpha1.WindowsMachineConfig{Status: status})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,8 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	*w.clock = w.clock.Add(DefaultGrace)
 	w.retire(t)
 	for name := range w.inside(t) {
-		if name != w.current(t).SecretName() && name != contract.LatestSecret {
+		if name != w.current(t).SecretName() && name != contract.LatestSecret &&
+			name != contract.MemorySecret {
 			t.Errorf("%s is still there", name)
 		}
 	}

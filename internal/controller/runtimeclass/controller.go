@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/pods"
@@ -42,6 +43,8 @@ type Reconciler struct {
 	pods   kubernetes.Interface
 	events events.EventRecorder
 	now    func() time.Time
+	// namespace of the operator.
+	namespace string
 	// reported is why each class was reported last. Only one worker has it.
 	reported map[string]contract.Reason
 }
@@ -51,10 +54,11 @@ func newReconciler(api client.Client, podClient kubernetes.Interface, recorder e
 	return &Reconciler{client: api, pods: podClient, events: recorder, now: now, reported: map[string]contract.Reason{}}
 }
 
-// Setup adds the controller to a manager. podClient is from package pods.
-func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) error {
+// Setup adds the controller to a manager. The namespace is the operator's, podClient is from package pods.
+func Setup(mgr ctrl.Manager, namespace string, podClient kubernetes.Interface) error {
 	r := newReconciler(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		time.Now)
+	r.namespace = namespace
 	all := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.MachineConfigObject))
 	ours := watch.Named("", policy.RuntimeClassNames()...)
 	err := ctrl.NewControllerManagedBy(mgr).Named("runtimeclass").
@@ -109,10 +113,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 func (r *Reconciler) gather(ctx context.Context) (policy.RuntimeClassInput, error) {
 	input := policy.RuntimeClassInput{Existing: map[string]nodev1.RuntimeClass{}, Now: r.now()}
-	config := &v1alpha1.WindowsMachineConfig{}
-	err := r.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-	if client.IgnoreNotFound(err) != nil {
-		return input, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	config, err := cluster.Settings(ctx, r.client, r.namespace)
+	if err != nil {
+		return input, err
 	}
 	input.Remove = config.Spec.RuntimeClasses == v1alpha1.RuntimeClassesRemoved
 	nodes, classes := &corev1.NodeList{}, &nodev1.RuntimeClassList{}

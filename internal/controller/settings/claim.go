@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -56,8 +57,12 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	config := &v1alpha1.WindowsMachineConfig{}
 	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
 	if apierrors.IsNotFound(err) {
-		config.Name = contract.MachineConfigObject
-		err = c.Create(ctx, config)
+		if config, err = cluster.Remembered(ctx, c, namespace); err == nil && config.Name != "" {
+			return nil // it is restored, and claimed then
+		}
+		if config.Name = contract.MachineConfigObject; err == nil {
+			err = c.Create(ctx, config)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("reading whose the Windows nodes are: %w", err)

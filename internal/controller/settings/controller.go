@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,12 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
@@ -87,7 +90,13 @@ type Reconciler struct {
 	meters *meters
 	now    func() time.Time
 	warned bool // of the network
+	// absent is since when the object is; zero while it is there.
+	absent time.Time
 }
+
+// restoreAfter is how long the object may be absent until it is restored: long enough for kubectl replace --force and
+// for a CRD that is created again.
+const restoreAfter = time.Minute
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
@@ -134,18 +143,14 @@ func start() <-chan event.GenericEvent {
 
 // Reconcile writes the status when it changed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	config := &v1alpha1.WindowsMachineConfig{}
-	err := r.client.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
-	if apierrors.IsNotFound(err) {
-		config.Name = contract.MachineConfigObject
-		if err = r.client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
-			return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
-		}
-		return ctrl.Result{}, nil // its creation is an event
-	}
+	config, err := cluster.Settings(ctx, r.client, r.Namespace)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+		return ctrl.Result{}, err
 	}
+	if config.ResourceVersion == "" {
+		return r.restore(ctx, config)
+	}
+	r.absent = time.Time{}
 	facts, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -171,6 +176,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: again(r.again(), config.Status, facts)}, nil
+}
+
+// restore creates the object: at once if there never was one, else after a while with the spec in force. Until then,
+// whoever replaces the object can create it.
+func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
+	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+		Spec: last.Spec}
+	known := last.Name != ""
+	if known {
+		if r.absent.IsZero() {
+			r.absent = r.now()
+			problem := contract.NewProblem(contract.ReasonSettingsMissing, "the WindowsMachineConfig %s does not exist; "+
+				"its spec stays in force, and is restored in %s", wanted.Name, restoreAfter)
+			logf.FromContext(ctx).Info("the settings are absent", "detail", problem.Detail)
+			r.Events.Eventf(wanted, nil, corev1.EventTypeWarning, string(problem.Reason), "Restore", "%s. %s",
+				problem.Error(), problem.Reason.Fix())
+		}
+		if left := restoreAfter - r.now().Sub(r.absent); left > 0 {
+			return ctrl.Result{RequeueAfter: left}, nil
+		}
+	}
+	if err := r.client.Create(ctx, wanted); apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{}, nil // its creation is an event
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
+	}
+	if known {
+		r.Events.Eventf(wanted, nil, corev1.EventTypeNormal, "SettingsRestored", "Restore",
+			"It was absent for %s, and is restored with the spec that was in force.", restoreAfter)
+	}
+	return ctrl.Result{}, nil
 }
 
 // again is when to look next, where time alone changes the answer: 0 for never.

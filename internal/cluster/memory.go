@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Fields of the Secret contract.MemorySecret.
+const (
+	memorySettings = "settings"
+	memoryFacts    = "facts"
+)
+
+// maxMemory is how much of the facts the Secret holds, in bytes. A part that doesn't fit is kept in memory only.
+const maxMemory = 768 << 10
+
+// memory is what was read last of each part of the facts. A restarted operator starts with what the publisher wrote
+// into the Secret contract.MemorySecret.
+type memory struct {
+	mu sync.Mutex
+	// parts is nil until it was loaded.
+	parts map[string]json.RawMessage
+}
+
+// load reads the Secret once. A Secret that may not be read or can't be parsed counts as empty: it only matters while
+// an object is absent.
+func (m *memory) load(ctx context.Context, reader client.Reader, namespace string) error {
+	if m.parts != nil {
+		return nil
+	}
+	secret, err := memorySecret(ctx, reader, namespace)
+	if err != nil && !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) {
+		return err
+	}
+	parts := map[string]json.RawMessage{}
+	if json.Unmarshal(secret.Data[memoryFacts], &parts) != nil {
+		parts = map[string]json.RawMessage{}
+	}
+	m.parts = parts
+	return nil
+}
+
+// memorySecret reads the Secret; it is empty if there is none.
+func memorySecret(ctx context.Context, reader client.Reader, namespace string) (secret corev1.Secret, err error) {
+	err = reader.Get(ctx, keyIn(namespace, contract.MemorySecret), &secret)
+	if client.IgnoreNotFound(err) != nil {
+		return secret, fmt.Errorf("reading Secret %s: %w", contract.MemorySecret, err)
+	}
+	return secret, nil
+}
+
+// last decides, for every object that facts are read from, what happens while it is absent, may not be read or can't be
+// parsed: what was read last stays in force, and a trouble names the object. If nothing was read yet, last returns the
+// value and the error of read. Other errors, such as time-outs, are returned. So are facts that were read and can't
+// carry Windows nodes. T survives encoding as JSON; read fills it in as a whole.
+func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
+	read func() (T, error)) (value T, err error) {
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	if err = c.memory.load(ctx, c.Cached, c.Namespace); err != nil {
+		return value, err
+	}
+	value, err = read()
+	if err == nil {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return value, fmt.Errorf("remembering %s: %w", part, err)
+		}
+		c.memory.parts[part] = raw
+		return value, nil
+	}
+	var before T
+	problems, raw := Problems(err), c.memory.parts[part]
+	if len(problems) == 0 || slices.ContainsFunc(problems, isRefusal) || json.Unmarshal(raw, &before) != nil {
+		return value, err
+	}
+	for _, p := range problems {
+		trouble := contract.NewProblem(p.Reason, "%s; until then what was read last is in force", p.Detail)
+		if !slices.ContainsFunc(facts.Troubles, func(t *contract.Problem) bool { return contract.Same(t, trouble) }) {
+			facts.Troubles = append(facts.Troubles, trouble)
+		}
+	}
+	return before, nil
+}
+
+// isRefusal reports that an object was read, and that Windows nodes can't follow what it says.
+func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
+
+// absentError is the problem of an object that does not exist. Some objects may be absent from the start.
+type absentError struct{ *contract.Problem }
+
+func (e absentError) Unwrap() error { return e.Problem }
+
+func absent(format string, args ...any) error { return absentError{incomplete(format, args...)} }
+
+func isAbsent(err error) bool { return errors.As(err, new(absentError)) }
+
+// orNone accepts that an object which was never there is absent.
+func orNone[T any](value T, err error) (T, error) {
+	if isAbsent(err) {
+		return value, nil
+	}
+	return value, err
+}
+
+// orWait accepts the same. If another problem kept the object from being read ever, hosts wait, and nodes don't.
+func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
+	if problem, ok := contract.AsProblem(err); ok && !isAbsent(err) {
+		facts.Lacks = append(facts.Lacks, problem)
+		return *new(T), nil
+	}
+	return orNone(value, err)
+}
+
+// Settings gives the WindowsMachineConfig. While the object is absent, it is as Remembered gives it, and has no
+// resourceVersion.
+func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := reader.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return Remembered(ctx, reader, namespace)
+	case err != nil:
+		return nil, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	return config, nil
+}
+
+// Remembered gives the spec of the WindowsMachineConfig that was in force last, with the revision that was published of
+// it and the accepted configuration of kubelet. If there never was one, it has no name, and everything is at its default.
+func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	secret, err := memorySecret(ctx, reader, namespace)
+	if text := secret.Data[memorySettings]; err == nil && len(text) > 0 {
+		if err = json.Unmarshal(text, config); err != nil {
+			err = fmt.Errorf("parsing %s of the Secret %s: %w", memorySettings, contract.MemorySecret, err)
+		}
+	}
+	return config, err
+}
+
+// Memory gives the data of the Secret contract.MemorySecret for the settings in force. A WindowsMachineConfig without
+// a name never existed, and is not remembered.
+func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
+	kept, size := map[string]json.RawMessage{}, 0
+	for _, part := range slices.Sorted(maps.Keys(facts)) {
+		if size+len(facts[part]) <= maxMemory {
+			kept[part] = facts[part]
+			size += len(facts[part])
+		}
+	}
+	text, err := json.Marshal(kept)
+	data := map[string][]byte{memoryFacts: text}
+	if err == nil && config.Name != "" {
+		data[memorySettings], err = json.Marshal(&v1alpha1.WindowsMachineConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec, Status: v1alpha1.WindowsMachineConfigStatus{
+				DesiredRevision: config.Status.DesiredRevision, Kubelet: config.Status.Kubelet}})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding what was read last: %w", err)
+	}
+	return data, nil
+}
+
+// Remember implements Source.
+func (c *common) Remember() map[string]json.RawMessage {
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	return maps.Clone(c.memory.parts)
+}
