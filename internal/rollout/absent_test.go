@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/cluster"
+	facts "github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -21,7 +21,7 @@ func TestA80_BudgetAndWindowsOfSettingsThatAreDeletedStayInForce(t *testing.T) {
 	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0))
 	config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "30 2 29 2 *",
 		Duration: metav1.Duration{Duration: time.Hour}}}
-	data, err := cluster.Memory(config, nil)
+	data, err := facts.Memory(config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
