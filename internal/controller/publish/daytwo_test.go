@@ -2,6 +2,7 @@ package publish_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,8 +84,11 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			p.remove(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
 				Name: contract.PullSecret}})
 		}, func(d blueprint.Desired) bool {
-			return strings.Contains(string(d.Confidential.PullSecret), "new.example") && len(d.Rejected) == 1 &&
-				d.Rejected[0].Reason == contract.ReasonPullSecretInvalid
+			_, facts, err := p.source.Current(t.Context())
+			return err == nil && strings.Contains(string(d.Confidential.PullSecret), "new.example") &&
+				slices.ContainsFunc(facts.Troubles, func(trouble *contract.Problem) bool {
+					return strings.Contains(trouble.Detail, contract.PullSecret)
+				})
 		}},
 		{"A23 the pull secret is made again", func(t *testing.T, p *plane) {
 			t.Helper()
