@@ -365,8 +365,8 @@ func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
 			"which will be regarded as root identity and will break non-root policy", "ContainerUser"},
 		"a container that ends as it starts": {"RunContainerError", "hcs::System::Start: failure in a Windows system call: " +
 			"The virtual machine or container exited unexpectedly. (0xc0370106)", "build of the node"},
-		"a registry's own CA": {"ErrImagePull", "tls: failed to verify certificate: x509: certificate signed by unknown " +
-			"authority", "spec.trust.additionalCA"},
+		"a registry's own CA": {"ErrImagePull", "tls: failed to verify certificate: x509: certificate " +
+			"signed by unknown authority", "spec.trust.additionalCA"},
 		"a pull that is repeated": {"ImagePullBackOff", `Back-off pulling image "a"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
