@@ -178,8 +178,9 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 }
 
 // Remember implements Source.
-func (c *common) Remember() map[string]json.RawMessage {
+func (c *common) Remember(ctx context.Context) (map[string]json.RawMessage, error) {
 	c.memory.mu.Lock()
 	defer c.memory.mu.Unlock()
-	return maps.Clone(c.memory.parts)
+	err := c.memory.load(ctx, c.Cached, c.Namespace)
+	return maps.Clone(c.memory.parts), err
 }

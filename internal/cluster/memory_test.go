@@ -87,7 +87,11 @@ func newRemembering(t *testing.T, all []client.Object) *remembering {
 // remember writes what a reader knows into its Secret, as the publisher does.
 func remember(t *testing.T, c client.Client, namespace string, source cluster.Source) {
 	t.Helper()
-	data, err := cluster.Memory(&v1alpha1.WindowsMachineConfig{}, source.Remember())
+	parts, err := source.Remember(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := cluster.Memory(&v1alpha1.WindowsMachineConfig{}, parts)
 	if err != nil {
 		t.Fatal(err)
 	}

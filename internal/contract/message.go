@@ -94,6 +94,8 @@ type HostFacts struct {
 // PrepareRequest asks for host name and features.
 type PrepareRequest struct {
 	Hostname string `json:"hostname,omitempty"`
+	// NodeName is the fact by which the platform names Nodes.
+	NodeName Fact `json:"nodeName,omitempty"`
 }
 
 // PrepareAnswer says whether the host is rebooting now.

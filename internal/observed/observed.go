@@ -46,11 +46,15 @@ type sight struct {
 // New makes a Log that goes by a clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead notes that this operator leads from now on.
+// Lead notes that this operator leads from now on. Whatever it saw before counts as seen now: until then, nobody acted.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leads = l.now()
+	for id, one := range l.sights {
+		one.since.Seen = l.leads
+		l.sights[id] = one
+	}
 }
 
 // Since is since when something is the case with an object that dates it. Another date is another begin.

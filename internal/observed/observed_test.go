@@ -116,3 +116,16 @@ func TestASightThatNobodyAsksAboutIsForgotten(t *testing.T) {
 		t.Errorf("another Node of that name was seen after %s", since)
 	}
 }
+
+func TestA82_WhatAStandbySawCountsFromWhenItLeads(t *testing.T) {
+	t.Parallel()
+	now := clock.At(began)
+	log := observed.New(func() time.Time { return now })
+	node := notReady("a", corev1.ConditionUnknown, now)
+	log.NotReady(node)
+	now = now.Add(time.Hour / 2)
+	log.Lead()
+	if since := log.NotReady(node); now.Sub(since.Seen) != 0 || now.Sub(since.Began) != time.Hour/2 {
+		t.Errorf("%+v", since)
+	}
+}

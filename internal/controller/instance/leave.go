@@ -28,14 +28,8 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	}
 	status, removal := &c.instance.Status, c.instance.Spec.RemovalPolicy
 	c.observe()
-	switch {
-	case c.life.left:
+	if c.life.left {
 		return c.release(ctx)
-	case c.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard:
-		c.stop()
-		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused,
-			"spec.paused is true, and the instance is to be removed"))
-		return c.result(ctx, pausedRetry)
 	}
 	if status.Phase != v1alpha1.PhaseRemoving {
 		created := c.instance.CreationTimestamp.Time
@@ -44,6 +38,12 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 		} else if !stays {
 			return c.letGo(ctx)
 		}
+	}
+	if c.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard {
+		c.stop()
+		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused,
+			"spec.paused is true, and the instance is to be removed"))
+		return c.result(ctx, pausedRetry)
 	}
 	if wait := untilNextAttempt(status, c.now()); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
 		return c.result(ctx, wait)

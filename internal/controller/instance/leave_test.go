@@ -131,6 +131,10 @@ func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
 	for name, goes := range map[string]func(r *rig){
 		"the CRD is being deleted": func(r *rig) { r.kind.DeletionTimestamp = new(metav1.NewTime(r.clock)) },
 		"the CRD is gone":          func(r *rig) { r.broken["kind"] = absent },
+		"the CRD is gone, and the host is paused": func(r *rig) {
+			r.broken["kind"] = absent
+			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+		},
 		"the CRD was created again": func(r *rig) {
 			r.kind.CreationTimestamp = metav1.NewTime(r.clock.Add(time.Hour))
 		},

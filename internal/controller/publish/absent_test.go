@@ -107,3 +107,35 @@ func TestA80_NoObjectThatIsAbsentPublishesAnotherRevision(t *testing.T) {
 		check("after another restart,")
 	}
 }
+
+// While something keeps every revision from being published, the rollout follows the settings already.
+func TestA80_SettingsAreRememberedAlsoWhileNoRevisionCanBePublished(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	w := newWorld(t, config)
+	if _, err := w.publisher.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := cluster.Remembered(t.Context(), w.client, contract.OperatorNamespace)
+	if err != nil || before.Status.DesiredRevision == "" {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	w.facts.answer(func(s *factsStub) {
+		s.err = contract.NewProblem(contract.ReasonNetworkUnsupported, "the network is another one")
+	})
+	if err = w.client.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
+		t.Fatal(err)
+	}
+	config.Spec.Rollout.MaxConcurrentJoins = 7
+	if err = w.client.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = w.publisher.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last, err := cluster.Remembered(t.Context(), w.client, contract.OperatorNamespace)
+	if err != nil || last.Spec.Rollout.MaxConcurrentJoins != 7 ||
+		last.Status.DesiredRevision != before.Status.DesiredRevision {
+		t.Errorf("remembered are %+v, %v", last, err)
+	}
+}

@@ -43,7 +43,7 @@ func (s *factsStub) Facts(context.Context, v1alpha1.WindowsMachineConfigSpec) (b
 
 func (s *factsStub) Inputs() []cluster.Input { return nil }
 
-func (s *factsStub) Remember() map[string]json.RawMessage { return nil }
+func (s *factsStub) Remember(context.Context) (map[string]json.RawMessage, error) { return nil, nil }
 
 func (s *factsStub) answer(change func(*factsStub)) {
 	s.mu.Lock()

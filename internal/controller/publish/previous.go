@@ -24,13 +24,12 @@ func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachin
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil
 	}
-	// The object may be absent, or was created again and has no status yet.
-	remembered, err := cluster.Remembered(ctx, p.client, p.Namespace)
-	if err != nil {
-		return blueprint.Desired{}, err
-	}
 	status := config.Status
-	if status.DesiredRevision == "" {
+	if status.DesiredRevision == "" { // the object is absent, or was created again
+		remembered, err := cluster.Remembered(ctx, p.client, p.Namespace)
+		if err != nil {
+			return blueprint.Desired{}, err
+		}
 		status = remembered.Status
 	}
 	left, err := p.left(ctx, status.DesiredRevision)

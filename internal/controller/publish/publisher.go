@@ -74,6 +74,8 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	if err != nil {
 		return 0, errors.Join(unwritten, err)
 	}
+	// Other controllers follow the settings even while no revision can be published.
+	unwritten = errors.Join(unwritten, p.rememberSettings(ctx, config))
 	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err != nil {
 		again, err = p.wait(ctx, fmt.Errorf("reading the cluster's facts: %w", err))
@@ -112,7 +114,12 @@ func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.Windo
 	for _, problem := range desired.Rejected {
 		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	if err = p.remember(ctx, config, desired); err != nil {
+	last := config.DeepCopy()
+	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil
+	if len(desired.KubeletFragment) > 0 {
+		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
+	}
+	if err = p.remember(ctx, last); err != nil {
 		return 0, err
 	}
 	again = resync
@@ -122,15 +129,26 @@ func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.Windo
 	return policy.Soonest(again, late), nil
 }
 
-// remember keeps the Secret with what was read last, from which what is absent is taken after a restart.
-func (p *publisher) remember(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
-	desired blueprint.Desired) error {
-	last := config.DeepCopy()
-	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil
-	if len(desired.KubeletFragment) > 0 {
-		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
+// rememberSettings keeps the spec of a WindowsMachineConfig that exists. What was published of it stays remembered.
+func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
+	if config.ResourceVersion == "" {
+		return nil
 	}
-	data, err := cluster.Memory(last, p.Facts.Remember())
+	last, err := cluster.Remembered(ctx, p.client, p.Namespace)
+	if err != nil || last.Name == "" { // nothing is remembered, or it is damaged
+		last = config.DeepCopy()
+	}
+	last.Name, last.Spec = config.Name, config.Spec
+	return p.remember(ctx, last)
+}
+
+// remember keeps the Secret with what was read last, from which what is absent is taken after a restart.
+func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
+	parts, err := p.Facts.Remember(ctx)
+	if err != nil {
+		return err
+	}
+	data, err := cluster.Memory(last, parts)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func Preflight(ctx context.Context, host winos.Host, self string,
 		},
 		Problems:     judge(found, request),
 		Missing:      found.toSend(),
-		NeedsPrepare: Preparations(found.facts, found.feature, request.Hostname),
+		NeedsPrepare: Preparations(found.facts, found.feature, request.Hostname, request.NodeName),
 		Joined:       found.joined(),
 		Running:      found.joined() && found.services[contract.ServiceDaemon].State == winos.ServiceRunning,
 	}, nil

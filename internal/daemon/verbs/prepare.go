@@ -27,9 +27,10 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 }
 
 // Preparations lists what Run would do, in words; empty means nothing. hostname is the wanted name,
-// or empty to keep the host's own.
-func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string) (needs []string) {
-	if renames(facts, hostname) {
+// or empty to keep the host's own; nodeName is the fact by which the platform names Nodes.
+func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
+	needs []string) {
+	if renames(facts, hostname, nodeName) {
 		needs = append(needs, fmt.Sprintf("rename the host from %s to %s", facts.Hostname, hostname))
 	}
 	switch feature {
@@ -41,9 +42,12 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
-// renames says whether the host must get another name. The cloud provider of vSphere compares by case.
-func renames(facts winos.Facts, hostname string) bool {
-	return hostname != "" && facts.Hostname != hostname
+// renames reports whether the host must get another name. Only vSphere's cloud provider compares names by case.
+func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
+	if nodeName == contract.FactFullHostname {
+		return hostname != "" && facts.Hostname != hostname
+	}
+	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
 }
 
 // Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before
@@ -61,11 +65,11 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if err != nil {
 		return answer, contract.NewProblem(contract.ReasonFeatureMissing, "asking for the feature %s: %v", Feature, err)
 	}
-	needs := Preparations(facts, feature, request.Hostname)
+	needs := Preparations(facts, feature, request.Hostname, request.NodeName)
 	if len(needs) == 0 {
 		return answer, nil
 	}
-	if renames(facts, request.Hostname) {
+	if renames(facts, request.Hostname, request.NodeName) {
 		if err = rename(ctx, host, facts.Hostname, request.Hostname); err != nil {
 			return answer, err
 		}
@@ -75,7 +79,7 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 			return answer, err
 		}
 	}
-	if !renames(facts, request.Hostname) && feature == winos.FeatureEnabled {
+	if !renames(facts, request.Hostname, request.NodeName) && feature == winos.FeatureEnabled {
 		return answer, nil
 	}
 	if err = countReboot(host, facts.BootID, needs); err != nil {

@@ -21,22 +21,25 @@ func TestNeeds(t *testing.T) {
 	for name, c := range map[string]struct {
 		feature  winos.FeatureState
 		hostname string
+		nodeName contract.Fact
 		want     []string
 	}{
-		"nothing":              {winos.FeatureEnabled, "", nil},
-		"the name that it has": {winos.FeatureEnabled, "WIN-A", nil},
-		"its name in lower case": {winos.FeatureEnabled, "win-a",
+		"nothing":                {feature: winos.FeatureEnabled},
+		"the name that it has":   {feature: winos.FeatureEnabled, hostname: "WIN-A"},
+		"its name in lower case": {feature: winos.FeatureEnabled, hostname: "win-a", nodeName: contract.FactHostname},
+		"its name in lower case, where the case counts": {winos.FeatureEnabled, "win-a", contract.FactFullHostname,
 			[]string{"rename the host from WIN-A to win-a"}},
-		"another name": {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
-		"the feature":  {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
-		"a reboot for the feature": {winos.FeaturePending, "",
+		"another name": {winos.FeatureEnabled, "win-b", contract.FactHostname,
+			[]string{"rename the host from WIN-A to win-b"}},
+		"the feature": {winos.FeatureAbsent, "", "", []string{"switch on the Windows feature Containers"}},
+		"a reboot for the feature": {winos.FeaturePending, "", "",
 			[]string{"reboot to finish the Windows feature Containers"}},
-		"the feature and a new name": {winos.FeatureAbsent, "b",
+		"the feature and a new name": {winos.FeatureAbsent, "b", "",
 			[]string{"rename the host from WIN-A to b", "switch on the Windows feature Containers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, verbs.Preparations(facts, c.feature, c.hostname)); diff != "" {
+			if diff := cmp.Diff(c.want, verbs.Preparations(facts, c.feature, c.hostname, c.nodeName)); diff != "" {
 				t.Error(diff)
 			}
 		})

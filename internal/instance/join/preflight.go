@@ -267,8 +267,12 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if !session.IsGranted {
 		return journey.Outcome{Then: journey.AskForPlace}
 	}
+	_, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return journey.WaitForCluster(err)
+	}
 	answer, err := journey.Call[contract.PrepareAnswer](ctx, session.Conn, contract.VerbPrepare,
-		contract.PrepareRequest{Hostname: instance.Spec.Hostname})
+		contract.PrepareRequest{Hostname: instance.Spec.Hostname, NodeName: facts.Platform.NodeName()})
 	if err != nil {
 		return journey.Fail(err)
 	}
