@@ -116,6 +116,7 @@ func (a *away) add(who string, hasPlace bool) {
 // isGivenUp for those that belong to it no more.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
+	isMember := map[string]bool{}
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
 	bySet := map[types.UID]*tally{"": {}}
 	for _, set := range fleet.Sets {
@@ -130,6 +131,7 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 			t = bySet[""] // its set is not known any more
 		}
 		t.members++
+		isMember[m.Host] = true
 		switch {
 		case m.Node == node || m.Unavailable == "" || m.Behind && !m.Cordoned && isBehind || m.isGone():
 			t.serving++
@@ -143,6 +145,11 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 		t := bySet[set.UID]
 		if set.Leaving {
 			set.Replicas = 0
+		}
+		for _, host := range set.Hosts { // a host that can never join is not missing
+			if host.Refused && !host.Leaving && !isMember[host.Name] {
+				set.Replicas--
+			}
 		}
 		total += max(t.members, set.Replicas)
 		down += max(t.down, set.Replicas-t.serving)
@@ -181,7 +188,7 @@ func some(who []string) string {
 	slices.Sort(who)
 	more := ""
 	if len(who) > few {
-		more = ", …"
+		more = fmt.Sprintf(", and %d more", len(who)-few)
 	}
 	return " (" + strings.Join(who[:min(few, len(who))], ", ") + more + ")"
 }

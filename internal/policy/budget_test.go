@@ -230,6 +230,42 @@ func TestMayDisruptAnytime(t *testing.T) {
 	}
 }
 
+func TestA83_AHostThatCanNeverJoinIsNotMissing(t *testing.T) {
+	t.Parallel()
+	refused := func(s policy.Set, name string) policy.Set {
+		s.Hosts = append(s.Hosts, policy.SetHost{Name: name, Refused: true})
+		return s
+	}
+	for name, test := range map[string]struct {
+		nodes     []corev1.Node
+		instances []v1alpha1.WindowsInstance
+		set       policy.Set
+		allowed   bool
+		says      string
+	}{
+		"its name is refused": {set: refused(set("s", 1), "long"), allowed: true, says: "0 of 1 nodes are unavailable"},
+		"beside a host that serves": {nodes: []corev1.Node{readyNode("b")},
+			instances: []v1alpha1.WindowsInstance{onNode("mb", "b")}, set: refused(set("s", 2, "mb"), "long"), allowed: true},
+		"beside a host that still boots": {set: refused(set("s", 2, "boots"), "long"), says: "1 of 1 have no node"},
+		"beside a host that nobody made": {set: refused(set("s", 2), "long"), says: "1 of 1 have no node"},
+		"it is being deleted":            {set: set("s", 1, "long!"), says: "1 of 1 have no node"},
+		"it was a node and its Node is gone": {instances: []v1alpha1.WindowsInstance{onNode("long", "b")},
+			set: refused(set("s", 1), "long"), says: "b: its Node is gone"},
+		"it was a node and is down": {nodes: []corev1.Node{readyNode("b", notReady)},
+			instances: []v1alpha1.WindowsInstance{onNode("long", "b")}, set: refused(set("s", 1), "long"),
+			says: "b: it is not Ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fleet := policy.NewFleet(append(test.nodes, readyNode("a")), test.instances, []policy.Set{test.set}, nil)
+			verdict := policy.MayDisruptAnytime("a", fleet, nil)
+			if verdict.Allowed != test.allowed || !strings.Contains(verdict.Why, test.says) {
+				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
+			}
+		})
+	}
+}
+
 func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -105,6 +105,8 @@ type SetHost struct {
 	Node string
 	// Leaving is set once the host is being deleted.
 	Leaving bool
+	// Refused is set if the host can never join, because of a name that a Machine can't change.
+	Refused bool
 }
 
 // NewFleet puts together what is known: all Windows nodes, all instances, the sets that make hosts

@@ -73,6 +73,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	v.resolves = r.resolver.resolve(ctx, v.machines)
 	p := decide(v)
+	if v.platform != "" {
+		r.options.View.refuse(p.rejected)
+	}
 	again, err := r.carryOut(ctx, p)
 	if v.platform != "" { // without it no Machine was read, and what was wrong with them may be so still
 		again = policy.Soonest(again, r.say(v.machines, p))

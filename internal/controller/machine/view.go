@@ -32,6 +32,17 @@ type View struct {
 	// or no right to read it: without one, no Machine is followed, and none is missed.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
+	// refused are the names of Machines that can never join. It is nil until the first plan.
+	refused atomic.Pointer[map[string]bool]
+}
+
+// refuse notes which Machines have a name that no Windows host can have. Any other problem can be corrected.
+func (v *View) refuse(rejected map[string]*contract.Problem) {
+	names := map[string]bool{}
+	for name, problem := range rejected {
+		names[name] = problem.Reason == contract.ReasonMachineNameInvalid
+	}
+	v.refused.Store(&names)
 }
 
 // NewView makes one that reads past caches until the controllers run.
@@ -104,6 +115,7 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 		client.MatchingLabels(windows())); err != nil {
 		return nil, fmt.Errorf("listing Machines: %w", err)
 	}
+	refused := ptr.Deref(v.refused.Load(), nil)
 	hosts, ignored := map[types.UID][]policy.SetHost{}, map[types.UID]int{}
 	for i := range machines.Items {
 		m := fromOpenShift(&machines.Items[i])
@@ -113,7 +125,8 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 			ignored[m.Owner.UID]++
 		default:
 			hosts[m.Owner.UID] = append(hosts[m.Owner.UID],
-				policy.SetHost{Name: m.Name, Node: m.NodeRef, Leaving: m.Deleting})
+				policy.SetHost{Name: m.Name, Node: m.NodeRef, Leaving: m.Deleting,
+					Refused: refused[m.Name] && m.NodeRef == ""})
 		}
 	}
 	var all []policy.Set

@@ -68,3 +68,22 @@ func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 		})
 	}
 }
+
+func TestA83_AMachineWhoseNameIsRefusedIsNoHostThatIsMissing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	view := y.gate.Sets.(*View)
+	view.refuse(map[string]*contract.Problem{
+		"m0": contract.NewProblem(contract.ReasonMachineNameInvalid, "it is too long"),
+		"m1": contract.NewProblem(contract.ReasonMachineAddressUnusable, "its name has yet to resolve"),
+	})
+	sets, err := view.Sets(t.Context(), true)
+	if err != nil || len(sets) != 1 {
+		t.Fatal(sets, err)
+	}
+	for _, host := range sets[0].Hosts {
+		if want := host.Name == "m0" && host.Node == ""; host.Refused != want {
+			t.Errorf("%+v", host)
+		}
+	}
+}

@@ -115,7 +115,7 @@ func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
 func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: &q.kinds, events: q, resolver: newResolver(), told: &told{},
 		held: newHeld(), rejected: newRejected(),
-		options: Options{Namespace: namespace, Problems: problem.NewState(),
+		options: Options{Namespace: namespace, Problems: problem.NewState(), View: NewView(&q.kinds),
 			Now: func() time.Time { return q.clock },
 			Platform: func(context.Context) (contract.Platform, error) {
 				if q.unknown != nil {

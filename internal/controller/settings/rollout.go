@@ -95,6 +95,11 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", next.Status.NodeName,
 			update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
 	}
+	for _, one := range waiting { // its own decision names what uses the budget, MachineSets among it
+		if one.Status.Reason == string(contract.ReasonBudgetExhausted) && one.Status.Message != "" {
+			return one.Status.Message
+		}
+	}
 	budget := "1"
 	if spec.MaxUnavailable != nil {
 		budget = spec.MaxUnavailable.String()

@@ -153,6 +153,21 @@ func TestHowFarARolloutIs(t *testing.T) {
 	}
 }
 
+func TestA83_ARolloutThatWaitsNamesWhatUsesTheBudget(t *testing.T) {
+	t.Parallel()
+	waits := joined("a", "waiting")
+	waits.Status.Reason = string(contract.ReasonBudgetExhausted)
+	waits.Status.Message = "node a waits for the rollout budget: no more nodes may be unavailable, as maxUnavailable is 1 " +
+		"(MachineSet s: 1 of 2 have no node)"
+	var status v1alpha1.WindowsMachineConfigStatus
+	settings.Assess(&status, settings.Facts{DesiredRevision: "2", Instances: []v1alpha1.WindowsInstance{waits},
+		Config: &v1alpha1.WindowsMachineConfig{}, Now: time.Unix(3600, 0)})
+	if message := status.Rollout.Message; !strings.Contains(message, "MachineSet s: 1 of 2") ||
+		strings.Contains(message, "0 nodes are unavailable") {
+		t.Error(message)
+	}
+}
+
 // failedBefore is a config whose status remembers a node that failed at the desired revision.
 func failedBefore(node string) v1alpha1.WindowsMachineConfig {
 	return config(func(c *v1alpha1.WindowsMachineConfig) {
