@@ -50,6 +50,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	t.Run("a manifest that no node uses is retired", s.retirement)
 	t.Run("a daemon fetches what the next version has", s.fetches)
 	t.Run("an event that repeats is counted", s.repeatedEvent)
+	t.Run("a mirror set of the old kind is deleted", s.oldMirrors)
 	t.Run("RuntimeClasses are restored and deleted", s.runtimeClasses)
 	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
 	afterAll()
@@ -87,6 +88,26 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		}
 		t.Errorf("no test needs this right: %v", right)
 	}
+}
+
+// oldMirrors creates and deletes an ImageContentSourcePolicy. Before the operator takes its mirrors from the nodes, it
+// looks whether the kind is still there.
+func (s *stage) oldMirrors(t *testing.T) {
+	before := s.config(t).Status.DesiredRevision
+	set := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "operator.openshift.io/v1alpha1", "kind": "ImageContentSourcePolicy",
+		"metadata": map[string]any{"name": "old"}, "spec": map[string]any{"repositoryDigestMirrors": []any{
+			map[string]any{"source": "quay.io/old", "mirrors": []any{"m.example/old"}}}}}}
+	must(t, s.Client.Create(t.Context(), set))
+	s.await(t, "the mirrors to be published", func(context.Context) (bool, string, error) {
+		now := s.config(t).Status.DesiredRevision
+		return now != before, now, nil
+	})
+	must(t, s.Client.Delete(t.Context(), set))
+	s.await(t, "the mirrors to be taken back", func(context.Context) (bool, string, error) {
+		now := s.config(t).Status.DesiredRevision
+		return now == before, now, nil
+	})
 }
 
 // What all the tests made the operator tell.
