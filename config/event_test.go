@@ -45,7 +45,7 @@ func tell(change func(*corev1.Event)) attempt {
 func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion,
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	all := map[string][]metav1.ManagedFieldsEntry{
 		"one long name": {entry("x", `{"f:`+strings.Repeat("x", 900_000)+`":{}}`)},
@@ -80,8 +80,8 @@ func TestA34_ManagedFieldsOfOthersStopNoDaemon(t *testing.T) {
 		fields = append(fields, fmt.Sprintf(`"f:label-%d":{}`, i))
 	}
 	load := []metav1.ManagedFieldsEntry{{Manager: "labels", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1",
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{` +
-			strings.Join(fields, ",") + `}}}`)}}}
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{` +
+			strings.Join(fields, ",") + `}}}`)}}
 	if err := patch(a, withManaged(load))(t.Context(), admin); err != nil {
 		t.Fatal(err)
 	}

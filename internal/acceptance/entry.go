@@ -117,7 +117,8 @@ func editEntries(ctx context.Context, r *run, create bool, change func(list *cor
 		if err = change(list); err != nil {
 			return err
 		}
-		if len(inventory.Values(list)) > 0 && len(marksOf(list)) == 0 && list.Labels[contract.ManagedByLabel] == managedBy {
+		if len(inventory.Values(list)) > 0 && len(marksOf(list)) == 0 &&
+			list.Labels[contract.ManagedByLabel] == managedBy {
 			delete(list.Labels, contract.ManagedByLabel) // somebody else uses what we created
 			delete(list.Labels, runLabel)
 		}

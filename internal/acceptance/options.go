@@ -68,7 +68,8 @@ func ParseHost(text string) (Host, error) {
 	if !strings.Contains(settings, "=") {
 		return Host{}, fmt.Errorf("host %q is not of the form ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]", text)
 	}
-	if _, rejected := inventory.Parse(&corev1.ConfigMap{Data: map[string]string{address: settings}}); len(rejected) > 0 {
+	list := &corev1.ConfigMap{Data: map[string]string{address: settings}}
+	if _, rejected := inventory.Parse(list); len(rejected) > 0 {
 		return Host{}, rejected[0].Problem
 	}
 	return Host{Address: address, Settings: settings}, nil

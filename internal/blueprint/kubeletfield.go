@@ -8,7 +8,8 @@ const (
 	fieldPath     = "is a path of the operator's"
 	fieldState    = "can't be changed on a node that has run: kubelet would refuse to start beside its state of before"
 	fieldUnproven = "is not supported: the operator can't tell whether kubelet would start with it"
-	fieldShutdown = "is not supported: with it, kubelet changes the registry value PreshutdownOrder, which stays when " +
+	fieldShutdown = "is not supported: with it, kubelet changes the registry value PreshutdownOrder, which stays " +
+		"when " +
 		"the host leaves"
 	fieldDomain = "is the operator's; without OpenShift it follows spec.network.clusterDomain"
 	fieldTaint  = "is the operator's; taints of one host stand in spec.taints of its WindowsInstance"

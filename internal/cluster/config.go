@@ -41,7 +41,8 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 		}
 		var all []error
 		if known.Platform = platform(&object); known.Platform == "" {
-			all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not "+
+			all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is "+
+				"not "+
 				"complete", nameInfrastructure))
 		}
 		if known.APIServer, err = blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL); err != nil {

@@ -142,7 +142,8 @@ func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1a
 }
 
 // Remembered gives the spec of the WindowsMachineConfig that was in force last, with the revision that was published of
-// it and the accepted configuration of kubelet. If there never was one, it has no name, and everything is at its default.
+// it and the accepted configuration of kubelet. If there never was one, it has no name, and everything is at its
+// default.
 func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	secret, err := memorySecret(ctx, reader, namespace)
@@ -168,7 +169,8 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 	data := map[string][]byte{memoryFacts: text}
 	if err == nil && config.Name != "" {
 		data[memorySettings], err = json.Marshal(&v1alpha1.WindowsMachineConfig{
-			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec, Status: v1alpha1.WindowsMachineConfigStatus{
+			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec,
+			Status: v1alpha1.WindowsMachineConfigStatus{
 				DesiredRevision: config.Status.DesiredRevision, Kubelet: config.Status.Kubelet}})
 	}
 	if err != nil {
@@ -178,9 +180,9 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 }
 
 // Remember implements Source.
-func (c *common) Remember(ctx context.Context) (map[string]json.RawMessage, error) {
-	c.memory.mu.Lock()
-	defer c.memory.mu.Unlock()
-	err := c.memory.load(ctx, c.Cached, c.Namespace)
-	return maps.Clone(c.memory.parts), err
+func (r *common) Remember(ctx context.Context) (map[string]json.RawMessage, error) {
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	err := r.memory.load(ctx, r.Cached, r.Namespace)
+	return maps.Clone(r.memory.parts), err
 }

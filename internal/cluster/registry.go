@@ -22,7 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull secret.
+// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull
+// secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
 	facts.PullSecret, err = orNone(last(ctx, &r.common, facts, namePullSecret, func() ([]byte, error) {
 		return credentials(ctx, r.Cached, keyIn(contract.ConfigNamespace, contract.PullSecret), namePullSecret)
@@ -30,7 +31,8 @@ func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err er
 	return err
 }
 
-// credentials are those of a pull secret. If it has none, blueprint rejects the blank text and keeps what was published.
+// credentials are those of a pull secret. If it has none, blueprint rejects the blank text and keeps what was
+// published.
 func credentials(ctx context.Context, reader client.Reader, key client.ObjectKey, name string) ([]byte, error) {
 	var object corev1.Secret
 	if err := get(ctx, reader, &object, key, name); err != nil {
@@ -86,7 +88,8 @@ func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind, crd 
 	}))
 	if len(vanished) > 0 {
 		slices.Sort(vanished)
-		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s: create it "+
+		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s: create "+
+			"it "+
 			"again, and then delete it if its mirrors are not to be used; until then they are in force",
 			strings.Join(vanished, ", "), crd))
 	}
@@ -100,8 +103,10 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 	return r.mirrors(ctx, facts, "ImageDigestMirrorSet", "imagedigestmirrorsets.config.openshift.io",
 		&configv1.ImageDigestMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
 			for _, entry := range o.(*configv1.ImageDigestMirrorSet).Spec.ImageDigestMirrors {
-				sets = append(sets, mirror.Set{Object: "ImageDigestMirrorSet/" + o.GetName(), Kind: contract.PullByDigest,
-					Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy)})
+				sets = append(sets, mirror.Set{Object: "ImageDigestMirrorSet/" + o.GetName(),
+					Kind:   contract.PullByDigest,
+					Source: entry.Source, Mirrors: texts(entry.Mirrors),
+					Policy: mirror.Policy(entry.MirrorSourcePolicy)})
 			}
 			return sets
 		})
@@ -125,7 +130,8 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 		&configv1.ImageTagMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
 			for _, entry := range o.(*configv1.ImageTagMirrorSet).Spec.ImageTagMirrors {
 				sets = append(sets, mirror.Set{Object: "ImageTagMirrorSet/" + o.GetName(), Kind: contract.PullByTag,
-					Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy)})
+					Source: entry.Source, Mirrors: texts(entry.Mirrors),
+					Policy: mirror.Policy(entry.MirrorSourcePolicy)})
 			}
 			return sets
 		})

@@ -19,8 +19,8 @@ type Source interface {
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs are the objects whose change may change the facts. The answer is always the same.
 	Inputs() []Input
-	// Remember gives each part of the facts as it was read last, encoded as JSON. Before Facts was called, these are the
-	// parts that an earlier process remembered.
+	// Remember gives each part of the facts as it was read last, encoded as JSON. Before Facts was called, these are
+	// the parts that an earlier process remembered.
 	Remember(ctx context.Context) (map[string]json.RawMessage, error)
 }
 

@@ -47,7 +47,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	}
 	name := renderedName(&pool)
 	if name == "" {
-		return known, incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config "+
+		return known, incomplete("%s names no rendered configuration yet; see whether the cluster operator "+
+			"machine-config "+
 			"is healthy", nameWorkerPool)
 	}
 	what := "the MachineConfig " + name

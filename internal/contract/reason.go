@@ -303,7 +303,8 @@ func entryExplanations() []row {
 			"Another instance already stands for the host behind this entry or Machine, or for a host of the " +
 				"same name or with a copy of its disk. Of a host that is to be removed: another machine answers at " +
 				"its address, with the same SSH host key.",
-			"Remove or rename one of the two. Give a cloned host its own identity with sysprep, and SSH host keys of its own. " +
+			"Remove or rename one of the two. Give a cloned host its own identity with sysprep, and SSH host keys of " +
+				"its own. " +
 				"For a removal, have the address lead to the host again: look at DNS, DHCP and forwarded ports. The " +
 				"machine that answered was not cleaned."},
 		{ReasonMachineNameTaken, 105,
@@ -406,7 +407,8 @@ func hostExplanations() []row {
 		{ReasonHostnameInvalid, 304,
 			"The host name can't be the name of a Node.",
 			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either " +
-				"end. Or set spec.hostname of its WindowsInstance: the operator renames it, but no member of a domain."},
+				"end. Or set spec.hostname of its WindowsInstance: the operator renames it, but no member of a " +
+				"domain."},
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
@@ -458,7 +460,8 @@ func hostExplanations() []row {
 			"VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their " +
 				"default. When the container network is made, the host's address moves to such an interface: vCenter " +
 				"then shows no address, and the Machine and the Node lose theirs.",
-			"On the host, or in the template of its Machine, add the line exclude-nics= to the section [guestinfo] of " +
+			"On the host, or in the template of its Machine, add the line exclude-nics= to the section [guestinfo] " +
+				"of " +
 				`C:\ProgramData\VMware\VMware Tools\tools.conf. If the file or the section is missing, create it.`},
 	}
 }

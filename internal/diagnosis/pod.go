@@ -74,13 +74,17 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 // that is not listed. The first row whose text is part of the report counts.
 func startFix(report string) string {
 	for _, row := range []struct{ text, fix string }{
-		{"non-root policy", "Set securityContext.windowsOptions.runAsUserName to ContainerUser, or remove runAsNonRoot."},
-		{"CreateContainerConfigError", "Create the object or the key that the message names in the pod's namespace, or " +
+		{"non-root policy", "Set securityContext.windowsOptions.runAsUserName to ContainerUser, or remove " +
+			"runAsNonRoot."},
+		{"CreateContainerConfigError", "Create the object or the key that the message names in the pod's namespace, " +
+			"or " +
 			"correct its name in the pod."},
-		{"0xc0370106", "Windows ended the container while it started. Use an image for the build of the node; --images " +
+		{"0xc0370106", "Windows ended the container while it started. Use an image for the build of the node; " +
+			"--images " +
 			"checks that. If it is, see whether the node has enough memory, and set requests.memory."},
 		{"x509: certificate signed by unknown authority", "Add the registry's CA to the ConfigMap that " +
-			"spec.trust.additionalCA of the WindowsMachineConfig names, or on OpenShift to the cluster's Image object."},
+			"spec.trust.additionalCA of the WindowsMachineConfig names, or on OpenShift to the cluster's Image " +
+			"object."},
 	} {
 		if strings.Contains(report, row.text) {
 			return row.fix

@@ -158,9 +158,11 @@ func (e *Entry) set(key, setting string) *contract.Problem {
 		e.HostKey = match[1] + " " + match[2]
 	default:
 		if !misspelled.MatchString(name) {
-			return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has an unknown setting", key)
+			return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has an unknown setting",
+				key)
 		}
-		return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has the unknown setting %s", key,
+		return contract.NewProblem(contract.ReasonEntrySettingUnknown, "the value of %q has the unknown setting %s",
+			key,
 			name)
 	}
 	return nil

@@ -122,7 +122,8 @@ func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot
 		s.Unread = unread(s.Unread, "the WindowsMachineConfig", client.IgnoreNotFound(err))
 	}
 	if runs := s.Config.Status.Operator.Namespace; runs != "" && runs != r.operator {
-		s.Unread = append(s.Unread, fmt.Sprintf("hosts in namespace %s were read, and the operator runs in namespace %s: "+
+		s.Unread = append(s.Unread, fmt.Sprintf("hosts in namespace %s were read, and the operator runs in "+
+			"namespace %s: "+
 			"use --operator-namespace %[2]s", r.operator, runs))
 	}
 	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.operator}}

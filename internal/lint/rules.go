@@ -135,7 +135,8 @@ func checkToleration(p *pod, say report) {
 				message += fmt.Sprintf(". Upper and lower case count: %s is not %s", t.Value, taint.Value)
 			}
 		}
-		say(Error, "tolerations", message, fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.", taint.Key,
+		say(Error, "tolerations", message, fmt.Sprintf("Add a toleration with key %s, value %s and effect %s.",
+			taint.Key,
 			taint.Value, taint.Effect))
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// takeover is how long an operator that leads believes dates: what it sees first then may have begun before. Whatever
-	// it sees first later began then, whatever its date.
+	// takeover is how long an operator that leads believes dates: what it sees first then may have begun before.
+	// Whatever it sees first later began then, whatever its date.
 	takeover = 2 * time.Minute
 	// kept is how long a sight is kept about which nobody asks. Whoever waits asks every few minutes.
 	kept = time.Hour

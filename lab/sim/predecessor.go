@@ -25,7 +25,8 @@ func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	}
 	for path, content := range map[string]string{
 		contract.PathKubeconfig: "kind: Config", contract.PathDaemonKubeconfig: "kind: Config",
-		contract.DirK + `\imported-certs.pem`: "", contract.PathCNIConfig: "{}", contract.PathContainerdConfig: "version = 2",
+		contract.DirK + `\imported-certs.pem`: "", contract.PathCNIConfig: "{}",
+		contract.PathContainerdConfig:  "version = 2",
 		contract.DirTemp + `\hns.psm1`: "#", contract.DirLog + `\kubelet\kubelet.log`: "started",
 	} {
 		if err := m.place(path, content, access); err != nil {
@@ -37,7 +38,8 @@ func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	}
 	depends := map[string][]string{
 		contract.ServiceKubelet:       {contract.ServiceContainerd},
-		contract.ServiceHybridOverlay: {contract.ServiceKubelet}, contract.ServiceKubeProxy: {contract.ServiceHybridOverlay},
+		contract.ServiceHybridOverlay: {contract.ServiceKubelet},
+		contract.ServiceKubeProxy:     {contract.ServiceHybridOverlay},
 	}
 	for _, name := range []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,

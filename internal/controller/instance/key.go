@@ -23,7 +23,8 @@ const (
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the host accepts the present private key where another key last was accepted, or since the user has changed how to reach the host: see observe. It asks the host once, and again after
+// tryKey finds out whether the host accepts the present private key where another key last was accepted, or since
+// the user has changed how to reach the host: see observe. It asks the host once, and again after
 // ever longer waits if that was no yes. wait is when to come again; 0 when there is nothing to find out.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)

@@ -62,7 +62,8 @@ func newReconciler(api client.Client, live client.Reader, recorder events.EventR
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace, time.Now)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		namespace, time.Now)
 	windows := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetLabels()[corev1.LabelOSStable] == string(corev1.Windows)
 	})

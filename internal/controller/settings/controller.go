@@ -187,7 +187,8 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	if known {
 		if r.absent.IsZero() {
 			r.absent = r.now()
-			problem := contract.NewProblem(contract.ReasonSettingsMissing, "the WindowsMachineConfig %s does not exist; "+
+			problem := contract.NewProblem(contract.ReasonSettingsMissing, "the WindowsMachineConfig %s does not "+
+				"exist; "+
 				"its spec stays in force, and is restored in %s", wanted.Name, restoreAfter)
 			logf.FromContext(ctx).Info("the settings are absent", "detail", problem.Detail)
 			r.Events.Eventf(wanted, nil, corev1.EventTypeWarning, string(problem.Reason), "Restore", "%s. %s",

@@ -38,7 +38,8 @@ func hidesAddress(files winos.Files) (bool, error) {
 		if strings.HasPrefix(line, "[") {
 			section = line
 		}
-		if key, value, _ := strings.Cut(line, "="); section == "[guestinfo]" && strings.TrimSpace(key) == "exclude-nics" {
+		if key, value, _ := strings.Cut(line, "="); section == "[guestinfo]" &&
+			strings.TrimSpace(key) == "exclude-nics" {
 			excluded = value
 		}
 	}

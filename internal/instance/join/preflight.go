@@ -41,7 +41,8 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if len(found.Problems) > 0 {
 		if !found.Joined { // a refused host stays as it was
 			if err := session.Conn.RemoveUpload(ctx); err != nil {
-				logr.FromContextOrDiscard(ctx).Info("the uploaded daemon stays on a refused host", "detail", err.Error())
+				logr.FromContextOrDiscard(ctx).Info("the uploaded daemon stays on a refused host", "detail",
+					err.Error())
 			}
 		}
 		return journey.Fail(journey.Joined(found.Problems))
@@ -153,7 +154,8 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 }
 
 // duplicate says what of a host the owner has already.
-func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by, owner journey.Claimant) *contract.Problem {
+func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
+	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {
 		return contract.NewProblem(contract.ReasonHostDuplicate,
 			"%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk",

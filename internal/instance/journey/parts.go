@@ -118,7 +118,8 @@ type Parts struct {
 func New(options Options) (*Parts, error) {
 	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
-		options.Slots == nil || options.Claims == nil || options.Observed == nil || options.Now == nil || options.Namespace == "" {
+		options.Slots == nil || options.Claims == nil || options.Observed == nil || options.Now == nil ||
+		options.Namespace == "" {
 		return nil, errors.New("making the parts of journeys: an option is missing")
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)

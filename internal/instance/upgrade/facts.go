@@ -68,9 +68,10 @@ func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeF
 		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.sinceNothing(view),
-		StepSince: u.stepSince(view), SwitchSince: u.switchSince(view), VerifyTimeout: view.Bounds.Verify, DaemonTimeout: u.DaemonTimeout,
-		IsSwitched:  isRequested(status) || u.HasLeft(ctx, update, status.DesiredRevision),
-		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
+		StepSince: u.stepSince(view), SwitchSince: u.switchSince(view), VerifyTimeout: view.Bounds.Verify,
+		DaemonTimeout: u.DaemonTimeout,
+		IsSwitched:    isRequested(status) || u.HasLeft(ctx, update, status.DesiredRevision),
+		IsRequested:   view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
 	}
 	f.IsDownUnreported, f.IsUnresponsive = u.isDownUnreported(view), isUnresponsive(update, node)
 	if why := refused(node, update.Revision); why != nil && !passes(why) {
@@ -156,7 +157,8 @@ func (u *Upgrade) noteNothing(view *journey.View) {
 	case was == nil && !since.IsZero():
 		update.NothingSince = new(journey.Seconds(since))
 	case was != nil && since.IsZero() &&
-		(missing > 0 || was.Equal(&update.Since) || u.Left(u.Observed.Since(view.Instance, "nothing", was.Time), u.DaemonTimeout) <= 0):
+		(missing > 0 || was.Equal(&update.Since) || u.Left(u.Observed.Since(view.Instance, "nothing", was.Time),
+			u.DaemonTimeout) <= 0):
 		update.NothingSince = nil
 	}
 	if missing > 0 {
