@@ -6,5 +6,5 @@ import "embed"
 // them out: see package olm.
 //
 //go:embed rbac/*.yaml admission/*.yaml cluster-api/*.yaml manager/networkpolicy.yaml
-//go:embed monitoring/networkpolicy.yaml workload/*.yaml
+//go:embed monitoring/networkpolicy.yaml runtimeclass/*.yaml workload/*.yaml
 var Files embed.FS

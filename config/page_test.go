@@ -11,7 +11,6 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -256,11 +255,6 @@ func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
 		Platform: configv1.NonePlatformType}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := connect(t, lab.Admin()).NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "windows2022"}, Handler: contract.RuntimeClassHandler},
-		metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -344,9 +338,7 @@ func furnish(t *testing.T, lab *cluster.Cluster) {
 		objects += "---\napiVersion: windowsmachineconfig.openshift.io/v1alpha1\nkind: WindowsInstance\nmetadata: {name: " +
 			name + ", namespace: " + contract.OperatorNamespace + "}\nspec: {address: 10.1.42.1, username: Administrator}\n"
 	}
-	objects += "---\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: windows2022}\n" +
-		"handler: runhcs-wcow-process\n" +
-		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: windows-instances, namespace: " +
+	objects += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: windows-instances, namespace: " +
 		contract.OperatorNamespace + "}\n---" + examples(t, "workloads.md")[0]
 	linux := strings.NewReplacer("name: web", "name: linux", "app: web", "app: linux")
 	objects += "---" + linux.Replace(examples(t, "workloads.md")[0])

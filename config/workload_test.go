@@ -19,7 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 const (
@@ -68,17 +67,11 @@ func workloads(t *testing.T) (kubernetes.Interface, *warnings) {
 			t.Fatal(err)
 		}
 	}
-	for _, class := range policy.PlanRuntimeClasses(policy.RuntimeClassInput{
-		Builds: []string{"10.0.17763", "10.0.20348"}}).Create {
-		if _, err := admin.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	foreign := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"}
 	if _, err := admin.NodeV1().RuntimeClasses().Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"admission", "workload"} {
+	for _, part := range []string{"runtimeclass", "admission", "workload"} {
 		run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", part)
 	}
 	until(t, func(ctx context.Context) bool { // the accounts, and the policies
@@ -189,6 +182,7 @@ func completions() map[string]completed {
 		"an image of 2019":                     {pod: windowsPod("registry:5000/app:4.8-ltsc2019"), os: "windows", class: "windows2019", tolerates: true},
 		"an image with a digest":               {pod: windowsPod("a/b:ltsc2019@sha256:" + strings.Repeat("a", 64)), os: "windows", class: "windows2019", tolerates: true},
 		"a port and no tag":                    {pod: windowsPod("ltsc2019:5000/app"), os: "windows", tolerates: true},
+		"an image of 2025":                     {pod: windowsPod("app:ltsc2025"), os: "windows", class: "windows2025", tolerates: true},
 		"images that agree":                    {pod: windowsPod("a:x-ltsc2019", "b:ltsc2019"), os: "windows", class: "windows2019", tolerates: true},
 		"images that do not agree":             {pod: windowsPod("a:ltsc2019", "b:ltsc2025"), os: "windows", tolerates: true},
 		"a tag that only has it in the middle": {pod: windowsPod("a:ltsc2019-1"), os: "windows", tolerates: true},
@@ -295,11 +289,14 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				t.Errorf("%s, in a namespace that does not ask for it: %v", name, err)
 			}
 		}
-		// of a build that the cluster has no nodes of
-		_, err := dry(t.Context(), admin, guardedNamespace, windowsPod("a:ltsc2025"))
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `RuntimeClass "windows2025" not found`) {
-			t.Errorf("a build that the cluster lacks: %v", err)
+		// an install without that RuntimeClass
+		if err := admin.NodeV1().RuntimeClasses().Delete(t.Context(), "windows2025", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
 		}
+		until(t, func(ctx context.Context) bool {
+			_, err := dry(ctx, admin, guardedNamespace, windowsPod("a:ltsc2025"))
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `RuntimeClass "windows2025" not found`)
+		})
 	})
 	t.Run("touches no other namespace", func(t *testing.T) {
 		for name, c := range completions() {

@@ -315,23 +315,7 @@ type WindowsMachineConfigSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PullSecret string `json:"pullSecret,omitempty"`
-	// RuntimeClasses is Managed where the operator keeps a RuntimeClass for each build of Windows
-	// Server that the cluster has nodes of: windows2019, windows2022, windows2025. Removed deletes
-	// those that it made, each as soon as no pod uses it.
-	// +kubebuilder:default=Managed
-	// +optional
-	RuntimeClasses RuntimeClasses `json:"runtimeClasses,omitempty"`
 }
-
-// RuntimeClasses says what becomes of the RuntimeClasses for Windows.
-// +kubebuilder:validation:Enum=Managed;Removed
-type RuntimeClasses string
-
-// What may become of the RuntimeClasses for Windows.
-const (
-	RuntimeClassesManaged RuntimeClasses = "Managed"
-	RuntimeClassesRemoved RuntimeClasses = "Removed"
-)
 
 // InstanceCounts counts instances by their state. A patch of the status leaves out what is zero, so
 // zero is the default of each.

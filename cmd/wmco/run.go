@@ -40,7 +40,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/orphan"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
-	"github.com/windows-nodes/wmco/internal/controller/runtimeclass"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
@@ -295,7 +294,6 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
 		source.Setup(mgr, o.namespace, entryProblems),
 		orphan.Setup(mgr, o.namespace),
-		runtimeclass.Setup(mgr, o.namespace, podClient),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },

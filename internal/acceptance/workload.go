@@ -97,11 +97,8 @@ func podsArePlaced(ctx context.Context, r *run) error {
 		return wrongf("no RuntimeClass is known for build %s", build)
 	}
 	class := &nodev1.RuntimeClass{}
-	if err = r.await(ctx, r.Timeout, "RuntimeClass "+name, func(ctx context.Context) (bool, string, error) {
-		err := r.client.Get(ctx, client.ObjectKey{Name: name}, class)
-		return err == nil, "", err
-	}); err != nil {
-		return err
+	if err = r.client.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
+		return fmt.Errorf("reading RuntimeClass %s: %w", name, err)
 	}
 	if class.Handler != contract.RuntimeClassHandler || class.Scheduling == nil ||
 		class.Scheduling.NodeSelector[contract.BuildLabel] != build {

@@ -30,8 +30,6 @@ func (b WindowsBuild) Label() string { return "10.0." + strconv.Itoa(b.Number) }
 const (
 	// RuntimeClassHandler is the handler of containerd for process-isolated Windows containers.
 	RuntimeClassHandler = "runhcs-wcow-process"
-	// UnusedSinceAnnotation on a RuntimeClass of the operator is since when no node has its build.
-	UnusedSinceAnnotation = "windowsmachineconfig.openshift.io/unused-since"
 	// DescribedAnnotation on a MachineSet is what the operator wrote there for the cluster autoscaler.
 	DescribedAnnotation = "windowsmachineconfig.openshift.io/described"
 )

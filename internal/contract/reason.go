@@ -248,8 +248,6 @@ const (
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
 	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
 	ReasonSettingsMissing        Reason = "SettingsMissing"
-	ReasonRuntimeClassForeign    Reason = "RuntimeClassForeign"
-	ReasonRuntimeClassInUse      Reason = "RuntimeClassInUse"
 	ReasonLinuxPodPlaced         Reason = "LinuxPodPlaced"
 	ReasonImageNotForNode        Reason = "ImageNotForNode"
 	ReasonPodUnplaceable         Reason = "PodUnplaceable"
@@ -823,16 +821,6 @@ func publishedExplanations() []row {
 // workloadExplanations are about what pods need.
 func workloadExplanations() []row {
 	return []row{
-		{ReasonRuntimeClassForeign, 924,
-			"A RuntimeClass that the operator did not make has the name of one that it would make, such as " +
-				"windows2022, and another handler or node selector. It stays as it is.",
-			"Delete it, and the operator makes its own; pods that run keep running. Or keep it, and give pods for " +
-				"Windows another way to a node of their build."},
-		{ReasonRuntimeClassInUse, 925,
-			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it, " +
-				"or may use it, as not all pods could be read.",
-			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +
-				"within ten minutes of that."},
 		{ReasonLinuxPodPlaced, 930,
 			"A pod for Linux was placed on a Windows node: what made it tolerates the taint of Windows nodes and " +
 				"does not select Linux, or names the node.",

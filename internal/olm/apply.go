@@ -156,13 +156,20 @@ func (i *Installer) apply(ctx context.Context) error {
 		}
 		err := i.call(ctx, func(ctx context.Context) error {
 			what := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
-			return i.client.Apply(ctx, what, client.ForceOwnership, client.FieldOwner(contract.OperatorServiceAccount))
+			options := []client.ApplyOption{client.FieldOwner(contract.OperatorServiceAccount)}
+			if object.GetKind() != runtimeClass {
+				options = append(options, client.ForceOwnership)
+			}
+			return i.client.Apply(ctx, what, options...)
 		})
 		if apierrors.IsNotFound(err) && object.GetNamespace() != i.namespace {
 			continue // this cluster does not have the namespace
 		}
 		if meta.IsNoMatchError(err) && (object.GetKind() == mutatingPolicy || object.GetKind() == mutatingBinding) {
 			continue // this API server does not have the kind
+		}
+		if object.GetKind() == runtimeClass && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
+			continue // somebody else's RuntimeClass, which may have another handler, stays as it is
 		}
 		if err != nil {
 			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)

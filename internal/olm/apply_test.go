@@ -22,10 +22,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/olm"
 )
 
-// api notes what is applied. refuses says how it answers to a kind of object, and enforces whether
+// api notes what is applied, and by force. refuses says how it answers to a kind of object, and enforces whether
 // the policies work.
 type api struct {
 	applied  []string
+	forced   []string
 	enforces func() bool
 	message  string
 	// otherwise is the answer to the probe while they do not.
@@ -35,7 +36,7 @@ type api struct {
 
 func (a *api) client() client.Client {
 	return interceptor.NewClient(fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build(), interceptor.Funcs{
-		Apply: func(_ context.Context, _ client.WithWatch, object runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+		Apply: func(_ context.Context, _ client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			u := object.(interface {
 				GetKind() string
 				GetName() string
@@ -43,6 +44,9 @@ func (a *api) client() client.Client {
 				UnstructuredContent() map[string]any
 			})
 			a.applied = append(a.applied, u.GetKind())
+			if slices.Contains(options, client.ApplyOption(client.ForceOwnership)) {
+				a.forced = append(a.forced, u.GetKind())
+			}
 			if u.GetKind() == "ValidatingAdmissionPolicy" && u.GetName() == "windows-operator-secret" {
 				validations, _, err := unstructured.NestedSlice(u.UnstructuredContent(), "spec", "validations")
 				if err != nil {
@@ -146,6 +150,34 @@ func TestA73_AnAPIServerWithoutMutatingPoliciesIsPassedOver(t *testing.T) {
 	}}
 	if err := a.install(t); err != nil || !a.binds() || !slices.Contains(a.applied, "MutatingAdmissionPolicyBinding") {
 		t.Errorf("%v, applied %v", err, a.applied)
+	}
+}
+
+func TestA72_SomebodyElsesRuntimeClassStaysAndStopsNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer error
+		fails  bool
+	}{
+		"another owner":   {answer: apierrors.NewApplyConflict(nil, "conflict with kubectl")},
+		"another handler": {answer: apierrors.NewInvalid(schema.GroupKind{Kind: "RuntimeClass"}, "windows2022", nil)},
+		"no right":        {answer: forbidden("no right"), fails: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &api{enforces: func() bool { return true }, refuses: func(kind, _ string) error {
+				if kind == "RuntimeClass" {
+					return c.answer
+				}
+				return nil
+			}}
+			err := a.install(t)
+			if !slices.Contains(a.applied, "RuntimeClass") || (err != nil) != c.fails || a.binds() == c.fails {
+				t.Errorf("%s: %v, applied %v", name, err, a.applied)
+			}
+			if slices.Contains(a.forced, "RuntimeClass") || !slices.Contains(a.forced, "ConfigMap") {
+				t.Errorf("%s: ownership was forced of %v", name, a.forced)
+			}
+		})
 	}
 }
 

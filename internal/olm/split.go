@@ -31,6 +31,7 @@ const (
 	configMap          = "ConfigMap"
 	mutatingPolicy     = "MutatingAdmissionPolicy" // as of Kubernetes 1.36
 	mutatingBinding    = "MutatingAdmissionPolicyBinding"
+	runtimeClass       = "RuntimeClass"
 )
 
 // Parts are the objects of an install, sorted by who applies them.
@@ -94,8 +95,8 @@ const probed = "windows-operator-secret"
 // turn orders what the operator applies: nothing is bound before the policies are enforced. What binds
 // a policy comes before the policy, so that each is in force as soon as it is seen.
 func turn(object *unstructured.Unstructured) int {
-	order := []string{networkPolicy, policyBinding, policy, configMap, mutatingPolicy, mutatingBinding, roleBinding,
-		clusterRoleBinding}
+	order := []string{networkPolicy, policyBinding, policy, configMap, runtimeClass, mutatingPolicy, mutatingBinding,
+		roleBinding, clusterRoleBinding}
 	turn := 2 * slices.Index(order, object.GetKind())
 	if object.GetKind() == policy && object.GetName() == probed {
 		turn++
@@ -109,7 +110,7 @@ func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
 	switch object.GetKind() {
 	case "Namespace":
 		return nil
-	case policy, policyBinding, networkPolicy, mutatingPolicy, mutatingBinding, configMap:
+	case policy, policyBinding, networkPolicy, mutatingPolicy, mutatingBinding, configMap, runtimeClass:
 		p.Operator = append(p.Operator, object)
 		return nil
 	case role, clusterRole:

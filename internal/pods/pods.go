@@ -1,9 +1,8 @@
 // Package pods answers which pods there are, in bounded memory and without a cache of them.
 //
 // Whoever may create pods can make any number of them, 1.5 MB each, and give them a node's name
-// without a scheduler. Drains, the check of workloads and the RuntimeClasses read them here: one
-// bounded answer at a time, in ever smaller pages, and not for ever. It shows pods and keeps none;
-// it changes nothing.
+// without a scheduler. Drains and the check of workloads read them here: one bounded answer at a
+// time, in ever smaller pages, and not for ever. It shows pods and keeps none; it changes nothing.
 package pods
 
 import (

@@ -14,23 +14,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-const (
-	linuxNode    = "linux-worker"
-	runtimeClass = "windows2022"
-)
+const linuxNode = "linux-worker"
 
 // The real kube-scheduler places the example of docs/workloads.md, as it stands there.
 func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *testing.T) {
@@ -47,7 +41,6 @@ func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *test
 	s := own(t, o)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
-	s.hasClasses(t, runtimeClass, "windows2025")
 	s.linux(t)
 
 	web, service := s.example(t)
@@ -82,7 +75,6 @@ func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t 
 	s := own(t, o)
 	h := s.hosts(t, 1)[0]
 	s.join(t, h)
-	s.hasClasses(t, runtimeClass)
 	web, service := s.example(t)
 	web.Namespace, service.Namespace = metav1.NamespaceDefault, metav1.NamespaceDefault
 	*web.Spec.Replicas = 2
@@ -228,56 +220,4 @@ func (s *stage) placed(t *testing.T, d *appsv1.Deployment, node string) {
 		}
 		return bound == int(*d.Spec.Replicas), fmt.Sprintf("%d are", bound), err
 	})
-}
-
-// hasClasses waits until these are the RuntimeClasses.
-func (s *stage) hasClasses(t *testing.T, want ...string) {
-	t.Helper()
-	s.await(t, fmt.Sprintf("the RuntimeClasses %v", want), func(ctx context.Context) (bool, string, error) {
-		list := &nodev1.RuntimeClassList{}
-		err := s.Client.List(ctx, list)
-		var names []string
-		for _, class := range list.Items {
-			names = append(names, class.Name)
-		}
-		return fmt.Sprint(names) == fmt.Sprint(want), fmt.Sprint(names), err
-	})
-}
-
-// runtimeClasses has the operator restore RuntimeClasses and delete them.
-func (s *stage) runtimeClasses(t *testing.T) {
-	s.hasClasses(t, runtimeClass)
-	class := &nodev1.RuntimeClass{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: runtimeClass}, class); err != nil {
-		t.Fatal(err)
-	}
-	patch := client.MergeFrom(class.DeepCopy())
-	class.Scheduling.NodeSelector["somebody"] = "wrote"
-	if err := s.Client.Patch(t.Context(), class, patch); err != nil {
-		t.Fatal(err)
-	}
-	// What is left of builds that the cluster had once.
-	for _, name := range []string{"windows2019", "windows2025"} {
-		s.put(t, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			contract.ManagedByLabel: contract.OperatorServiceAccount}}, Handler: contract.RuntimeClassHandler})
-	}
-	s.await(t, "the classes to be restored", func(ctx context.Context) (bool, string, error) {
-		list := &nodev1.RuntimeClassList{}
-		if err := s.Client.List(ctx, list); err != nil {
-			return false, "", err
-		}
-		for _, class := range list.Items {
-			unused := class.Annotations[contract.UnusedSinceAnnotation] != ""
-			if class.Scheduling == nil || class.Scheduling.NodeSelector["somebody"] != "" ||
-				unused == (class.Name == runtimeClass) {
-				return false, class.String(), nil
-			}
-		}
-		return len(list.Items) == 3, "", nil
-	})
-	if err := s.Configure(t.Context(), v1alpha1.WindowsMachineConfigSpec{
-		RuntimeClasses: v1alpha1.RuntimeClassesRemoved}); err != nil {
-		t.Fatal(err)
-	}
-	s.hasClasses(t)
 }

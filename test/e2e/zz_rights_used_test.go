@@ -51,7 +51,6 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	t.Run("a daemon fetches what the next version has", s.fetches)
 	t.Run("an event that repeats is counted", s.repeatedEvent)
 	t.Run("a mirror set of the old kind is deleted", s.oldMirrors)
-	t.Run("RuntimeClasses are restored and deleted", s.runtimeClasses)
 	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
 	afterAll()
 	seen := slices.Concat(observe(t, theShared.stage), observe(t, s))

@@ -167,8 +167,11 @@ func id(object map[string]any) string {
 
 // condition is when an object of every cluster is left out.
 func condition(object map[string]any) string {
-	if object["kind"] == "Namespace" {
+	switch object["kind"] {
+	case "Namespace":
 		return "{{- if .Values.namespace.create }}"
+	case "RuntimeClass":
+		return "{{- if .Values.runtimeClasses.create }}"
 	}
 	return ""
 }

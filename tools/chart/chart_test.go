@@ -261,6 +261,10 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 	if _, ok := render(t, "--set", "namespace.create=false")["Namespace <nil>/"+namespace]; ok {
 		t.Error("the namespace is made all the same")
 	}
+	const class = "RuntimeClass <nil>/windows2022"
+	if render(t)[class] == nil || render(t, "--set", "runtimeClasses.create=false")[class] != nil {
+		t.Error("runtimeClasses.create doesn't decide whether the chart has RuntimeClasses")
+	}
 	for _, check := range []string{"true", "false"} {
 		text, err := run(t, nil, helm, "template", made, "--set", "uninstallCheck="+check)
 		if err != nil {
@@ -295,6 +299,7 @@ func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 		"flannel.enabled=perhaps":      "flannel/enabled",
 		"cluster=okd":                  "cluster",
 		"namespace.create=ns":          "namespace/create",
+		"runtimeClasses.create=some":   "runtimeClasses/create",
 		"namespace.name=another":       "namespace",
 		"uninstallCheck=never":         "uninstallCheck",
 		"replicaCount=2":               "replicaCount",

@@ -103,6 +103,9 @@ var values = []value{
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
 		", in which everything stands. The chart takes no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},
+	{key: "runtimeClasses.create", about: "Whether the chart creates the RuntimeClasses windows2019, windows2022 and " +
+		"windows2025. Set it to false if the cluster has its own of these names.",
+		schema: schema{"type": "boolean"}, otherwise: true},
 	{
 		key: "monitoring.enabled",
 		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: where the cluster has " +
