@@ -103,6 +103,12 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			if labels["machine.openshift.io/cluster-api-machineset"] != set.Name {
 				t.Error("its Machines have another set's name")
 			}
+			size := set.Annotations
+			if size["machine.openshift.io/vCPU"] == "" || size["machine.openshift.io/memoryMb"] == "" ||
+				!strings.Contains(size["capacity.cluster-autoscaler.kubernetes.io/labels"], "kubernetes.io/os=windows") ||
+				size["capacity.cluster-autoscaler.kubernetes.io/taints"] != "os=Windows:NoSchedule" {
+				t.Errorf("an autoscaler can't scale it from zero: %v", size)
+			}
 			reading := inventory.ReadMachine(inventory.Machine{
 				Name: set.Name + suffix, Namespace: set.Namespace, Phase: inventory.MachineProvisioned,
 				Addresses: []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.7"}},

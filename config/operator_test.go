@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -222,9 +223,7 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, GenerateName: "set-",
-		Annotations: map[string]string{"machine.openshift.io/vCPU": "2", "machine.openshift.io/GPU": "0",
-			"capacity.cluster-autoscaler.kubernetes.io/labels": "a=b"}}}
+	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, GenerateName: "set-"}}
 	if err = admin.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
@@ -252,23 +251,10 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 			}
 		})
 	}
-	for change, allowed := range map[string]bool{
-		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"4","machine.openshift.io/memoryMb":"16384",
-			"capacity.cluster-autoscaler.kubernetes.io/labels":"kubernetes.io/os=windows",
-			"capacity.cluster-autoscaler.kubernetes.io/taints":"os=Windows:NoSchedule",
-			"windowsmachineconfig.openshift.io/described":"{}"}}}`: true,
-		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":null,"machine.openshift.io/memoryMb":null}}}`: true,
-		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"8"}}}`:                                       true,
-		`{"spec":{"replicas":9}}`: false,
-		`{"spec":{"template":{"spec":{"providerSpec":{"value":{"userDataSecret":{"name":"x"}}}}}}}`: false,
-		`{"metadata":{"annotations":{"machine.openshift.io/exclude-node-draining":""}}}`:            false,
-		`{"metadata":{"annotations":{"machine.openshift.io/GPU":null}}}`:                            false,
-		`{"metadata":{"annotations":{"capacity.cluster-autoscaler.kubernetes.io/labels":null}}}`:    false,
-		`{"metadata":{"labels":{"a":"b"}}}`:                                                         false,
-		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                          false,
-	} {
+	for _, change := range []string{`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"4"}}}`,
+		`{"spec":{"replicas":9}}`} {
 		err := operator.Patch(t.Context(), set.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change)))
-		if allowed && err != nil || !allowed && !refusedByPolicy(err) {
+		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s on a MachineSet ended with: %v", change, err)
 		}
 	}

@@ -30,6 +30,4 @@ func (b WindowsBuild) Label() string { return "10.0." + strconv.Itoa(b.Number) }
 const (
 	// RuntimeClassHandler is the handler of containerd for process-isolated Windows containers.
 	RuntimeClassHandler = "runhcs-wcow-process"
-	// DescribedAnnotation on a MachineSet is what the operator wrote there for the cluster autoscaler.
-	DescribedAnnotation = "windowsmachineconfig.openshift.io/described"
 )

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,13 +64,6 @@ func TestA03_MachinesBecomeNodes(t *testing.T) {
 	s.await(t, "the set to count them", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
 		return set.Status.ReadyReplicas == 2 && set.Status.AvailableReplicas == 2, "", err
-	})
-	s.await(t, "the set to say what its nodes are", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
-		says := set.Annotations
-		return says["machine.openshift.io/vCPU"] != "" && says["machine.openshift.io/memoryMb"] != "" &&
-			strings.Contains(says["capacity.cluster-autoscaler.kubernetes.io/labels"], "kubernetes.io/os=windows") &&
-			says["capacity.cluster-autoscaler.kubernetes.io/taints"] == "os=Windows:NoSchedule", fmt.Sprint(says), err
 	})
 	s.ready(t, listed...)
 }

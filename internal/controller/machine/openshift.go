@@ -1,14 +1,11 @@
 package machine
 
 import (
-	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // AddToScheme adds the types of the Machine API to a scheme.
@@ -59,12 +55,8 @@ var _ cache.TransformFunc = slim
 func slim(object any) (any, error) {
 	switch o := object.(type) {
 	case *machinev1beta1.Machine:
-		raw, err := json.Marshal(readProviderSpec(o.Spec.ProviderSpec).machineSize)
-		if err != nil {
-			return nil, fmt.Errorf("keeping the size of Machine %s: %w", o.Name, err)
-		}
-		o.Spec.ProviderSpec = machinev1beta1.ProviderSpec{Value: &runtime.RawExtension{Raw: raw}}
-		o.ManagedFields, o.Status.ProviderStatus, o.Status.LastOperation, o.Status.Conditions = nil, nil, nil, nil
+		o.ManagedFields, o.Spec.ProviderSpec, o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil
+		o.Status.ProviderStatus, o.Status.LastOperation = nil, nil
 	case *machinev1beta1.MachineSet:
 		raw, err := json.Marshal(readProviderSpec(o.Spec.Template.Spec.ProviderSpec))
 		if err != nil {
@@ -76,49 +68,11 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// providerSpec is what the provider specs of all clouds have in common, and the size.
+// providerSpec is what we read of a provider spec: all clouds have it.
 type providerSpec struct {
 	UserDataSecret struct {
 		Name string `json:"name"`
 	} `json:"userDataSecret"`
-	machineSize
-}
-
-// machineSize is what provider specs ask for in processors and memory: a type by its name on AWS, Azure
-// and Google Cloud, else numbers.
-type machineSize struct {
-	InstanceType   string `json:"instanceType,omitempty"`
-	VMSize         string `json:"vmSize,omitempty"`
-	MachineType    string `json:"machineType,omitempty"`
-	NumCPUs        int64  `json:"numCPUs,omitempty"`
-	MemoryMiB      int64  `json:"memoryMiB,omitempty"`
-	VCPUSockets    int64  `json:"vcpuSockets,omitempty"`
-	VCPUsPerSocket int64  `json:"vcpusPerSocket,omitempty"`
-	MemorySize     string `json:"memorySize,omitempty"`
-}
-
-// longestSize is what is noted of a size as it is; no cloud has longer names of types.
-const longestSize = 256
-
-// String is empty for a size that is not known.
-func (s machineSize) String() string {
-	if s == (machineSize{}) {
-		return ""
-	}
-	text, _ := json.Marshal(s) //nolint:errchkjson // texts and numbers
-	if len(text) > longestSize {
-		return fmt.Sprintf("%x", sha256.Sum256(text))
-	}
-	return string(text)
-}
-
-// size has its numbers, too, where it has some.
-func (s machineSize) size() policy.Size {
-	memory := s.MemoryMiB
-	if quantity, err := resource.ParseQuantity(s.MemorySize); err == nil && memory == 0 {
-		memory = quantity.Value() >> 20
-	}
-	return policy.Size{Text: s.String(), CPUs: cmp.Or(s.NumCPUs, s.VCPUSockets*s.VCPUsPerSocket), MemoryMiB: memory}
 }
 
 // readProviderSpec reads it; empty when that can't be read.

@@ -104,9 +104,6 @@ func (s *starter) begin() error {
 	if err = s.replace(machines); err != nil {
 		return fmt.Errorf("setting up the replace controller: %w", err)
 	}
-	if err = s.describe(machines); err != nil {
-		return fmt.Errorf("setting up the capacity controller: %w", err)
-	}
 	return nil
 }
 
