@@ -67,7 +67,12 @@ const endpoints = `
 apiVersion: v1
 kind: Pod
 metadata: {namespace: %[1]s, name: operator, labels: {app.kubernetes.io/name: windows-machine-config-operator}}
-spec: {containers: [{name: manager, image: example.com/wmco}]}
+spec:
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: manager
+    image: example.com/wmco
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 ---
 apiVersion: apps/v1
 kind: ReplicaSet
@@ -77,7 +82,12 @@ spec:
   selector: {matchLabels: {app.kubernetes.io/name: windows-machine-config-operator}}
   template:
     metadata: {labels: {app.kubernetes.io/name: windows-machine-config-operator}}
-    spec: {containers: [{name: manager, image: example.com/wmco}]}
+    spec:
+      securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+      containers:
+      - name: manager
+        image: example.com/wmco
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 ---
 apiVersion: v1
 kind: Endpoints
