@@ -51,6 +51,17 @@ func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error 
 	})
 }
 
+// StopScheduler ends kube-scheduler. Where none runs it does nothing.
+func (c *Cluster) StopScheduler() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.running[schedulerName]
+	if p == nil {
+		return nil
+	}
+	return p.kill()
+}
+
 func (c *Cluster) schedulerComponent(path, kubeconfig string, reserved port.Port) component {
 	return component{
 		name: schedulerName,

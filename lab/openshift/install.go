@@ -57,6 +57,29 @@ func Install(ctx context.Context, config *rest.Config, options Options) error {
 	return waitForToken(ctx, c)
 }
 
+// SetPlatform has an installed cluster claim to be on another platform. Repeat it after an error.
+func SetPlatform(ctx context.Context, config *rest.Config, options Options) error {
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	for _, object := range ofPlatform(options) {
+		if err = c.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %T %s: %w", object, object.GetName(), err)
+		}
+	}
+	for _, object := range ofPlatform(options) {
+		if err = create(ctx, c, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // names are the CRDs that the operator's reads and writes meet.
 func names() []string {
 	return []string{

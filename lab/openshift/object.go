@@ -1,6 +1,8 @@
 package openshift
 
 import (
+	"slices"
+
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
@@ -26,12 +28,16 @@ func objects(o Options) []client.Object {
 	list := []client.Object{
 		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace),
 		namespace(contract.ConfigNamespace),
-		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(o.Platform), workerPool(),
-		controllerConfig(o),
+		network(), operatorNetwork(), pullSecret(), workerPool(),
 		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
 		&configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
 	}
-	return append(list, bootstrapRights()...)
+	return slices.Concat(list, ofPlatform(o), bootstrapRights())
+}
+
+// ofPlatform are the objects that say which platform the cluster is on.
+func ofPlatform(o Options) []client.Object {
+	return []client.Object{infrastructure(o), workerConfig(o.Platform), controllerConfig(o)}
 }
 
 func infrastructure(o Options) *configv1.Infrastructure {

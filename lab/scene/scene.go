@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -61,6 +62,9 @@ type Options struct {
 	NoKey bool
 	// Audit writes the API server's audit log.
 	Audit bool
+	// Planes lends a control plane to a scene that needs no other one than most, and takes it back at Close. Nil: each
+	// scene starts its own.
+	Planes *Planes
 	// Keep leaves the scene's directory, with all logs, at Close.
 	Keep bool
 	// Progress receives a line for each step. Nil discards.
@@ -113,6 +117,9 @@ type Scene struct {
 	bundled []string
 	// payload is the directory that the operator began with.
 	payload string
+	// lent is the control plane if it is of Options.Planes, and began is since when.
+	lent    *plane
+	began   time.Time
 	cancel  context.CancelFunc
 	running []chan error
 	// ports are those that the operator listens on, over its restarts.
@@ -142,11 +149,8 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	if err = s.startCluster(ctx); err != nil {
 		return nil, err
 	}
-	if err = s.ship(ctx); err != nil {
-		return nil, err
-	}
-	if s.options.OLM != "" {
-		if err = openshift.InstallOLM(ctx, s.Cluster.Admin(), s.options.OLM); err != nil {
+	if options.Settings != nil {
+		if err = s.Configure(ctx, *options.Settings); err != nil {
 			return nil, err
 		}
 	}
@@ -163,47 +167,120 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	return s, s.Operator.Start(ctx)
 }
 
-func (s *Scene) startCluster(ctx context.Context) (err error) {
+// startCluster starts a control plane with all that is installed, or takes one of the pool.
+func (s *Scene) startCluster(ctx context.Context) error {
+	lends := s.options.Planes.lends(s.options)
+	if lends {
+		s.lent = s.options.Planes.take(s.options)
+	}
+	s.began = time.Now()
+	if s.lent != nil {
+		s.say("taking a control plane that is running")
+		s.Cluster = s.lent.cluster
+		if err := s.connect(); err != nil {
+			return err
+		}
+	} else if err := s.newCluster(ctx); err != nil {
+		return err
+	}
+	if lends && s.lent == nil {
+		baseline, err := s.Cluster.Baseline(ctx)
+		if err != nil {
+			return fmt.Errorf("reading what the control plane has: %w", err)
+		}
+		s.lent = &plane{cluster: s.Cluster, baseline: baseline, kind: kindOf(s.options)}
+	}
+	if s.lent != nil && !s.options.Kubernetes {
+		if err := openshift.SetPlatform(ctx, s.Cluster.Admin(), s.claim()); err != nil {
+			return err
+		}
+	}
+	if !s.options.Scheduler {
+		return nil
+	}
+	s.say("starting kube-scheduler")
+	return s.Cluster.StartScheduler(ctx, s.options.Progress)
+}
+
+// newCluster starts a control plane and installs what the options ask for.
+func (s *Scene) newCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
 	podNetwork := ""
 	if s.options.Kubernetes {
 		podNetwork = kubeadm.PodNetwork
 	}
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
-		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
+		Progress: s.options.Progress, DataDir: s.planeDir(), Keep: s.options.Keep,
 		Audit: s.options.Audit, PodNetwork: podNetwork, SigningDuration: s.options.SigningDuration,
 		AnyKubectl: s.options.AnyKubectl,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
 	}
-	if err = s.lookHere(); err != nil {
+	if err = s.connect(); err != nil {
 		return err
-	}
-	scheme := runtime.NewScheme()
-	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		machinev1beta1.Install(scheme)); err != nil {
-		return fmt.Errorf("making a scheme: %w", err)
-	}
-	if s.Client, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
-		return fmt.Errorf("making a client: %w", err)
-	}
-	if s.options.Scheduler {
-		s.say("starting kube-scheduler")
-		if err = s.Cluster.StartScheduler(ctx, s.options.Progress); err != nil {
-			return err
-		}
 	}
 	if s.options.Kubernetes {
 		s.say("letting kubeadm write its objects")
-		if err = kubeadm.Install(ctx, s.Cluster, s.options.Progress); err != nil || !s.options.flannel() {
-			return err
+		if err = kubeadm.Install(ctx, s.Cluster, s.options.Progress); err == nil && s.options.flannel() {
+			err = kubeadm.InstallFlannel(ctx, s.Cluster)
 		}
-		return kubeadm.InstallFlannel(ctx, s.Cluster)
+	} else {
+		s.say("installing OpenShift's CRDs and objects")
+		err = openshift.Install(ctx, s.Cluster.Admin(), s.claim())
 	}
-	s.say("installing OpenShift's CRDs and objects")
-	return openshift.Install(ctx, s.Cluster.Admin(),
-		openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform})
+	if err != nil {
+		return err
+	}
+	if err = s.ship(ctx); err != nil {
+		return err
+	}
+	if s.options.OLM != "" && s.options.Bundle == "" {
+		return openshift.InstallOLM(ctx, s.Cluster.Admin(), s.options.OLM)
+	}
+	return nil
+}
+
+// claim is what the cluster claims to be.
+func (s *Scene) claim() openshift.Options {
+	return openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform}
+}
+
+// Requests walks through what the API server was asked since the scene began. Options.Audit must be set.
+func (s *Scene) Requests() iter.Seq2[cluster.Request, error] {
+	return func(yield func(cluster.Request, error) bool) {
+		for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+			if (err != nil || r.Received.After(s.began)) && !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// planeDir is where the control plane has its data: in the scene's directory, unless others will use it.
+func (s *Scene) planeDir() string {
+	if s.options.Planes.lends(s.options) {
+		return ""
+	}
+	return filepath.Join(s.Dir, "controlplane")
+}
+
+// connect makes the scene's client.
+func (s *Scene) connect() error {
+	if err := s.lookHere(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		machinev1beta1.Install(scheme)); err != nil {
+		return fmt.Errorf("making a scheme: %w", err)
+	}
+	c, err := client.New(s.Cluster.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	s.Client = c
+	return nil
 }
 
 func (s *Scene) startHosts(ctx context.Context) (err error) {
@@ -280,7 +357,10 @@ func (s *Scene) Close() error {
 	for _, ended := range s.running {
 		all = append(all, <-ended)
 	}
-	if s.Cluster != nil {
+	switch {
+	case s.lent != nil:
+		all = append(all, s.options.Planes.give(context.Background(), s.lent))
+	case s.Cluster != nil:
 		all = append(all, s.Cluster.Stop())
 	}
 	for _, p := range s.ports {

@@ -24,24 +24,13 @@ func (s *Scene) ship(ctx context.Context) error {
 		dir = filepath.Join(dir, "kubernetes")
 	}
 	if s.options.Bundle != "" {
-		if err := s.InstallBundle(ctx, s.options.Bundle); err != nil {
-			return err
-		}
-	} else {
-		s.say("installing CRDs, RBAC and admission policy")
-		if err := s.Apply(ctx, dir); err != nil {
-			return err
-		}
-		if s.options.flannel() {
-			if err := s.Apply(ctx, filepath.Join("config", "kubernetes", "flannel")); err != nil {
-				return err
-			}
-		}
+		return s.InstallBundle(ctx, s.options.Bundle)
 	}
-	if s.options.Settings == nil {
-		return nil
+	s.say("installing CRDs, RBAC and admission policy")
+	if err := s.Apply(ctx, dir); err != nil || !s.options.flannel() {
+		return err
 	}
-	return s.Configure(ctx, *s.options.Settings)
+	return s.Apply(ctx, filepath.Join("config", "kubernetes", "flannel"))
 }
 
 // InstallBundle installs a bundle by OLM's rules. The operator's next start is with the flags that the

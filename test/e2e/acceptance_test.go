@@ -358,7 +358,7 @@ func TestA76_AnInterruptedRunCleansUpAndSaysWhatItFound(t *testing.T) {
 
 func TestA76_ARunOutlivesAnAPIServerThatGoesAway(t *testing.T) {
 	t.Parallel()
-	s := own(t, options(1))
+	s := alone(t, options(1))
 	h, dir := s.hosts(t, 1)[0], t.TempDir()
 	program, output := s.begun(t, h, "--results", dir, "--rows", "A02,A04,A32")
 	must(t, s.Cluster.StopAPIServer())

@@ -139,7 +139,7 @@ func newBadLab(t *testing.T) *badLab {
 	o.Metrics = true
 	o.Arguments = []string{"--metrics-bind-address", lease.Address.String() + ":" + operatorMetricsPort,
 		"--daemon-timeout", "15m"}
-	s := own(t, o)
+	s := alone(t, o)
 	hosts := s.hosts(t, 6)
 	l := &badLab{stage: s, fired: map[string]bool{}, near: hosts[0], dead: hosts[1], silent: hosts[2],
 		pending: hosts[3], spare: hosts[4], never: hosts[5]}

@@ -38,11 +38,11 @@ const operatorCondition = "windows-machine-config-operator.v0.1.0"
 
 // theCloud is the second scene that tests share: it has Machines. It starts with the first test
 // that wants it.
-var theCloud struct {
+var theCloud = struct {
 	sync.Mutex
 	stage *stage
 	line  line
-}
+}{line: line{name: "stage with a cloud"}}
 
 // cloudStage gives the scene with Machines, when it is the test's turn. Its tests run one after the other, and
 // each takes its Machines away at its end.

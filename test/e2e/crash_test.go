@@ -63,7 +63,7 @@ func (s *stage) killed(t *testing.T, times int, after func() time.Duration) {
 
 func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 	t.Parallel()
-	s := own(t, options(4))
+	s := alone(t, options(4))
 	hosts := s.hosts(t, 4)
 	s.join(t, hosts[:2]...)
 	s.add(t, hosts[2:]...)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
@@ -130,7 +129,7 @@ func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[str
 	for _, h := range c.hosts {
 		of[h.Name], of[h.Address().Addr().String()] = h.Name, h.Name
 	}
-	for r, err := range cluster.Requests(c.Cluster.AuditLog) {
+	for r, err := range c.Requests() {
 		must(t, err)
 		if !r.Received.After(since) {
 			continue

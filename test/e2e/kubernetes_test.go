@@ -18,7 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/registry"
 )
@@ -202,7 +201,7 @@ func settingsReach(t *testing.T, c *crew) {
 // refused shows it that policies are enforced.
 func (s *stage) nothingRefused(t *testing.T, namespace string) {
 	t.Helper()
-	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+	for r, err := range s.Requests() {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 // line is where tests wait for what they share. Those that use one stage run one after the other, in the order
 // of the source, while others run beside them: all of them wait for hosts more than they compute.
 type line struct {
+	name string
 	mu   sync.Mutex
 	last <-chan struct{}
 }
@@ -41,17 +42,21 @@ func inLine(t *testing.T, lines ...*line) (turn func()) {
 		for _, b := range before {
 			<-b
 		}
+		for _, l := range lines {
+			theTimes.measure(t, l.name)
+		}
 	}
 }
 
-// scenes has an element for each test with a scene of its own.
-var scenes chan struct{}
+// places has the names of the free places for tests with a scene of their own.
+var places chan string
 
 // waitForPlace waits until not too many other tests have a scene, and keeps the place until the test is over.
 func waitForPlace(t *testing.T) {
 	t.Helper()
-	scenes <- struct{}{}
-	t.Cleanup(func() { <-scenes })
+	place := <-places
+	t.Cleanup(func() { places <- place })
+	theTimes.measure(t, place)
 }
 
 // sideBySide has -parallel bound the scenes of single tests. Go's own bound would count tests that stand in
@@ -63,6 +68,9 @@ func sideBySide() error {
 	if err != nil {
 		return fmt.Errorf("reading -parallel: %w", err)
 	}
-	scenes = make(chan struct{}, bound)
+	places = make(chan string, bound)
+	for i := range bound {
+		places <- fmt.Sprintf("scene %d", i+1)
+	}
 	return parallel.Set("1000")
 }

@@ -38,10 +38,10 @@ type stage struct {
 
 // theShared is the stage that most tests share, in a line. It is made by TestMain, and m.Run gives no other way
 // to hand it on.
-var theShared struct {
+var theShared = struct {
 	stage *stage
 	line  line
-}
+}{line: line{name: "shared stage"}}
 
 // sharedStage gives the shared stage, when it is the test's turn.
 func sharedStage(t *testing.T) *stage {
@@ -49,6 +49,9 @@ func sharedStage(t *testing.T) *stage {
 	inLine(t, &theShared.line)()
 	return theShared.stage
 }
+
+// thePlanes are the control planes that tests with a scene of their own use one after the other.
+var thePlanes scene.Planes
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard()) // of these programs; the operator logs for itself
@@ -66,9 +69,11 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "starting the shared scene:", err)
 		return 1
 	}
+	theTimes.began = time.Now()
 	theShared.stage = &stage{Scene: s, listed: map[string]string{}}
 	defer func() {
-		if err := errors.Join(s.Close(), closeCloud()); err != nil {
+		fmt.Fprint(os.Stderr, &theTimes, &thePlanes, "\n")
+		if err := errors.Join(s.Close(), closeCloud(), thePlanes.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, "closing the shared scenes:", err)
 			code = 1
 		}
@@ -91,8 +96,16 @@ func options(hosts int) scene.Options {
 	}
 }
 
-// own starts a scene for one test alone, when not too many others have theirs.
+// own starts a scene for one test alone, when not too many others have theirs. Its control plane is one that others had
+// before, unless it differs from most.
 func own(t *testing.T, o scene.Options) *stage {
+	t.Helper()
+	o.Planes = &thePlanes
+	return alone(t, o)
+}
+
+// alone is own with a control plane that no other test uses: for tests that break it, or count what it saw.
+func alone(t *testing.T, o scene.Options) *stage {
 	t.Helper()
 	waitForPlace(t)
 	s, err := scene.Start(t.Context(), o)

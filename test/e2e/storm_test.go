@@ -20,7 +20,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/csr"
-	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
@@ -87,7 +86,7 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 func (s *stage) overtaken(t *testing.T) (most int, who string) {
 	t.Helper()
 	operator, asked, came := csr.OperatorUser(contract.OperatorNamespace), 0, map[string]int{}
-	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+	for r, err := range s.Requests() {
 		must(t, err)
 		ours := r.User == operator && r.Verb != "watch"
 		create := r.Resource == "certificatesigningrequests" && r.Verb == "create" && r.Code < 300

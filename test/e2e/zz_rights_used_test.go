@@ -43,7 +43,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	afterAll := inLine(t, &theShared.line, &theCloud.line)
 	o := options(1)
 	o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
-	s := own(t, o)
+	s := alone(t, o)
 	s.join(t, s.hosts(t, 1)...)
 	t.Run("metrics are for who may read them", s.scrape)
 	t.Run("a daemon renews its certificate before it ends", s.renewal)
@@ -157,7 +157,7 @@ func observe(t *testing.T, s *stage) (all []observed) {
 	for _, csr := range list.Items {
 		signers[csr.Name] = csr.Spec.SignerName
 	}
-	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+	for r, err := range s.Requests() {
 		if err != nil {
 			t.Fatal(err)
 		}

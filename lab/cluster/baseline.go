@@ -1,0 +1,265 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+)
+
+// Baseline is every object that a control plane has at one moment. Restore brings the control plane
+// back there, so that the next test can use it: that takes a second, and a start takes ten of processor time.
+type Baseline struct {
+	api     dynamic.Interface
+	kinds   []schema.GroupVersionResource
+	objects map[reference]*unstructured.Unstructured
+}
+
+// reference names one object.
+type reference struct {
+	kind            schema.GroupVersionResource
+	namespace, name string
+}
+
+func (r reference) String() string {
+	return fmt.Sprintf("%s %s/%s", r.kind.GroupResource(), r.namespace, r.name)
+}
+
+// settleInterval is how long nothing may change before a control plane counts as settled.
+const settleInterval = 300 * time.Millisecond
+
+// restoreTimeout bounds Restore. A namespace with content takes the longest, some seconds.
+const restoreTimeout = time.Minute
+
+// Baseline reads all objects of all kinds that the API server has now. Kinds that come later are removed by
+// their definitions, which are objects as well.
+func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
+	server, err := discovery.NewDiscoveryClientForConfig(c.admin)
+	if err != nil {
+		return nil, fmt.Errorf("making a discovery client: %w", err)
+	}
+	lists, err := server.ServerPreferredResources()
+	if err != nil {
+		return nil, fmt.Errorf("listing the kinds of objects: %w", err)
+	}
+	b := &Baseline{}
+	if b.api, err = dynamic.NewForConfig(c.admin); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("reading the kinds of objects: %w", err)
+		}
+		for _, kind := range list.APIResources {
+			if !changesByItself(kind.Name) {
+				b.kinds = append(b.kinds, version.WithResource(kind.Name))
+			}
+		}
+	}
+	return b, b.settle(ctx)
+}
+
+// settle reads all objects until nothing changes any more: controllers complete what was just installed.
+func (b *Baseline) settle(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, settleInterval, restoreTimeout, true, func(ctx context.Context) (bool, error) {
+		before := b.objects
+		var err error
+		if b.objects, err = b.list(ctx); err != nil {
+			return false, err
+		}
+		return maps.EqualFunc(before, b.objects, isSame), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the control plane settles: %w", err)
+	}
+	return nil
+}
+
+// changesByItself reports whether a kind's objects follow others: endpoints their Services. Events are deleted apart.
+func changesByItself(resource string) bool {
+	return slices.Contains([]string{"events", "endpoints"}, resource)
+}
+
+// list reads everything.
+func (b *Baseline) list(ctx context.Context) (map[reference]*unstructured.Unstructured, error) {
+	all := map[reference]*unstructured.Unstructured{}
+	for _, kind := range b.kinds {
+		list, err := b.api.Resource(kind).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue // its definition was removed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", kind.GroupResource(), err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			all[reference{kind, object.GetNamespace(), object.GetName()}] = object
+		}
+	}
+	return all, nil
+}
+
+// Restore deletes what was not there, puts back what has changed or was deleted, and returns when the control plane is
+// as it was: the error names what is not. Nobody else may write meanwhile. A repeated call does nothing.
+func (b *Baseline) Restore(ctx context.Context) error {
+	var differences []string
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, restoreTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			differences, last = b.restoreOnce(ctx)
+			return len(differences) == 0 && last == nil, nil
+		})
+	if err != nil {
+		return errors.Join(fmt.Errorf("the control plane is not as it was: %w: %s", err,
+			strings.Join(differences[:min(len(differences), 20)], "; ")), last)
+	}
+	return b.forget(ctx)
+}
+
+// forget deletes the events of namespaces that stay.
+func (b *Baseline) forget(ctx context.Context) error {
+	events := schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
+	for ref := range b.objects {
+		if ref.kind.Resource != "namespaces" {
+			continue
+		}
+		err := b.api.Resource(events).Namespace(ref.name).DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("deleting the events in namespace %s: %w", ref.name, err)
+		}
+	}
+	return nil
+}
+
+// restoreOnce names what differs, and asks for it to be put right.
+func (b *Baseline) restoreOnce(ctx context.Context) (differences []string, err error) {
+	now, err := b.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []error
+	for _, ref := range slices.SortedFunc(maps.Keys(now), later) {
+		object, before := now[ref], b.objects[ref]
+		switch {
+		case before == nil:
+			differences = append(differences, ref.String()+" is new")
+			all = append(all, b.remove(ctx, ref, object))
+		case !isSame(before, object):
+			differences = append(differences, ref.String()+" has changed")
+			all = append(all, b.put(ctx, ref, before, object))
+		}
+	}
+	for ref, before := range b.objects {
+		if now[ref] == nil {
+			differences = append(differences, ref.String()+" is gone")
+			all = append(all, b.put(ctx, ref, before, nil))
+		}
+	}
+	return differences, errors.Join(all...)
+}
+
+// later puts namespaces and definitions behind what is in them: they go quicker when they are empty.
+func later(a, b reference) int {
+	weight := func(r reference) int {
+		switch r.kind.Resource {
+		case "namespaces", "customresourcedefinitions":
+			return 1
+		}
+		return 0
+	}
+	if d := weight(a) - weight(b); d != 0 {
+		return d
+	}
+	return strings.Compare(a.String(), b.String())
+}
+
+// remove deletes an object at once, whatever finalizers it has: their owners don't run.
+func (b *Baseline) remove(ctx context.Context, ref reference, object *unstructured.Unstructured) error {
+	at := b.at(ref)
+	if len(object.GetFinalizers()) > 0 && ref.kind.Resource != "customresourcedefinitions" {
+		_, err := at.Patch(ctx, ref.name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("taking the finalizers of %s: %w", ref, err)
+		}
+	}
+	if object.GetDeletionTimestamp() != nil && ref.kind.Resource != "pods" {
+		return nil
+	}
+	now, policy := int64(0), metav1.DeletePropagationBackground
+	err := at.Delete(ctx, ref.name, metav1.DeleteOptions{GracePeriodSeconds: &now, PropagationPolicy: &policy})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting %s: %w", ref, err)
+	}
+	return nil
+}
+
+// put writes an object as it was. now is as it is, nil for one that is gone.
+func (b *Baseline) put(ctx context.Context, ref reference, before, now *unstructured.Unstructured) error {
+	want := before.DeepCopy()
+	want.SetManagedFields(nil)
+	want.SetUID("")
+	want.SetResourceVersion("")
+	var err error
+	if now == nil {
+		now, err = b.at(ref).Create(ctx, want, metav1.CreateOptions{})
+	} else {
+		want.SetResourceVersion(now.GetResourceVersion())
+		now, err = b.at(ref).Update(ctx, want, metav1.UpdateOptions{})
+	}
+	if status, has := before.Object["status"]; err == nil && has && !equality.Semantic.DeepEqual(status,
+		now.Object["status"]) {
+		want.SetResourceVersion(now.GetResourceVersion())
+		_, err = b.at(ref).UpdateStatus(ctx, want, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("putting %s back: %w", ref, err)
+	}
+	return nil
+}
+
+func (b *Baseline) at(ref reference) dynamic.ResourceInterface {
+	if ref.namespace == "" {
+		return b.api.Resource(ref.kind)
+	}
+	return b.api.Resource(ref.kind).Namespace(ref.namespace)
+}
+
+// isSame reports whether nothing of an object differs that a test could have left.
+func isSame(before, now *unstructured.Unstructured) bool {
+	if before.GetKind() == "Lease" {
+		return now.GetDeletionTimestamp() == nil // its holder goes on
+	}
+	return equality.Semantic.DeepEqual(essence(before), essence(now))
+}
+
+// essence is an object without what each write changes.
+func essence(object *unstructured.Unstructured) map[string]any {
+	out := object.DeepCopy()
+	for _, field := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
+		unstructured.RemoveNestedField(out.Object, "metadata", field)
+	}
+	switch out.GetKind() {
+	case "ServiceAccount":
+		delete(out.Object, "secrets")
+	case "CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration",
+		"ValidatingAdmissionPolicy":
+		delete(out.Object, "status") // their controllers write it, with times
+	}
+	return out.Object
+}
