@@ -118,8 +118,14 @@ GOTEST := go test -vet=off
 
 .PHONY: test
 test: fmt prepare ## Everything: formatting, lint, unit, house rules, end-to-end, Wine where it is installed
-	$(MAKE) --no-print-directory -j2 GROUND= e2e lint race $(BESIDE) conformance unit
+	@rm -f $(OUT)/times
+	$(MAKE) --no-print-directory -j2 GROUND= e2e lint compile $(BESIDE) conformance unit
 	$(if $(BESIDE),,$(MAKE) --no-print-directory GROUND= wine)
+	@.ci/timed
+
+.PHONY: test-all
+test-all: ## What a release runs: test, with the race detector for all packages, 200 Machines at once, and nothing left out that has passed before
+	$(MAKE) --no-print-directory test RACE=all ONCE_AGAIN=1 WMCO_TEST_ALL=1
 
 # BASE is what check compares with: main if empty. CHECK=all checks all packages.
 export BASE CHECK
@@ -136,8 +142,11 @@ fmt: ## Check formatting
 .PHONY: lint
 lint: ## Lint, and once more as for Windows what runs there
 	@$(MAKE) --no-print-directory $(BIN)/golangci-lint
-	$(NICE) $(BIN)/golangci-lint run ./...
-	GOOS=windows GOARCH=amd64 $(NICE) $(BIN)/golangci-lint run ./cmd/wicd/... ./cmd/servicewrapper/... ./internal/daemon/... ./lab/wine/...
+	.ci/timed lint $(NICE) $(BIN)/golangci-lint run ./...
+	GOOS=windows GOARCH=amd64 .ci/timed "lint for Windows" .ci/once . $(ONWINDOWS) -- $(NICE) $(BIN)/golangci-lint run $(ONWINDOWS)
+
+# ONWINDOWS are the packages with files for Windows only.
+ONWINDOWS = ./cmd/wicd/... ./cmd/servicewrapper/... ./internal/daemon/... ./lab/wine/...
 
 .PHONY: controlplane
 controlplane: ## Build the local control plane into the user's cache: minutes the first time, then nothing
@@ -147,24 +156,23 @@ controlplane: ## Build the local control plane into the user's cache: minutes th
 prepare: build ## Build what only tests run, too, into the user's cache: minutes the first time, then nothing
 	GOGC=400 $(BIN)/winlab prepare --tests
 
-.PHONY: race
-race:
-	CGO_ENABLED=1 GOGC=400 $(NICE) go list -race -export -deps -test $(UNIT) >/dev/null # compiles them
+# RACE is which packages are tested with the race detector: see .ci/packages.
+RACE ?= race
 
-# UNIT leaves out what needs the operator or Wine, and what is run without the race detector: the house rules, and cmd/krew, which
-# compresses what it builds.
-UNIT = $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house -e /cmd/krew)
+.PHONY: compile
+compile: # what unit tests need, while hosts of others are waited for
+	CGO_ENABLED=1 GOGC=400 .ci/timed "compiling tests" $(NICE) go list -race -export -deps -test $$(.ci/packages $(RACE)) >/dev/null
 
 .PHONY: unit
-unit: $(GROUND) ## House rules and unit tests, with the race detector
-	$(GOTEST) -count=1 ./internal/house
-	$(GOTEST) ./cmd/krew
-	GOGC=400 CGO_ENABLED=1 $(GOTEST) -race -timeout 20m $(UNIT)
+unit: $(GROUND) ## House rules and unit tests, with the race detector where goroutines are
+	.ci/timed "house rules" $(GOTEST) -count=1 -timeout 10m ./internal/house
+	$(if $(filter all,$(RACE)),,GOGC=400 .ci/timed "unit tests" $(GOTEST) -timeout 20m $$(.ci/packages rest))
+	GOGC=400 CGO_ENABLED=1 .ci/timed "unit tests with the race detector" $(GOTEST) -race -timeout 20m $$(.ci/packages $(RACE))
 
 .PHONY: e2e
 # Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
 e2e: $(GROUND) ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco $(GOTEST) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco .ci/timed "end-to-end tests" $(GOTEST) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
@@ -173,22 +181,24 @@ wine: $(GROUND) ## Real Windows programs under Wine: Windows-only tests, join, d
 
 .PHONY: wine-lane
 wine-lane:
-	GOGC=400 $(NICE) $(BIN)/winlab wine prepare
-	GOOS=windows $(GOTEST) -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
+	GOGC=400 .ci/timed "Wine's template" $(NICE) $(BIN)/winlab wine prepare
+	GOOS=windows .ci/timed "Windows-only unit tests" $(GOTEST) -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-	$(GOTEST) -count=1 -timeout 10m ./lab/wine
-	WMCO_OPERATOR=$(BIN)/wmco $(GOTEST) -count=1 -timeout 45m ./test/wine
+	.ci/timed "the lab's Wine" $(GOTEST) -count=1 -timeout 10m ./lab/wine
+	WMCO_OPERATOR=$(BIN)/wmco .ci/timed "Wine tests" $(GOTEST) -count=1 -timeout 45m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
 	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
 
+# DISCOVERY leaves out of Prometheus what finds targets in clouds. These modules build and install what ships.
+DISCOVERY := remove_all_sd
+
 .PHONY: conformance
 conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart, have alerts fire
-	cd lab/controlplane && go vet ./podgc && $(GOTEST) -count=1 ./podgc
-	for module in test/mirror test/mirror/pull tools/image tools/chart tools/bump tools/olm; do \
-	  (cd $$module && go vet ./... && $(GOTEST) -count=1 -timeout 15m ./...) || exit 1; done
-	cd tools/prometheus && go vet -tags remove_all_sd ./... && $(GOTEST) -tags remove_all_sd -count=1 -timeout 15m ./...
+	for module in lab/controlplane/podgc test/mirror test/mirror/pull; do .ci/timed $$module .ci/once $$module ./... -- .ci/module $$module || exit 1; done
+	for module in tools/image tools/chart tools/bump tools/olm tools/prometheus; do \
+	  TAGS=$(DISCOVERY) ALSO="api cmd config docs internal" .ci/timed $$module .ci/once $$module ./... -- .ci/module $$module || exit 1; done
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

@@ -17,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
 )
 
 // Clusters that several tests have at once: they leave what is installed as it is, and give what they make
@@ -65,6 +66,7 @@ func withFlannel(t *testing.T) *cluster.Cluster {
 
 func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Cluster {
 	t.Helper()
+	plane.Needed(t)
 	lab, err := started()
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +77,7 @@ func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Clust
 // own is a cluster that only this test has, after these steps.
 func own(t *testing.T, steps ...step) *cluster.Cluster {
 	t.Helper()
+	plane.Needed(t)
 	lab, err := start(t.Context(), steps...)
 	if err != nil {
 		t.Fatal(err)

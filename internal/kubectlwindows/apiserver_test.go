@@ -25,6 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/plane"
 )
 
 // terminal is who types commands at a cluster.
@@ -38,6 +39,7 @@ type terminal struct {
 // is refused, and one that a Machine stands for.
 func start(t *testing.T) *terminal {
 	t.Helper()
+	plane.Needed(t)
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true,
 		NodeMonitorGrace: time.Hour}) // no kubelet renews what the Node says
 	if err != nil {

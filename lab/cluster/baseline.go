@@ -120,8 +120,11 @@ func (b *Baseline) Restore(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, restoreTimeout, true,
 		func(ctx context.Context) (bool, error) {
-			differences, last = b.restoreOnce(ctx)
-			return len(differences) == 0 && last == nil, nil
+			now, err := b.restoreOnce(ctx)
+			if ctx.Err() == nil { // else it may have seen a part only
+				differences, last = now, err
+			}
+			return len(now) == 0 && err == nil, nil
 		})
 	if err != nil {
 		return errors.Join(fmt.Errorf("the control plane is not as it was: %w: %s", err,

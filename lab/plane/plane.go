@@ -17,9 +17,18 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Start starts one that tells on standard error what it does.
+// Needed leaves a test out with -short, because it starts a control plane.
+func Needed(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short leaves out what starts a control plane")
+	}
+}
+
+// Start starts one that tells on standard error what it does. With -short it leaves the test out.
 func Start(tb testing.TB, options cluster.Options) *cluster.Cluster {
 	tb.Helper()
+	Needed(tb)
 	options.Progress = os.Stderr
 	lab, err := cluster.Start(tb.Context(), options)
 	if err != nil {

@@ -41,19 +41,24 @@ const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":"
 // all others made the operator and the daemons do.
 func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	afterAll := inLine(t, &theShared.line, &theCloud.line)
-	o := options(1)
-	o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
-	s := alone(t, o)
-	s.join(t, s.hosts(t, 1)...)
-	t.Run("metrics are for who may read them", s.scrape)
-	t.Run("a daemon renews its certificate before it ends", s.renewal)
-	t.Run("a manifest that no node uses is retired", s.retirement)
-	t.Run("a daemon fetches what the next version has", s.fetches)
-	t.Run("an event that repeats is counted", s.repeatedEvent)
-	t.Run("a mirror set of the old kind is deleted", s.oldMirrors)
-	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
+	var seen []observed
+	var all []right
+	t.Run("what no other test does", func(t *testing.T) {
+		o := options(1)
+		o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
+		s := own(t, o)
+		s.join(t, s.hosts(t, 1)...)
+		t.Run("metrics are for who may read them", s.scrape)
+		t.Run("a daemon renews its certificate before it ends", s.renewal)
+		t.Run("a manifest that no node uses is retired", s.retirement)
+		t.Run("a daemon fetches what the next version has", s.fetches)
+		t.Run("an event that repeats is counted", s.repeatedEvent)
+		t.Run("a mirror set of the old kind is deleted", s.oldMirrors)
+		t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
+		seen, all = observe(t, s), shipped(t, s)
+	})
 	afterAll()
-	seen := slices.Concat(observe(t, theShared.stage), observe(t, s))
+	seen = append(seen, observe(t, theShared.stage)...)
 	if partial() {
 		if theCloud.stage != nil {
 			seen = append(seen, observe(t, theCloud.stage)...)
@@ -74,7 +79,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 			t.Errorf("%s was refused to %s %s", r.User, r.Verb, r.URI)
 		}
 	}
-	unused := unused(shipped(t, s), seen)
+	unused := unused(all, seen)
 	if partial() {
 		t.Logf("only a part of the tests ran, so this proves nothing about these rights: %v", unused)
 		return

@@ -108,7 +108,7 @@ func TestA27_ARevisionThatTheNodeNamesFirstIsAwaited(t *testing.T) {
 func TestARevisionIsReadThatIsNotHandedOut(t *testing.T) {
 	for name, spoil := range map[string]func(latest *contract.Latest){
 		"another":             func(latest *contract.Latest) { latest.Revision = "0.1.0-0123456789" },
-		"only its name":       func(latest *contract.Latest) { latest.Manifest = map[string]string{"x": string(make([]byte, 40<<20))} },
+		"only its name":       func(latest *contract.Latest) { latest.Confidential = make([]byte, 1<<20) },
 		"another manifest":    func(latest *contract.Latest) { latest.Manifest["files"] = "[]" },
 		"junk for a manifest": func(latest *contract.Latest) { latest.Manifest = map[string]string{"x": "y"} },
 		"junk for the rest":   func(latest *contract.Latest) { latest.Confidential = []byte("junk") },

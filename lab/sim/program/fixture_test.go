@@ -25,6 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/leak"
+	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
@@ -56,6 +57,7 @@ func TestMain(m *testing.M) {
 // administrator's client.
 func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	t.Helper()
+	plane.Needed(t)
 	lab.once.Do(func() {
 		lab.cluster, lab.err = cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr, Audit: true})
 		if lab.err == nil {
