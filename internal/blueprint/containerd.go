@@ -15,7 +15,7 @@ const (
 	containerdState    = contract.DirContainerdData + `\state`
 	containerdPipe     = `\\.\pipe\containerd-containerd`
 	pauseImage         = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
-	runtimeHandler     = "runhcs-wcow-process"
+	runtimeHandler     = contract.RuntimeClassHandler
 	runtimeType        = "io.containerd.runhcs.v1"
 	windowsSnapshotter = "windows"
 	messageSize        = 16 << 20
