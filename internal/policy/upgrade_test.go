@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -24,19 +25,45 @@ func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 	}
 }
 
-func TestTheNextStepOfAnUpgrade(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	since := func(ago time.Duration) Since { return Since{Began: now.Add(-ago), Seen: now.Add(-ago)} }
+// now is when the cases of an upgrade are looked at.
+func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+func since(ago time.Duration) Since { return Since{Began: now().Add(-ago), Seen: now().Add(-ago)} }
+
+// nextStep is what comes next for a node by some facts.
+type nextStep struct {
+	step   v1alpha1.Step
+	facts  UpgradeFacts
+	next   v1alpha1.Step
+	action UpgradeAction
+	reason contract.Reason
+}
+
+func nextStepsBeforeTheSwitch() map[string]nextStep {
 	long := since(time.Hour)
 	staged := StagingFacts{CanStage: true, IsStageRequested: true, IsStaged: true}
-	for name, test := range map[string]struct {
-		step   v1alpha1.Step
-		facts  UpgradeFacts
-		next   v1alpha1.Step
-		action UpgradeAction
-		reason contract.Reason
-	}{
+	stages := StagingFacts{CanStage: true, IsStageRequested: true}
+	return map[string]nextStep{
+		"a daemon that was not told to fetch": {v1alpha1.StepStaging,
+			UpgradeFacts{StagingFacts: StagingFacts{CanStage: true}}, v1alpha1.StepStaging, ActionRequestStaging, contract.ReasonStaging},
+		"a daemon that fetches": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages}, v1alpha1.StepStaging,
+			ActionWait, contract.ReasonStaging},
+		"a daemon that gets nothing for long": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages,
+			NothingSince: long, DaemonTimeout: time.Minute}, v1alpha1.StepWaiting, ActionUseSSH, ""},
+		"a daemon that fetches for too long and has a place": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages,
+			HasPlace: true, StepSince: long, VerifyTimeout: time.Minute}, StepFailed, ActionFail,
+			contract.ReasonUpdateFailed},
+		"with a place, over SSH": {v1alpha1.StepWaiting, UpgradeFacts{HasPlace: true, OverSSH: true, Drains: true},
+			v1alpha1.StepSwitching, ActionJoin, ""},
+		"with a place, which no pod feels": {v1alpha1.StepWaiting, UpgradeFacts{HasPlace: true}, v1alpha1.StepSwitching,
+			ActionWait, ""},
+		"a node that somebody uncordoned": {v1alpha1.StepDraining, UpgradeFacts{DrainFacts: DrainFacts{
+			Uncordoned: true, Drain: Drained}}, StepFailed, ActionFail, contract.ReasonUncordoned},
+		"a node between two revisions that somebody uncordoned": {v1alpha1.StepDraining,
+			UpgradeFacts{DrainFacts: DrainFacts{Uncordoned: true, HasLeft: true}}, v1alpha1.StepSwitching, ActionWait,
+			""},
+		"pods that nobody has looked for": {v1alpha1.StepDraining, UpgradeFacts{}, v1alpha1.StepDraining, ActionDrain,
+			""},
 		"staged":                    {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: staged}, v1alpha1.StepWaiting, ActionWait, ""},
 		"a daemon that can't stage": {v1alpha1.StepStaging, UpgradeFacts{}, v1alpha1.StepWaiting, ActionUseSSH, ""},
 		"without a place": {v1alpha1.StepWaiting, UpgradeFacts{OverSSH: true, Drains: true}, v1alpha1.StepWaiting,
@@ -54,6 +81,38 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 		"an API server that does not answer": {v1alpha1.StepDraining,
 			UpgradeFacts{DrainFacts: DrainFacts{Drain: DrainWaiting, IsOut: true}}, v1alpha1.StepDraining, ActionWait,
 			contract.ReasonDraining},
+	}
+}
+
+func nextStepsFromTheSwitchOn() map[string]nextStep {
+	long, just := since(time.Hour), since(time.Second)
+	return map[string]nextStep{
+		"a revision that the cache does not show": {v1alpha1.StepSwitching, UpgradeFacts{DrainFacts: DrainFacts{
+			IsUnseen: true}}, v1alpha1.StepSwitching, ActionReadAnnotation, ""},
+		"a revision that was not told": {v1alpha1.StepSwitching, UpgradeFacts{DrainFacts: DrainFacts{
+			IsNotRequested: true}}, v1alpha1.StepDraining, ActionWait, ""},
+		"a drained node": {v1alpha1.StepSwitching, UpgradeFacts{}, v1alpha1.StepSwitching, ActionSwitch, ""},
+		"a daemon that reports nothing yet": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, SwitchSince: just,
+			VerifyTimeout: time.Minute}, v1alpha1.StepSwitching, ActionWait, contract.ReasonRevisionPending},
+		"a daemon that reports the revision, however late": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true,
+			IsApplied: true, IsLive: true, SwitchSince: long, VerifyTimeout: time.Minute}, v1alpha1.StepVerifying,
+			ActionWait, ""},
+		"a daemon that went back": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, IsLive: true, Refused: true,
+			SwitchSince: just, VerifyTimeout: time.Minute}, StepFailed, ActionFail, contract.ReasonUpdateFailed},
+		"not Ready yet": {v1alpha1.StepVerifying, UpgradeFacts{Lacks: contract.ReasonNodeNotReady, SwitchSince: just,
+			VerifyTimeout: time.Minute}, v1alpha1.StepVerifying, ActionWait, ""},
+		"never Ready": {v1alpha1.StepVerifying, UpgradeFacts{Lacks: contract.ReasonNodeNotReady, IsLive: true,
+			SwitchSince: long, VerifyTimeout: time.Minute}, StepFailed, ActionFail, contract.ReasonUpdateFailed},
+		"Ready": {v1alpha1.StepVerifying, UpgradeFacts{}, v1alpha1.StepVerifying, ActionWait, contract.ReasonSettling},
+		"Ready for long": {v1alpha1.StepVerifying, UpgradeFacts{IsSettled: true}, "", ActionFinish,
+			contract.ReasonNodeReady},
+		"a daemon that was not told to go back": {v1alpha1.StepRollingBack, UpgradeFacts{}, v1alpha1.StepRollingBack,
+			ActionRestore, ""},
+		"a node that is back": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true}, v1alpha1.StepWaiting,
+			ActionReturn, contract.ReasonUpdateFailed},
+		"a node that goes back": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: just,
+			VerifyTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
+			contract.ReasonUpdateFailed},
 		"too late by the cache": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, SwitchSince: long,
 			VerifyTimeout: time.Minute}, v1alpha1.StepSwitching, ActionReadNode, ""},
 		"refused by the cache": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, Refused: true},
@@ -80,14 +139,26 @@ func TestTheNextStepOfAnUpgrade(t *testing.T) {
 		"not back in time": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: long,
 			VerifyTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
 			contract.ReasonRollbackTimedOut},
-		"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			row := NextUpgrade(test.step, test.facts, now)
-			if row.Next != test.next || row.Action != test.action || row.Reason != test.reason {
-				t.Errorf("next %q, action %q, reason %q (%s)", row.Next, row.Action, row.Reason, row.When)
-			}
-		})
+	}
+}
+
+// The cases reach every row, so that none can go, or hide behind another, unnoticed.
+func TestTheNextStepOfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	cases := map[string]nextStep{"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""}}
+	maps.Copy(cases, nextStepsBeforeTheSwitch())
+	maps.Copy(cases, nextStepsFromTheSwitchOn())
+	isReached := map[string]bool{}
+	for name, test := range cases {
+		row := NextUpgrade(test.step, test.facts, now())
+		if row.Next != test.next || row.Action != test.action || row.Reason != test.reason {
+			t.Errorf("%s: next %q, action %q, reason %q (%s)", name, row.Next, row.Action, row.Reason, row.When)
+		}
+		isReached[string(row.Step)+": "+row.When] = true
+	}
+	for _, row := range UpgradeRows() {
+		if name := string(row.Step) + ": " + row.When; !isReached[name] {
+			t.Errorf("no case reaches the row %s", name)
+		}
 	}
 }
