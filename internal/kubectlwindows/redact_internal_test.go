@@ -76,6 +76,7 @@ func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 		"an assignment in base64":      {"kept " + encoded("password=planted-planted"), encoded("password=planted-planted")},
 		"a kubeconfig in base64":       {"kept " + encoded("users:\n- user:\n    token: planted"), encoded("users:\n- user:\n    token: planted")},
 		"a key in base64 in base64":    {"kept " + encoded(encoded("-----BEGIN RSA PRIVATE KEY-----\nplanted")), "TFMwdExT"},
+		"a token in base64 in base64":  {"kept " + encoded(encoded("token: planted-planted")), encoded(encoded("token: planted-planted"))},
 		"a script for PowerShell":      {"kept -enc " + encoded("$\x00p\x00w\x00d\x00 \x00=\x00 \x00p\x00l\x00a\x00n\x00t\x00e\x00d\x00"), "JABwAHcAZAA"},
 		"net user":                     {`kept net user Administrator planted /add`, ""},
 	} {

@@ -176,6 +176,13 @@ func TestSteps(t *testing.T) {
 				`RemoveFile C:\k\old.conf`, "RemoveRoot " + plan.Fingerprint([]byte{3}),
 			},
 		},
+		"the pods' network of an earlier revision goes after the service that made it": {
+			func(w *world) {
+				w.want.Network, w.was.Networks = "flannel.4097", []string{"flannel.4096"}
+				w.want.Services = w.want.Services[:2]
+			},
+			[]string{"RemoveService proxy", "RemoveNetwork flannel.4096"},
+		},
 		"the pods' network of an earlier revision goes while what makes networks is down": {
 			func(w *world) {
 				w.want.Network, w.was.Networks = "flannel.4097", []string{"flannel.4096", "flannel.4097"}

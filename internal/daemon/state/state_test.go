@@ -1,6 +1,8 @@
 package state_test
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -72,6 +74,56 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 	if err = again.Erase(); err != nil || open(t, f).Exists() {
 		t.Errorf("it is still there, %v", err)
+	}
+}
+
+// full is a disk on which nothing can be written while it is full.
+type full struct {
+	winos.Files
+	isFull bool
+}
+
+func (f *full) Create(path string, access winos.Access) (io.WriteCloser, error) {
+	if f.isFull {
+		return nil, winos.ErrNoSpace
+	}
+	return f.Files.Create(path, access)
+}
+
+func TestAChangeThatCanNotBeMadeOrWrittenIsUndone(t *testing.T) {
+	t.Parallel()
+	f := &full{Files: stateFiles(t)}
+	stateFile := open(t, f)
+	stateFile.Revision.Name, stateFile.Verified = "1", true
+	stateFile.SetService("kubelet", state.Start{Inputs: "x"})
+	stateFile.TouchVariable("HTTP_PROXY", nil)
+	if err := stateFile.Save(); err != nil {
+		t.Fatal(err)
+	}
+	before := open(t, f).State
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		isFull bool
+		why    error
+	}{"the disk is full": {true, winos.ErrNoSpace}, "the change fails": {false, refused}} {
+		f.isFull = c.isFull
+		err := stateFile.Change(func() error {
+			stateFile.Revision.Name, stateFile.Verified = "2", false
+			stateFile.AddFile(contract.PathKubelet)
+			stateFile.SetService("kubelet", state.Start{})
+			stateFile.SetService("containerd", state.Start{})
+			stateFile.NoteVariable("HTTP_PROXY", "boot-7", true)
+			if c.isFull {
+				return nil
+			}
+			return refused
+		})
+		if !errors.Is(err, c.why) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(before, stateFile.State); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 
