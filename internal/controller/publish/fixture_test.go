@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -91,7 +92,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	scheme := scheme.New(t, cluster.AddToScheme)
 	writes, refused := &[]string{}, map[string]error{}
-	note := func(verb string, o client.Object) { *writes = append(*writes, verb+" "+o.GetName()) }
+	note := func(verb string, o client.Object) {
+		_, kind, _ := strings.Cut(fmt.Sprintf("%T", o), ".")
+		*writes = append(*writes, verb+" "+kind+" "+o.GetName())
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.WindowsInstance{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

@@ -60,8 +60,9 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	name := "windows-services-" + desired.Revision
-	if want := []string{"create " + name, "create " + name, "create windows-services-reader",
-		"create windows-services-latest", "create windows-services-memory"}; !slices.Equal(*w.writes, want) {
+	if want := []string{"create Secret " + name, "create ConfigMap " + name,
+		"create Role windows-services-reader", "create Secret windows-services-latest",
+		"create Secret windows-services-memory"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
 	}
 	s, ok := w.inside(t)[name]

@@ -155,6 +155,32 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 	}
 }
 
+// unstoppable are services that can't be stopped.
+type unstoppable struct{ winos.Services }
+
+func (unstoppable) Stop(context.Context, string) error { return winos.ErrInUse }
+
+// Whatever happens until its next start, nobody takes it for one that runs with what it had before: its process may
+// have been started anew meanwhile.
+func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.pass(t, h.applier())
+	if h.state.Services["kubelet"] == (state.Start{}) {
+		t.Fatal("nothing is known of what kubelet runs with")
+	}
+	h.want(t, "one", "two")
+	machine := h.Host()
+	machine.Services = unstoppable{machine.Services}
+	r := h.pass(t, apply.New(apply.Options{Host: machine, State: h.state}))
+	if r.Holds() || h.read(t, contract.PathKubelet) != "MZ kubelet two" {
+		t.Fatalf("got %+v", r)
+	}
+	if start := h.state.Services["kubelet"]; start != (state.Start{}) {
+		t.Errorf("the state file says that kubelet runs with %+v", start)
+	}
+}
+
 func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
