@@ -67,7 +67,7 @@ func TestA73_TheWorkloadGuardGivesClassesThatAreInstalled(t *testing.T) {
 		installed[build.RuntimeClass] = true
 	}
 	if len(classes.Data) == 0 {
-		t.Error("the guard gives no class")
+		t.Error("the condition gives no class")
 	}
 	for tag, class := range classes.Data {
 		if !installed[class] {
