@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	facts "github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
+	"github.com/windows-nodes/wmco/lab/clock"
 )
 
 // schedules and steps are how long this looks for a schedule that breaks the budget: about two
@@ -64,6 +66,8 @@ type world struct {
 	names  int
 	// list is where places are written down; nil while there is none.
 	list *corev1.ConfigMap
+	// isUnset says that the settings are deleted.
+	isUnset bool
 	// wanted revision and present key.
 	version, key int
 }
@@ -144,8 +148,15 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 		w.list.DeepCopyInto(list)
 		return nil
 	}
+	if secret, ok := o.(*corev1.Secret); ok { // as the publisher remembers the settings
+		data, err := facts.Memory(&v1alpha1.WindowsMachineConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+			Spec:       v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &w.budget}}}, nil)
+		secret.Data = data
+		return err
+	}
 	config, ok := o.(*v1alpha1.WindowsMachineConfig)
-	if !ok {
+	if !ok || w.isUnset {
 		return apierrors.NewNotFound(corev1.Resource("nothing"), "")
 	}
 	config.Spec.Rollout.MaxUnavailable = &w.budget
@@ -239,6 +250,8 @@ type cluster struct {
 	// arrived, and were taken.
 	slow map[string]late
 	used int
+	// set counts steps of the clock, rejoined hosts that were joined again, unset events while the settings were deleted.
+	set, rejoined, unset int
 }
 
 // cachedReader shows some moment of the past.
@@ -453,7 +466,7 @@ func (c *cluster) atLeast(gone *host) {
 func (c *cluster) happen() {
 	w := &c.now
 	h := &w.hosts[c.r.IntN(len(w.hosts))]
-	switch c.r.IntN(12) {
+	switch c.r.IntN(15) {
 	case 0: // a host that was granted a place goes down for it
 		if h.claimed && h.node {
 			h.desired, h.ready = w.version, false
@@ -499,6 +512,25 @@ func (c *cluster) happen() {
 			w.budget = budgets()[c.r.IntN(len(budgets()))]
 			c.note("budget %s", w.budget.String())
 		}
+	case 12: // the settings are deleted, or restored
+		w.isUnset = c.r.IntN(3) == 0
+		c.note("the settings are deleted: %v", w.isUnset)
+	case 13:
+		if c.r.IntN(5) == 0 {
+			by := []time.Duration{2 * time.Hour, -2 * time.Hour}[c.r.IntN(2)]
+			c.clock, c.set = clock.Set(c.clock, by), c.set+1
+			c.note("the clock is set by %s", by)
+		}
+	case 14: // a host that is joined again answers, and comes back at the revision that it held
+		if h.claimed && h.node && !h.ready {
+			h.desired, h.ready, h.claimed, h.writes = h.version, true, false, h.writes+1
+			c.rejoined++
+			c.note("%s is joined again", h.name)
+			c.gate.Freed()
+		}
+	}
+	if w.isUnset {
+		c.unset++
 	}
 	c.makeHosts()
 }
@@ -543,10 +575,10 @@ func budgets() []intstr.IntOrString {
 func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
-	total, slow := 0, 0
+	total, slow, set, rejoined, unset := 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		seed := first + schedule
-		c := &cluster{t: t, clock: time.Unix(1e9, 0), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
+		c := &cluster{t: t, clock: clock.At(time.Unix(1e9, 0)), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
 		c.now = world{sets: map[string]int{"a": 3, "b": 1 + c.r.IntN(4)}, budget: budgets()[c.r.IntN(len(budgets()))]}
 		for n := range 3 {
 			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("own-%d", n), node: true, ready: true})
@@ -575,6 +607,7 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 			c.arrive(c.r.IntN(6) == 0)
 		}
 		total, slow = total+c.acted, slow+c.used
+		set, rejoined, unset = set+c.set, rejoined+c.rejoined, unset+c.unset
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
@@ -582,5 +615,9 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Logf("first seed %d; %d hosts were disrupted, %d by a write that was slow", first, total, slow)
 	if total < schedules || slow == 0 {
 		t.Errorf("only %d hosts were disrupted, so this shows nothing", total)
+	}
+	if set < schedules || rejoined < schedules/4 || unset < schedules {
+		t.Errorf("the clock was set %d times, %d hosts were joined again, %d events came without settings, so this shows "+
+			"too little", set, rejoined, unset)
 	}
 }

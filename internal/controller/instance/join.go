@@ -156,6 +156,10 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
 			continue // the phase goes on once that is saved
+		case outcome.Then == journey.Confirm:
+			c.status.passed(phases[i].Name)
+			i = len(phases) - 1
+			continue
 		case outcome.Then == journey.AskForPlace:
 			again, waits := c.askForPlace(ctx)
 			if waits != nil {
@@ -233,7 +237,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	if err := c.upgradeWhileDown(ctx); err != nil {
 		return onError(err)
 	}
-	if session.Connected() && !session.IsGranted {
+	isUnknown := status.JoinedTime == nil && status.Disruption == nil // its Node may serve: see join.restore
+	if (session.Connected() || isUnknown) && !session.IsGranted {
 		return nil // it asks when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -99,6 +100,68 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 	}
 	if r.exists(t, 1) || r.cleanups(1) != 1 {
 		t.Errorf("it does not leave; cleaned %d times", r.cleanups(1))
+	}
+}
+
+// The CRD of instances was deleted and is created again: the list makes new instances, whose hosts serve.
+func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		desired string
+		closed  bool
+		reason  contract.Reason
+	}{
+		"at the desired revision": {desired: first},
+		"at an older one":         {desired: second, reason: contract.ReasonBudgetExhausted},
+		"at an older one, and no maintenance window is open": {desired: second, closed: true,
+			reason: contract.ReasonMaintenanceWindowClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(listed(1), listed(2)...)...)
+			r.publish(t, first, contract.Manifest{})
+			r.join(t, 1)
+			r.join(t, 2)
+			blocked := false
+			r.evicts(&blocked)
+			r.pod(t, 1, "web")
+			if test.closed {
+				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+					c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 0 1 6 *",
+						Duration: metav1.Duration{Duration: time.Hour}}}
+				})
+			} else {
+				r.isAway(t, 2, true) // which takes the budget
+			}
+			r.kind.DeletionTimestamp = new(metav1.NewTime(r.clock))
+			r.remove(t, 1)
+			r.reconcile(t, 1)
+			r.kind = metav1.ObjectMeta{}
+			again := listed(1)[0]
+			again.SetUID("again")
+			if err := r.api.Create(t.Context(), again); err != nil {
+				t.Fatal(err)
+			}
+			r.version = test.desired
+			r.machine(1).Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: r.machine(1).Facts(), Joined: true,
+				Running: true})
+			for range 4 {
+				r.reconcile(t, 1)
+				r.clock = r.clock.Add(time.Minute)
+			}
+			i := r.get(t, 1)
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != cmp.Or(string(test.reason), "NodeReady") {
+				t.Errorf("it is %s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+			}
+			if !r.isUntouched(t, 1) || i.Status.JoinedTime == nil || i.Status.HeldRevision != first ||
+				r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first || i.Status.HostKey == "" {
+				t.Errorf("node %+v, status %+v", r.node(t, 1), i.Status)
+			}
+			if r.parts.Slots.Held() != 0 || r.machine(1).Open() != 0 || i.Status.Disruption != nil {
+				t.Errorf("it keeps %d slots, %d connections, and %v", r.parts.Slots.Held(), r.machine(1).Open(),
+					i.Status.Disruption)
+			}
+		})
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"maps"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -23,10 +25,13 @@ type shelf struct {
 	config    *v1alpha1.WindowsMachineConfig
 	// places is the list of places that were given out; nil while there is none.
 	places *corev1.ConfigMap
+	// memory is what the publisher remembers of the settings; config is nil while they are deleted.
+	memory *corev1.Secret
 }
 
 func (s shelf) clone() shelf {
-	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config, places: s.places}
+	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config, places: s.places,
+		memory: s.memory}
 }
 
 // plane is an API server of few objects, fast enough for hundreds of schedules: locks are
@@ -42,6 +47,8 @@ type plane struct {
 	lag func() int
 	// before and after see each write of the operator, and may have it fail.
 	before, after func(old, wanted client.Object) error
+	// requests are certificate requests, which are signed at once; nil if none is taken.
+	requests map[string]*certificatesv1.CertificateSigningRequest
 }
 
 func newShelf() shelf {
@@ -88,8 +95,15 @@ func (s shelf) get(key client.ObjectKey, o client.Object) error {
 			return nil
 		}
 	case *v1alpha1.WindowsMachineConfig:
-		s.config.DeepCopyInto(o)
-		return nil
+		if s.config != nil {
+			s.config.DeepCopyInto(o)
+			return nil
+		}
+	case *corev1.Secret:
+		if s.memory != nil {
+			s.memory.DeepCopyInto(o)
+			return nil
+		}
 	case *corev1.ConfigMap:
 		if s.places != nil {
 			s.places.DeepCopyInto(o)
@@ -117,6 +131,13 @@ func (s shelf) list(list client.ObjectList) error {
 
 // Get and List read through the cache; live reads past it.
 func (p *plane) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if request, ok := o.(*certificatesv1.CertificateSigningRequest); ok && p.requests[key.Name] != nil {
+		p.requests[key.Name].DeepCopyInto(request)
+		return nil
+	}
+	if _, ok := o.(*corev1.Secret); ok { // it was written when the settings changed, and no cache is that late
+		return p.now.get(key, o)
+	}
 	return p.seen().get(key, o)
 }
 
@@ -190,10 +211,15 @@ func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	return p.after(old, stored)
 }
 
-// Create makes the list of places, and else nothing: certificate requests are of no interest here.
+// Create makes the list of places, and certificate requests where they are taken.
 func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	if _, ok := o.(*corev1.ConfigMap); ok {
 		return p.Update(ctx, o)
+	}
+	if request, ok := o.(*certificatesv1.CertificateSigningRequest); ok && p.requests != nil {
+		request.Status.Certificate = []byte("certificate")
+		p.requests[request.Name] = request.DeepCopy()
+		return nil
 	}
 	return apierrors.NewServiceUnavailable("away")
 }
@@ -262,10 +288,34 @@ func (p *plane) change(name string, edit func(*corev1.Node)) {
 	}
 }
 
-// set is how a user writes the settings.
+// set is how a user writes the settings. One who finds none writes what was in force, and the change.
 func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
-	c := p.now.config.DeepCopy()
+	c := p.config().DeepCopy()
 	c.Name = contract.MachineConfigObject
 	edit(c)
 	p.store(c)
+	data, err := cluster.Memory(c, nil)
+	if err != nil {
+		panic(err)
+	}
+	p.now.memory = &corev1.Secret{Data: data}
+}
+
+// config is the settings in force.
+func (p *plane) config() *v1alpha1.WindowsMachineConfig {
+	if p.now.config != nil {
+		return p.now.config
+	}
+	c, err := cluster.Remembered(context.Background(), live{p, func() {}}, namespace)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// unset deletes the settings.
+func (p *plane) unset() {
+	p.past = append(p.past[max(0, len(p.past)-8):], p.now.clone())
+	p.writes++
+	p.now.config = nil
 }

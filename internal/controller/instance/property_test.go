@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/clock"
 )
 
 // schedules is how many are tried, and steps how long each is.
@@ -54,6 +57,11 @@ type machineOf struct {
 	// toward is the revision that its daemon works at.
 	toward string
 	boot   int
+	// answers says that it is reached over SSH; switched is when it was last told another revision.
+	answers  bool
+	switched time.Time
+	// lost says that its pods were lost with its node, until it serves again.
+	lost bool
 }
 
 // tally counts what happened, without which a schedule shows nothing.
@@ -68,6 +76,9 @@ type tally struct {
 	shut, none int
 	// refused counts evictions that something else than a budget refused, stuck drains that came to nothing by that.
 	refused, stuck int
+	// deleted counts deletions of the settings, set steps of the operator's clock, again joins over SSH of hosts that
+	// had joined.
+	deleted, set, again int
 }
 
 // add has a tally count another one's, too.
@@ -76,6 +87,7 @@ func (a *tally) add(b tally) {
 	a.reboots, a.both, a.removed, a.blips = a.reboots+b.reboots, a.both+b.both, a.removed+b.removed, a.blips+b.blips
 	a.concurrent, a.shut, a.none = a.concurrent+b.concurrent, a.shut+b.shut, a.none+b.none
 	a.refused, a.stuck = a.refused+b.refused, a.stuck+b.stuck
+	a.deleted, a.set, a.again = a.deleted+b.deleted, a.set+b.set, a.again+b.again
 }
 
 // fleet is a cluster in which everything may happen at any time, and an observer.
@@ -100,6 +112,12 @@ type fleet struct {
 	// overlapped says that one did in this look: what it wrote may be a failure that was not seen.
 	overlapped    bool
 	calm, isStale bool
+	// real is the time of the cluster and its observer; the operator's clock may be set. ahead says that it was set
+	// forward last.
+	real  time.Time
+	ahead bool
+	// kinds is how many kinds of events there are: the seeds of before know fewer.
+	kinds int
 }
 
 func (f *fleet) note(format string, args ...any) {
@@ -126,7 +144,11 @@ func (f *fleet) serves(name string) bool {
 // isOut says that a node has not been Ready for so long that its pods are lost.
 func (f *fleet) isOut(name string) bool {
 	ready := f.p.now.nodes[name].Status.Conditions[0]
-	return ready.Status != corev1.ConditionTrue && f.rig.clock.Sub(ready.LastTransitionTime.Time) >= 5*time.Minute
+	after := 5 * time.Minute
+	if f.ahead { // by its clock it is that late, and it has seen so itself
+		after = policy.Witnessed
+	}
+	return ready.Status != corev1.ConditionTrue && f.real.Sub(ready.LastTransitionTime.Time) >= after
 }
 
 // isBegun says that a node bears the operator's cordon.
@@ -189,23 +211,26 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if instance == nil {
 			break
 		}
-		place := instance.Status.Disruption != nil
+		place, to := instance.Status.Disruption != nil, now.Annotations[contract.DesiredRevisionAnnotation]
 		f.tells(was, now, instance.Status.Update)
 		for what, is := range map[string]bool{
-			"cordoned":                !was.Spec.Unschedulable && now.Spec.Unschedulable,
-			"told to go to a version": was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation],
+			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
+			// a daemon that is stopped does nothing, and has what it held before it is started
+			"told to go to a version": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
+				!(instance.Status.DaemonStopped && to == instance.Status.HeldRevision),
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
 				was.Annotations[contract.RebootApprovedAnnotation] == "",
 			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&
 				was.Annotations[contract.CordonedAnnotation] == "",
 		} {
-			if is && !place || is && what == "uncordoned for a stranger" {
+			if is && !place && !f.rejoins(now.Name) || is && what == "uncordoned for a stranger" {
 				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations,
 					f.p.now.instances[now.Name].Status)
 				f.violated("%s is %s without a place in the budget, or against an administrator", now.Name, what)
 			}
 		}
 		if was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation] {
+			f.host[now.Name].switched = f.real
 			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredRevisionAnnotation])
 		}
 	}
@@ -214,6 +239,16 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		return errKilled
 	}
 	return nil
+}
+
+func (f *fleet) noteLost(name string) {
+	f.host[name].lost = f.host[name].lost || f.p.now.nodes[name] == nil || f.isOut(name)
+}
+
+// rejoins says that a host is joined again whose pods were lost. No revision is published here, so it comes back at the
+// desired one.
+func (f *fleet) rejoins(name string) bool {
+	return f.host[name].lost && f.p.now.instances[name].Status.DaemonStopped
 }
 
 // claims is the observer at the moment at which a node is about to be disrupted.
@@ -295,7 +330,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	n := f.p.now.nodes[now.Status.NodeName]
 	verifies := was.Status.Update.Step == v1alpha1.StepVerifying
 	if switched := was.Status.Update.SwitchTime; was.Status.Update.Step == v1alpha1.StepSwitching && switched != nil {
-		verifies = f.rig.clock.Sub(switched.Time) >= v1alpha1.DefaultSettleTime
+		verifies = max(f.rig.clock.Sub(switched.Time), f.real.Sub(f.host[n.Name].switched)) >= v1alpha1.DefaultSettleTime
 	}
 	if !verifies || now.Status.Update != nil ||
 		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= reboot.MaxReboots {
@@ -320,7 +355,7 @@ func (f *fleet) halts(name, version string) {
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
 	schedule := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // no secret
-	f := &fleet{t: t, r: schedule, host: map[string]*machineOf{}, threshold: 1}
+	f := &fleet{t: t, r: schedule, host: map[string]*machineOf{}, threshold: 1, kinds: 18}
 	f.p = &plane{now: newShelf()}
 	f.p.lag = func() int {
 		if f.calm {
@@ -338,11 +373,12 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	}
 	f.rig = &rig{api: f.p, machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		version: "1.0.0-0000000000", quiet: true}
+	f.real = f.rig.clock
 	f.rig.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
-	f.rig.reaches = func(address string) bool { // a host that is joined again is not reached, one that leaves is
-		i := f.p.now.instances[address]
-		return i != nil && !i.DeletionTimestamp.IsZero()
+	f.rig.reaches = func(address string) bool { // a host that leaves, and one that answers
+		i, h := f.p.now.instances[address], f.host[address]
+		return i != nil && !i.DeletionTimestamp.IsZero() || h.answers && !h.down
 	}
 	f.rig.pods = pods
 	pods.ReactionChain = nil // making one of these takes long, so all fleets share it, one after the other
@@ -364,7 +400,7 @@ func (f *fleet) add(name string) {
 	f.rig.machines[name] = hosttest.New(name)
 	f.p.writes++
 	generation := fmt.Sprint(f.p.writes) // of a host that comes back under its name
-	joined := metav1.NewTime(f.rig.clock)
+	joined := metav1.NewTime(f.real)
 	f.p.store(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name + generation),
 			Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
@@ -391,6 +427,9 @@ func (f *fleet) add(name string) {
 func (f *fleet) restart() {
 	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false
+	for _, m := range f.rig.machines {
+		m.Break()
+	}
 	f.rig.restartWith(f.t, live{f.p, f.readsNodes})
 }
 
@@ -464,7 +503,7 @@ func (f *fleet) act(name string) {
 		f.p.change(name, func(n *corev1.Node) {
 			if n.Status.Conditions[0].Status != ready {
 				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = ready,
-					metav1.NewTime(f.rig.clock)
+					metav1.NewTime(f.real)
 			}
 			for key, value := range values {
 				if n.Annotations[key] = value; value == "" {
@@ -510,7 +549,7 @@ func (f *fleet) happen(version *int) {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	h := f.host[name]
 	rare := f.r.IntN(5) == 0
-	switch f.r.IntN(18) {
+	switch f.r.IntN(f.kinds) {
 	case 0, 1, 2, 3, 4:
 		f.act(name)
 	case 5:
@@ -562,7 +601,64 @@ func (f *fleet) happen(version *int) {
 		if rare {
 			f.remove(name)
 		}
+	case 18:
+		f.settings(rare)
+	case 19:
+		if rare {
+			f.setClock()
+		}
+	case 20:
+		h.answers = !h.answers
+		f.note("%s answers: %v", name, h.answers)
 	}
+}
+
+// knowsMore has the settings be deleted, the clock be set, and hosts answer that are joined again.
+func (f *fleet) knowsMore() {
+	f.kinds = 21
+	f.rig.clock = clock.At(f.rig.clock)
+	f.p.requests = map[string]*certificatesv1.CertificateSigningRequest{}
+	f.restart()
+}
+
+// settings are deleted, or restored as they were.
+func (f *fleet) settings(deleted bool) {
+	switch {
+	case deleted && f.p.now.config != nil:
+		f.deleted++
+		f.note("the settings are deleted")
+		f.p.unset()
+	case f.p.now.config == nil:
+		f.note("the settings are restored")
+		f.p.set(func(*v1alpha1.WindowsMachineConfig) {})
+	}
+}
+
+// setClock sets the operator's clock two hours forward, or back.
+func (f *fleet) setClock() {
+	f.set++
+	by := 2 * time.Hour
+	if f.r.IntN(2) == 0 {
+		by = -by
+	}
+	f.rig.clock = clock.Set(f.rig.clock, by)
+	f.ahead = f.ahead || by > 0
+	f.note("the clock is set by %s", by)
+}
+
+// advance has time pass.
+func (f *fleet) advance(d time.Duration) {
+	f.rig.clock, f.real = f.rig.clock.Add(d), f.real.Add(d)
+}
+
+// bootstraps counts how often kubelet was started over SSH.
+func (f *fleet) bootstraps(name string) (count int) {
+	for _, verb := range f.rig.machines[name].Calls() {
+		if verb == contract.VerbBootstrap {
+			count++
+		}
+	}
+	return count
 }
 
 // blip is a hiccup of leases, at one node or at all: pods go on.
@@ -576,7 +672,7 @@ func (f *fleet) blip(name string, all bool) {
 		f.p.change(one, func(n *corev1.Node) {
 			if n.Status.Conditions[0].Status == corev1.ConditionTrue {
 				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown,
-					metav1.NewTime(f.rig.clock)
+					metav1.NewTime(f.real)
 			}
 		})
 	}
@@ -599,7 +695,7 @@ func (f *fleet) windows(closed bool) {
 func (f *fleet) remove(name string) {
 	i := f.p.now.instances[name].DeepCopy()
 	if i.DeletionTimestamp.IsZero() {
-		now := metav1.NewTime(f.rig.clock)
+		now := metav1.NewTime(f.real)
 		i.DeletionTimestamp = &now
 		i.Generation++
 		f.p.store(i)
@@ -638,8 +734,20 @@ func (f *fleet) look(name string) {
 	} else if due && f.limit() == 0 {
 		f.none++
 	}
+	f.noteLost(name)
+	served, bootstraps := f.serves(name) && f.host[name].pods > 0, f.bootstraps(name)
 	_, err := f.rig.Reconcile(f.t.Context(),
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	if f.bootstraps(name) > bootstraps {
+		f.again++
+		f.note("%s is joined again", name)
+		if i := f.p.now.instances[name]; served && (i == nil || i.Status.Disruption == nil) {
+			f.violated("%s is joined again while it serves", name)
+		}
+	}
+	if i := f.p.now.instances[name]; i != nil && i.Status.Phase == v1alpha1.PhaseReady {
+		f.host[name].lost = false
+	}
 	f.replace()
 	if f.killed {
 		f.note("the operator is killed at %s", name)
@@ -658,6 +766,7 @@ func (f *fleet) lookStale() {
 	defer func() { f.isStale = false }()
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	f.note("a stale operator looks at %s", name)
+	f.noteLost(name)
 	_, _ = f.rig.Reconcile(f.t.Context(), // whatever it comes to
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	f.rig.Reconciler, f.killed = present, false
@@ -669,7 +778,7 @@ func (f *fleet) heal() {
 	f.calm = true
 	f.windows(false)
 	for _, h := range f.host {
-		h.blocked, h.bad, h.down = false, false, false
+		h.blocked, h.bad, h.down, h.answers = false, false, false, f.p.requests != nil
 	}
 	f.allow(intstr.FromInt32(1))
 	f.rig.version = "1.0.0-9999999999"
@@ -682,7 +791,7 @@ func (f *fleet) heal() {
 	}
 	for range 500 {
 		rest := true
-		f.rig.clock = f.rig.clock.Add(20 * time.Second)
+		f.advance(20 * time.Second)
 		for n := range len(f.host) {
 			name := fmt.Sprintf("win-%d", n)
 			f.act(name)
@@ -708,7 +817,7 @@ func (f *fleet) heal() {
 func (f *fleet) run() {
 	version := 0
 	for range steps {
-		f.rig.clock = f.rig.clock.Add(time.Duration(1+f.r.IntN(45)) * time.Second)
+		f.advance(time.Duration(1+f.r.IntN(45)) * time.Second)
 		for range 1 + f.r.IntN(3) {
 			f.happen(&version)
 		}
@@ -736,6 +845,7 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 		journals := [2][]string{}
 		for n := range journals {
 			f := newFleet(t, pods, first+schedule)
+			f.knowsMore()
 			f.run()
 			f.note("%d writes, and %d comes next", f.p.writes, f.r.Uint64())
 			journals[n] = f.journal
@@ -764,11 +874,11 @@ func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
 // stale, nodes go down or blink, drains block, evictions are refused, revisions don't hold, budgets
-// change, windows close, hosts are removed — no node that serves is disrupted when as many as the
-// budget allows serve nobody, no more that are down are worked on at once, nothing begins in a
-// closed window, no node is switched with its pods, no second node is taken to a revision that
-// failed, nobody's cordon is lifted, and in the end every node is well. The observer goes by the
-// API server only.
+// change, windows close, settings are deleted and restored, the operator's clock is set, hosts are
+// removed or joined again — no node that serves is disrupted when as many as the budget allows serve
+// nobody, no more that are down are worked on at once, nothing begins in a closed window, no node is
+// switched with its pods, no second node is taken to a revision that failed, nobody's cordon is
+// lifted, and in the end every node is well. The observer goes by the API server only.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
@@ -782,6 +892,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	for schedule := range uint64(schedules) {
 		seed := first + schedule
 		f := newFleet(t, pods, seed)
+		f.knowsMore()
 		if seed%2 == 1 { // or few drains would last so long
 			f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
 				c.Spec.Rollout.DrainTimeout = &metav1.Duration{Duration: 2 * time.Minute}
@@ -805,6 +916,9 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		"two operators decide at once":          all.concurrent >= schedules/2,
 		"nodes wait while windows are closed":   all.shut >= 2*schedules,
 		"nodes wait while there is no budget":   all.none >= 2*schedules,
+		"settings are deleted":                  all.deleted >= schedules/4,
+		"the clock is set":                      all.set >= schedules/4,
+		"hosts are joined again":                all.again >= schedules/10,
 		"evictions are refused":                 all.refused >= schedules/10,
 		"evictions that are refused end drains": all.stuck > 0,
 	} {

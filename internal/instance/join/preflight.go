@@ -38,6 +38,11 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 			return outcome
 		}
 	}
+	if found.Running {
+		if outcome := j.restore(ctx, instance, session); !outcome.IsDone() || outcome.Then == journey.Confirm {
+			return outcome
+		}
+	}
 	if len(found.Problems) > 0 {
 		if !found.Joined { // a refused host stays as it was
 			if err := session.Conn.RemoveUpload(ctx); err != nil {
@@ -76,6 +81,32 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 		return found, facts, journey.Fail(err)
 	}
 	return found, facts, journey.Done()
+}
+
+// restore restores the status of a host that has joined, and whose instance is new: the kind of instances was deleted
+// and created again. The host's daemon runs, and its Node serves at the revision that was last requested. Nothing is
+// changed at the host; another revision has its turn in the rollout.
+func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	status := &instance.Status
+	if status.JoinedTime != nil || status.NodeExpected {
+		return journey.Done()
+	}
+	node, err := j.Nodes.OursLive(ctx, instance)
+	if err != nil {
+		return j.retryInSlot(instance, session, err)
+	}
+	if node == nil {
+		return journey.Done()
+	}
+	revision := node.Annotations[contract.DesiredRevisionAnnotation]
+	if revision == "" || !journey.NodeReadyAt(node, revision) {
+		return journey.Done()
+	}
+	status.NodeUID, status.DesiredRevision = string(node.UID), revision
+	j.Slots.Release(instance.UID)
+	session.End()
+	return journey.Outcome{Then: journey.Confirm}
 }
 
 func hostInfo(facts contract.HostFacts) v1alpha1.HostInfo {

@@ -52,6 +52,8 @@ const (
 	AskForPlace
 	// JoinAgain joins the host again over SSH.
 	JoinAgain
+	// Confirm goes on with the last phase of a join.
+	Confirm
 	// RebootToo goes on with a reboot in the same place.
 	RebootToo
 )
