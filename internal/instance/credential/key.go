@@ -60,6 +60,10 @@ func (s SecretKey) PrivateKey(ctx context.Context) (Key, error) {
 			s.Namespace, contract.PrivateKeySecret, contract.PrivateKeyField)
 	}
 	hash, err := s.Parse(pem)
+	if problem, ok := contract.AsProblem(err); ok {
+		return Key{}, contract.NewProblem(problem.Reason, "secret %s/%s: %s", s.Namespace, contract.PrivateKeySecret,
+			problem.Detail)
+	}
 	if err != nil {
 		return Key{}, err
 	}

@@ -2,6 +2,7 @@ package credential
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,7 +46,8 @@ func TestThePrivateKeyIsReadFromItsSecret(t *testing.T) {
 			key, err := keys.PrivateKey(t.Context())
 			problem, _ := contract.AsProblem(err)
 			if test.reason == "" && (err != nil || key.Hash != "hash") || test.reason != "" &&
-				(problem == nil || problem.Reason != test.reason) {
+				(problem == nil || problem.Reason != test.reason ||
+					!strings.Contains(problem.Detail, "ns/"+contract.PrivateKeySecret)) {
 				t.Errorf("key %+v, %v", key, err)
 			}
 		})
