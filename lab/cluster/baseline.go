@@ -75,14 +75,14 @@ func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 
 // settle reads all objects until nothing changes any more: controllers complete what was just installed.
 func (b *Baseline) settle(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, settleInterval, restoreTimeout, true, func(ctx context.Context) (bool, error) {
+	settled := func(ctx context.Context) (is bool, err error) {
 		before := b.objects
-		var err error
 		if b.objects, err = b.list(ctx); err != nil {
 			return false, err
 		}
 		return maps.EqualFunc(before, b.objects, isSame), nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(ctx, settleInterval, restoreTimeout, true, settled)
 	if err != nil {
 		return fmt.Errorf("waiting until the control plane settles: %w", err)
 	}
@@ -261,7 +261,7 @@ func essence(object *unstructured.Unstructured) map[string]any {
 	case "ServiceAccount":
 		delete(out.Object, "secrets")
 	case "CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration",
-		"ValidatingAdmissionPolicy":
+		"ValidatingAdmissionPolicy", "Deployment", "DaemonSet", "ReplicaSet":
 		delete(out.Object, "status") // their controllers write it, with times
 	}
 	return out.Object

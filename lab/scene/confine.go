@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // Nonroot is the user and group that the operator's process gets when the scene is run by root,
@@ -93,6 +94,9 @@ func (c *confinement) lend(path string) (string, error) {
 }
 
 func duplicate(from, to string) error {
+	// A process that was forked meanwhile would hold the copy open for writing, and then nothing can execute it.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	info, err := os.Stat(from)
 	switch {
 	case err != nil:
