@@ -185,7 +185,9 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	return when(request.NodeName == contract.FactFullHostname && name != lower, contract.ReasonHostnameInvalid,
+	// A host that has joined keeps its name: its Node may have been initialised by other means.
+	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
+	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
 }
 

@@ -209,6 +209,9 @@ func TestA43_PreflightTellsWhatTheNetworkNeeds(t *testing.T) {
 		"two gateways and an address that was chosen": {func(f *findings, r *request) {
 			f.facts.Gateways, r.NodeIP = []string{"Ethernet", "Storage"}, "10.0.0.1"
 		}, nil},
+		"vSphere: capital letters of a host that has joined": {func(f *findings, r *request) {
+			r.NodeName, f.services = contract.FactFullHostname, joined
+		}, nil},
 		"two gateways of a host that has joined": {func(f *findings, _ *request) {
 			f.facts.Gateways, f.services = []string{"Ethernet", "vEthernet (Ethernet)"}, joined
 		}, nil},
