@@ -90,7 +90,7 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 		return value, err
 	}
 	for _, p := range problems {
-		trouble := contract.NewProblem(p.Reason, "%s; until then what was read last is in force", p.Detail)
+		trouble := contract.NewProblem(p.Reason, "%s; what was read last stays in force", p.Detail)
 		if !slices.ContainsFunc(facts.Troubles, func(t *contract.Problem) bool { return contract.Same(t, trouble) }) {
 			facts.Troubles = append(facts.Troubles, trouble)
 		}

@@ -88,9 +88,8 @@ func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind, crd 
 	}))
 	if len(vanished) > 0 {
 		slices.Sort(vanished)
-		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s: create "+
-			"it "+
-			"again, and then delete it if its mirrors are not to be used; until then they are in force",
+		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s; "+
+			"its mirrors stay in force. Create it again, and delete it after that to remove its mirrors",
 			strings.Join(vanished, ", "), crd))
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {

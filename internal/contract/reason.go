@@ -405,8 +405,9 @@ func hostExplanations() []row {
 		{ReasonHostnameInvalid, 304,
 			"The host name can't be the name of a Node.",
 			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either " +
-				"end. Or set spec.hostname of its WindowsInstance: the operator renames it, but no member of a " +
-				"domain."},
+				"end. On vSphere, the primary DNS suffix must be in lower case, too, and Windows ignores a new name " +
+				"that differs only in case: choose a different one. Or set spec.hostname of its WindowsInstance: the " +
+				"operator renames it, but no member of a domain."},
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
@@ -733,7 +734,8 @@ func clusterExplanations() []row {
 				"spec.network.type of the WindowsMachineConfig to External or Flannel."},
 		{ReasonClusterFactsIncomplete, 904,
 			"A fact that nodes need could not be read from the cluster.",
-			"Look at the object that the message names."},
+			"Create or correct the object that the message names. If it may not be read, apply the operator's " +
+				"manifests again."},
 		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.",
 			"Build the image with a complete payload (make payload)."},
 		{ReasonVersionUnsupported, 906,
@@ -750,10 +752,11 @@ func clusterExplanations() []row {
 				"ImageContentSourcePolicy, Image or WindowsMachineConfig that " +
 				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
-			"The cluster's pull secret, or an entry of it, is not valid, or the secret does not exist any more.",
+			"The cluster's pull secret, or an entry of it, is not valid, or the secret that spec.pullSecret " +
+				"names never existed.",
 			"Correct .dockerconfigjson of the secret pull-secret in openshift-config, or, where there is no " +
-				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names; create it again " +
-				"where it is gone. Nodes keep the last valid one, and use its valid entries. An entry is valid " +
+				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names; create it if " +
+				"it does not exist. Nodes keep the last valid one, and use its valid entries. An entry is valid " +
 				"if it names a registry and holds credentials; credential helpers don't exist on nodes."},
 		{ReasonCertificateRejected, 910,
 			"A certificate in a CA bundle is not valid or is not a CA certificate.",
