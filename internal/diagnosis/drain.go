@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Drain is how far the drain of a node is.
@@ -58,7 +59,7 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 	if d.Tries > 0 {
 		state += fmt.Sprintf(", %d tries failed", d.Tries)
 	}
-	p.line("node %s: %s, %d pods have to leave", d.Node, state, len(d.Pods))
+	p.line("node %s: %s, %s must leave", d.Node, state, contract.Count(len(d.Pods), "pod"))
 	var rows [][]any
 	for _, pod := range d.Pods {
 		ending := "-"

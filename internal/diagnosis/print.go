@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Style is how text is printed.
@@ -148,8 +149,9 @@ func (s *Status) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	s.printOperator(p)
 	c := s.Instances
-	p.line("%-10s %d hosts: %d Ready, %d joining, %d failing, %d leaving; %d nodes not Ready", "FLEET", c.Total,
-		c.Ready, c.Joining, c.Failing, c.Leaving, s.NodesNotReady)
+	p.line("%-10s %s: %d Ready, %d joining, %d failing, %d leaving; %s not Ready", "FLEET",
+		contract.Count(int(c.Total), "host"), c.Ready, c.Joining, c.Failing, c.Leaving,
+		contract.Count(int(s.NodesNotReady), "node"))
 	s.Rollout.print(p)
 	for _, r := range s.RejectedEntries {
 		p.mark(true, "ENTRY", "%s: %s %s", r.Key, r.Code, r.Message)

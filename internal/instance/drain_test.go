@@ -179,7 +179,7 @@ func TestAPodWhoseOwnerIsNotToldIsNamedAndTheOthersGo(t *testing.T) {
 	w.clock = w.clock.Add(drainTimeout + time.Second)
 	outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
-	if says := outcome.Problem.Detail; !strings.Contains(says, "1 pods are left") ||
+	if says := outcome.Problem.Detail; !strings.Contains(says, "1 pod is left") ||
 		!strings.Contains(says, "default/pod-a") || !strings.Contains(says, refused.Error()) {
 		t.Errorf("it says %s", says)
 	}
@@ -204,7 +204,7 @@ func TestAnAPIServerThatDoesNotTellWhoseAPodIsIsAWait(t *testing.T) {
 	asked = 0
 	outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
-	if says := outcome.Problem.Detail; asked != 1 || !strings.Contains(says, "1 pods are left") {
+	if says := outcome.Problem.Detail; asked != 1 || !strings.Contains(says, "1 pod is left") {
 		t.Errorf("asked %d times, it says %s", asked, says)
 	}
 }

@@ -33,8 +33,8 @@ func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []
 	if len(failed) < threshold {
 		return ""
 	}
-	return fmt.Sprintf("%d nodes failed at revision %s (%s), and spec.rollout.failureThreshold is %d", len(failed),
-		revision,
+	return fmt.Sprintf("%s failed at revision %s (%s), and spec.rollout.failureThreshold is %d",
+		contract.Count(len(failed), "node"), revision,
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }
 

@@ -169,8 +169,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	case c.Unready:
 		return decision(ActWait, contract.ReasonUserDataStale, "the user data does not hold the present key yet")
 	case machinesOf(set) > set.Replicas:
-		return decision(ActWait, contract.ReasonOwnerDegraded, "%s has %d Machines and should have %d, so it removes "+
-			"some by itself", set.Name, machinesOf(set), set.Replicas)
+		return decision(ActWait, contract.ReasonOwnerDegraded, "%s has %s and should have %d, so it removes "+
+			"some by itself", set.Name, contract.Count(int(machinesOf(set)), "Machine"), set.Replicas)
 	}
 	return c.withinBounds(set, fleet, maxUnavailable, closed)
 }

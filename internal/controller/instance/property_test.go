@@ -217,7 +217,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
 			// a daemon that is stopped does nothing, and has what it held before it is started
 			"told to go to a version": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
-				!(instance.Status.DaemonStopped && to == instance.Status.HeldRevision),
+				(!instance.Status.DaemonStopped || to != instance.Status.HeldRevision),
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
 				was.Annotations[contract.RebootApprovedAnnotation] == "",
 			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&

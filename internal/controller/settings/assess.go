@@ -92,8 +92,8 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	failed = rollout(status, f)
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
 		f.Troubles = append(slices.Clone(f.Troubles),
-			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at revision %s",
-				failed, status.Rollout.Revision))
+			contract.NewProblem(contract.ReasonRolloutHalted, "%s failed at revision %s",
+				contract.Count(failed, "node"), status.Rollout.Revision))
 	}
 	failing := count(&status.Instances, f.Instances)
 	busy, lacks := underWay(f, status.Rollout.Phase == v1alpha1.RolloutHalted), blocking(f.Lacks)
@@ -318,7 +318,7 @@ func isCurable(lacks []*contract.Problem) bool {
 func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	switch {
 	case len(busy) > 0:
-		return fmt.Sprintf("%d hosts are joining, leaving or being upgraded: %s", len(busy), some(busy))
+		return fmt.Sprintf("%s joining, leaving or being upgraded: %s", contract.CountAre(len(busy), "host"), some(busy))
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}
@@ -328,14 +328,16 @@ func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 func degradedMessage(failing []string, f Facts, settings int) string {
 	var words []string
 	if len(failing) > 0 {
-		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
+		words = append(words, fmt.Sprintf("%s failing: %s (see kubectl get wininst)",
+			contract.CountAre(len(failing), "host"), some(failing)))
 	}
 	if len(f.Rejected) > 0 {
-		words = append(words, fmt.Sprintf("%d entries of %s are not valid (see status.rejectedEntries)",
-			len(f.Rejected), contract.InstancesConfigMap))
+		words = append(words, fmt.Sprintf("%s not valid in %s (see status.rejectedEntries)",
+			contract.CountAre(len(f.Rejected), "entry"), contract.InstancesConfigMap))
 	}
 	if settings > 0 {
-		words = append(words, fmt.Sprintf("%d settings are not valid (see status.rejectedSettings)", settings))
+		words = append(words, fmt.Sprintf("%s not valid (see status.rejectedSettings)",
+			contract.CountAre(settings, "setting")))
 	}
 	for _, p := range f.Troubles {
 		words = append(words, fmt.Sprintf("%v. %s", p, p.Reason.Fix()))

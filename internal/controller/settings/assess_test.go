@@ -63,13 +63,13 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
 			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"},
-			"1 hosts are joining, leaving or being upgraded: b"},
+			"1 host is joining, leaving or being upgraded: b"},
 		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
 		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
-			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 hosts fail: a"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 host is failing: a"},
 		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
 			"progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1},
@@ -77,7 +77,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
 			"progressing", "failing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1},
-			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 hosts fail: a"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 host is failing: a"},
 		"a host leaves": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "ready")}},
 			v1alpha1.InstanceCounts{Total: 1, Leaving: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
@@ -94,7 +94,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 				"False AsExpected"}, "exceeded quota"},
 		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"},
-			"1 entries of windows-instances are not valid"},
+			"1 entry is not valid in windows-instances"},
 		"user data can't be written": {
 			settings.Facts{Troubles: []*contract.Problem{contract.NewProblem(contract.ReasonUserDataForeign,
 				"secret x is managed by y")}},
@@ -104,7 +104,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")},
 				Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
-			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "; 1 entries"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "; 1 entry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

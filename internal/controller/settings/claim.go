@@ -36,7 +36,7 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 	case owner.Namespace == "" || owner.Namespace == namespace:
 		return "", false
 	case status.Instances.Total > 0:
-		return fmt.Sprintf("it has %d hosts", status.Instances.Total), true
+		return "it has " + contract.Count(int(status.Instances.Total), "host"), true
 	case owner.RenewTime != nil && now.Sub(owner.RenewTime.Time).Abs() < claimExpiry:
 		return "it renewed its claim at " + owner.RenewTime.UTC().Format(time.RFC3339), true
 	}

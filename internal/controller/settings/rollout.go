@@ -53,13 +53,13 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 	halted := policy.Halted(f.DesiredRevision, seen, instances)
 	switch {
 	case r.Updated == r.Total:
-		r.Phase, r.Message = v1alpha1.RolloutIdle, fmt.Sprintf("all %d nodes are at the revision", r.Total)
+		r.Phase, r.Message = v1alpha1.RolloutIdle, contract.CountAre(int(r.Total), "node")+" at the revision"
 	case halted != "":
 		r.Phase = v1alpha1.RolloutHalted
 		r.Message = halted + ". " + contract.ReasonRolloutHalted.Fix()
 	case moving > 0:
-		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the revision, %d are "+
-			"being upgraded, %d wait", r.Updated, r.Total, moving, len(waiting))
+		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the revision, %d being "+
+			"upgraded, %d waiting", r.Updated, r.Total, moving, len(waiting))
 	default:
 		r.Phase, r.Message = v1alpha1.RolloutWaiting,
 			fmt.Sprintf("%d of %d nodes are at the revision; %s", r.Updated, r.Total, waitsFor(f, r, waiting))
@@ -104,8 +104,8 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 	if spec.MaxUnavailable != nil {
 		budget = spec.MaxUnavailable.String()
 	}
-	return fmt.Sprintf("the others wait for the rollout budget: %d nodes are unavailable, and "+
-		"spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
+	return fmt.Sprintf("the others wait for the rollout budget: %s unavailable, and "+
+		"spec.rollout.maxUnavailable is %s", contract.CountAre(int(r.Unavailable), "node"), budget)
 }
 
 // nextTry is who is tried again first, where all failed and wait for their next try; else nil.

@@ -71,22 +71,22 @@ func TestHowFarARolloutIs(t *testing.T) {
 		failures int
 		says     string
 	}{
-		"nobody has joined": {phase: v1alpha1.RolloutIdle, says: "all 0"},
+		"nobody has joined": {phase: v1alpha1.RolloutIdle, says: "0 nodes are at the revision"},
 		"all are there": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "down")},
-			phase: v1alpha1.RolloutIdle, counts: [4]int32{2, 2, 2, 1}, says: "all 2"},
+			phase: v1alpha1.RolloutIdle, counts: [4]int32{2, 2, 2, 1}, says: "2 nodes are at the revision"},
 		"one is on its way and one waits": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "switching"),
 			joined("c", "waiting")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{3, 1, 3, 1},
-			says: "1 of 3 nodes are at the revision, 1 are being upgraded, 1 wait"},
+			says: "1 of 3 nodes are at the revision, 1 being upgraded, 1 waiting"},
 		"one is reached over SSH": {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH"), joined("b", "waiting")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 2, 0},
-			says: "0 of 2 nodes are at the revision, 1 are being upgraded, 1 wait"},
+			says: "0 of 2 nodes are at the revision, 1 being upgraded, 1 waiting"},
 		"one is paused": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "paused")},
 			phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 1, 0},
 			says: "1 of 2 nodes are at the revision; no other node waits, 1 paused"},
 		"one is paused, and one is upgraded": {hosts: []v1alpha1.WindowsInstance{joined("a", "switching"),
 			joined("b", "paused")}, phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 1, 1},
-			says: "0 of 2 nodes are at the revision, 1 are being upgraded, 0 wait, 1 paused"},
+			says: "0 of 2 nodes are at the revision, 1 being upgraded, 0 waiting, 1 paused"},
 		"one is tried again later": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "blocked")},
 			phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 2, 0},
 			says: "node b is tried again at 1970-01-01T02:00:00Z, because of W802 DrainBlocked: pods are left"},
@@ -112,7 +112,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 			says: "the next one opens at 1970-01-01T22:00:00Z"},
 		"a node failed": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), joined("b", "waiting")},
 			phase: v1alpha1.RolloutHalted, counts: [4]int32{2, 0, 2, 0}, failures: 1,
-			says: "1 nodes failed at revision 2 (a)"},
+			says: "1 node failed at revision 2 (a)"},
 		"a node failed and may": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"),
 			joined(
 				"b", "switching")}, config: config(

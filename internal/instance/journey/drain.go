@@ -67,11 +67,11 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		instance.Status.DrainTime = nil
 		return Done()
 	case late:
-		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; eviction refused: [%s]; "+
-			"still terminating: [%s]", seen.count, timeout, strings.Join(seen.blocked, " "),
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%s left after %s; eviction refused: [%s]; "+
+			"still terminating: [%s]", contract.CountAre(seen.count, "pod"), timeout, strings.Join(seen.blocked, " "),
 			strings.Join(seen.ending, " "))
 	}
-	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", seen.count)
+	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
 // podsLeft is what a drain remembers of pods, of which there may be any number.

@@ -1,0 +1,25 @@
+package contract
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Count is a number with a noun that agrees with it: 1 node, 2 nodes, 0 entries.
+func Count(n int, noun string) string {
+	if n != 1 {
+		if stem, ok := strings.CutSuffix(noun, "y"); ok {
+			noun = stem + "ie"
+		}
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
+
+// CountAre is Count with the verb: 1 node is, 2 nodes are.
+func CountAre(n int, noun string) string {
+	if n == 1 {
+		return Count(n, noun) + " is"
+	}
+	return Count(n, noun) + " are"
+}
