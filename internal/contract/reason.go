@@ -225,6 +225,7 @@ const (
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
 	ReasonPreflightOnly  Reason = "PreflightOnly"
+	ReasonHostListed     Reason = "HostListed"
 	ReasonMachineLeaving Reason = "MachineLeaving"
 
 	ReasonMachineReplaced         Reason = "MachineReplaced"
@@ -672,6 +673,9 @@ func leaveExplanations() []row {
 		{ReasonPreflightOnly, 813,
 			"The host was checked and can join. It does not, because spec.preflightOnly of the instance is true.",
 			"Delete the WindowsInstance, and list the host in windows-instances if it is to join."},
+		{ReasonHostListed, 814,
+			"The host was not checked, because another WindowsInstance has it already, and a check must not disrupt that.",
+			"Nothing to do. Run kubectl windows status to see how the host is."},
 	}
 }
 

@@ -68,7 +68,7 @@ func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
 		want contract.Reason
 	}{
 		{s.Fleet.Hosts[0], fleet.FaultAuth.Reason()}, {s.Fleet.Hosts[1], fleet.FaultBuild.Reason()},
-		{good, contract.ReasonPreflightOnly}, {joined, contract.ReasonHostDuplicate},
+		{good, contract.ReasonPreflightOnly}, {joined, contract.ReasonHostListed},
 	} {
 		fits := c.host == good
 		code, one := s.preflight(t, c.host)

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,8 +80,9 @@ func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 		other := &all.Items[i]
 		same := strings.EqualFold(other.Spec.Address, c.instance.Spec.Address) && other.UID != c.instance.UID
 		if same && (!other.Spec.PreflightOnly || isOlder(other, c.instance)) {
-			return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
-				"%s is the host of instance %s already", c.instance.Spec.Address, other.Name)), nil
+			return journey.Fail(contract.NewProblem(contract.ReasonHostListed,
+				"%s is the host of instance %s already, which is in phase %s", c.instance.Spec.Address,
+				other.Name, cmp.Or(other.Status.Phase, v1alpha1.PhasePending))), nil
 		}
 	}
 	return journey.Done(), nil

@@ -3,6 +3,7 @@ package instance
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,8 +89,9 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 	r.join(t, 1)
 	before := r.machine(1).Dials()
 	r.reconcile(t, 2)
-	if got := condition(r.get(t, 2), v1alpha1.ConditionPreflightPassed); got != "False HostDuplicate" ||
-		r.machine(1).Dials() != before {
+	checked := r.get(t, 2)
+	if got := condition(checked, v1alpha1.ConditionPreflightPassed); got != "False HostListed" ||
+		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message, "in phase Ready") {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
 	// The same host under another address is known by what it is. What was uploaded there is the other's.
