@@ -26,7 +26,8 @@ const (
 	memoryFacts    = "facts"
 )
 
-// maxMemory is how much of the facts the Secret holds, in bytes. A part that doesn't fit is kept in memory only.
+// maxMemory is how much the Secret holds, in bytes: the settings, and of the facts what fits beside them. A part that
+// doesn't fit is kept in memory only.
 const maxMemory = 768 << 10
 
 // memory is what was read last of each part of the facts. A restarted operator starts with what the publisher wrote
@@ -158,23 +159,24 @@ func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v
 // Memory gives the data of the Secret contract.MemorySecret for the settings in force. A WindowsMachineConfig without
 // a name never existed, and is not remembered.
 func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
-	kept, size := map[string]json.RawMessage{}, 0
+	data := map[string][]byte{}
+	var err error
+	if config.Name != "" {
+		data[memorySettings], err = json.Marshal(&v1alpha1.WindowsMachineConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec,
+			Status: v1alpha1.WindowsMachineConfigStatus{
+				DesiredRevision: config.Status.DesiredRevision, Kubelet: config.Status.Kubelet}})
+	}
+	kept, size := map[string]json.RawMessage{}, len(data[memorySettings])
 	for _, part := range slices.Sorted(maps.Keys(facts)) {
 		if size+len(facts[part]) <= maxMemory {
 			kept[part] = facts[part]
 			size += len(facts[part])
 		}
 	}
-	text, err := json.Marshal(kept)
-	data := map[string][]byte{memoryFacts: text}
-	if err == nil && config.Name != "" {
-		data[memorySettings], err = json.Marshal(&v1alpha1.WindowsMachineConfig{
-			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec,
-			Status: v1alpha1.WindowsMachineConfigStatus{
-				DesiredRevision: config.Status.DesiredRevision, Kubelet: config.Status.Kubelet}})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("encoding what was read last: %w", err)
+	var encoding error
+	if data[memoryFacts], encoding = json.Marshal(kept); err != nil || encoding != nil {
+		return nil, fmt.Errorf("encoding what was read last: %w", errors.Join(err, encoding))
 	}
 	return data, nil
 }
