@@ -674,7 +674,8 @@ func leaveExplanations() []row {
 			"The host was checked and can join. It does not, because spec.preflightOnly of the instance is true.",
 			"Delete the WindowsInstance, and list the host in windows-instances if it is to join."},
 		{ReasonHostListed, 814,
-			"The host was not checked, because another WindowsInstance has it already, and a check must not disrupt that.",
+			"The host was not checked, because another WindowsInstance has it already, and a check must not " +
+				"disrupt that.",
 			"Nothing to do. Run kubectl windows status to see how the host is."},
 	}
 }

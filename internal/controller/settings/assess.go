@@ -318,7 +318,8 @@ func isCurable(lacks []*contract.Problem) bool {
 func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	switch {
 	case len(busy) > 0:
-		return fmt.Sprintf("%s joining, leaving or being upgraded: %s", contract.CountAre(len(busy), "host"), some(busy))
+		return fmt.Sprintf("%s joining, leaving or being upgraded: %s",
+			contract.CountAre(len(busy), "host"), some(busy))
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}

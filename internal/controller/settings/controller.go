@@ -282,7 +282,8 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	}
 	if fromList := listed(facts.Instances); apierrors.IsNotFound(err) && fromList > 0 {
 		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonConfigMapMissing,
-			"%s will leave unless %s is created again within a minute", contract.Count(fromList, "host"), contract.InstancesConfigMap))
+			"%s will leave unless %s is created again within a minute", contract.Count(fromList, "host"),
+			contract.InstancesConfigMap))
 	}
 	_, facts.Rejected = inventory.Parse(list)
 	return facts, nil

@@ -36,7 +36,8 @@ func (r *Reconciler) tellAbsent(ctx context.Context, instances []v1alpha1.Window
 	list := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.namespace,
 		Name: contract.InstancesConfigMap}
 	r.events.Eventf(list, nil, corev1.EventTypeWarning, eventTeardown, "Read",
-		"its %s will leave in %s unless it is created again (%s %s). %s", contract.Count(hosts, "host"), absenceGrace, reason.Code(),
+		"its %s will leave in %s unless it is created again (%s %s). %s", contract.Count(hosts, "host"), absenceGrace,
+		reason.Code(),
 		reason,
 		reason.Fix())
 }
