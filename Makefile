@@ -170,7 +170,7 @@ unit: $(GROUND) ## House rules and unit tests, with the race detector where goro
 	GOGC=400 CGO_ENABLED=1 .ci/timed "unit tests with the race detector" $(GOTEST) -race -timeout 20m $$(.ci/packages $(RACE))
 
 .PHONY: e2e
-# Beside the tests of the two shared stages, so many with a control plane of their own run at once as -parallel says.
+# -parallel is how many tests with hosts and an operator of their own run at once, beside those of the two shared stages.
 e2e: $(GROUND) ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco .ci/timed "end-to-end tests" $(GOTEST) -count=1 -parallel 3 -timeout 60m ./test/e2e/...
 
@@ -196,7 +196,7 @@ DISCOVERY := remove_all_sd
 
 .PHONY: conformance
 conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart, have alerts fire
-	for module in lab/controlplane/podgc test/mirror test/mirror/pull; do .ci/timed $$module .ci/once $$module ./... -- .ci/module $$module || exit 1; done
+	for module in lab/controlplane/podgc test/mirror test/mirror/pull; do ALSO=internal/blueprint/testdata .ci/timed $$module .ci/once $$module ./... -- .ci/module $$module || exit 1; done
 	for module in tools/image tools/chart tools/bump tools/olm tools/prometheus; do \
 	  TAGS=$(DISCOVERY) ALSO="api cmd config docs internal" .ci/timed $$module .ci/once $$module ./... -- .ci/module $$module || exit 1; done
 

@@ -66,7 +66,7 @@ func withFlannel(t *testing.T) *cluster.Cluster {
 
 func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Cluster {
 	t.Helper()
-	plane.Needed(t)
+	plane.SkipIfShort(t)
 	lab, err := started()
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Clust
 // own is a cluster that only this test has, after these steps.
 func own(t *testing.T, steps ...step) *cluster.Cluster {
 	t.Helper()
-	plane.Needed(t)
+	plane.SkipIfShort(t)
 	lab, err := start(t.Context(), steps...)
 	if err != nil {
 		t.Fatal(err)

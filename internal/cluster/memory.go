@@ -160,12 +160,15 @@ func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v
 // a name never existed, and is not remembered.
 func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
 	data := map[string][]byte{}
-	var err error
 	if config.Name != "" {
-		data[memorySettings], err = json.Marshal(&v1alpha1.WindowsMachineConfig{
+		text, err := json.Marshal(&v1alpha1.WindowsMachineConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: config.Name}, Spec: config.Spec,
 			Status: v1alpha1.WindowsMachineConfigStatus{
 				DesiredRevision: config.Status.DesiredRevision, Kubelet: config.Status.Kubelet}})
+		if err != nil {
+			return nil, fmt.Errorf("encoding the settings in force: %w", err)
+		}
+		data[memorySettings] = text
 	}
 	kept, size := map[string]json.RawMessage{}, len(data[memorySettings])
 	for _, part := range slices.Sorted(maps.Keys(facts)) {
@@ -174,10 +177,11 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 			size += len(facts[part])
 		}
 	}
-	var encoding error
-	if data[memoryFacts], encoding = json.Marshal(kept); err != nil || encoding != nil {
-		return nil, fmt.Errorf("encoding what was read last: %w", errors.Join(err, encoding))
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return nil, fmt.Errorf("encoding what was read last: %w", err)
 	}
+	data[memoryFacts] = text
 	return data, nil
 }
 

@@ -406,9 +406,9 @@ func hostExplanations() []row {
 		{ReasonHostnameInvalid, 304,
 			"The host name can't be the name of a Node.",
 			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either " +
-				"end. On vSphere, the primary DNS suffix must be in lower case, too, and Windows ignores a new name " +
-				"that differs only in case: choose a different one. Or set spec.hostname of its WindowsInstance: the " +
-				"operator renames it, but no member of a domain."},
+				"end. Windows ignores a new name that differs only in case, so choose a different one. Or set " +
+				"spec.hostname of its WindowsInstance: the operator renames the host, unless it is a member of a " +
+				"domain. On vSphere, the primary DNS suffix must be in lower case, too."},
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
@@ -674,8 +674,7 @@ func leaveExplanations() []row {
 			"The host was checked and can join. It does not, because spec.preflightOnly of the instance is true.",
 			"Delete the WindowsInstance, and list the host in windows-instances if it is to join."},
 		{ReasonHostListed, 814,
-			"The host was not checked, because another WindowsInstance has it already, and a check must not " +
-				"disrupt that.",
+			"The host was not checked, because another WindowsInstance has it already.",
 			"Nothing to do. Run kubectl windows status to see how the host is."},
 	}
 }

@@ -39,7 +39,7 @@ type terminal struct {
 // is refused, and one that a Machine stands for.
 func start(t *testing.T) *terminal {
 	t.Helper()
-	plane.Needed(t)
+	plane.SkipIfShort(t)
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true,
 		NodeMonitorGrace: time.Hour}) // no kubelet renews what the Node says
 	if err != nil {

@@ -60,7 +60,16 @@ func TestAControlPlaneIsRestoredForTheNextTest(t *testing.T) {
 	must(t, err)
 	must(t, any.Resource(definitions).Delete(t.Context(), "proxies.config.openshift.io", metav1.DeleteOptions{}))
 
+	_, err = client.CoreV1().Events("default").Create(t.Context(), &corev1.Event{ObjectMeta: metav1.ObjectMeta{
+		Name: "event"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}}, metav1.CreateOptions{})
+	must(t, err)
+
 	must(t, before.Restore(t.Context()))
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, e := range events.Items {
+		t.Errorf("the event %s stayed", e.Name)
+	}
 	after, err := c.Baseline(t.Context())
 	must(t, err)
 	for ref, object := range before.objects {

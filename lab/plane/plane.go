@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Needed leaves a test out with -short, because it starts a control plane.
-func Needed(tb testing.TB) {
+// SkipIfShort leaves out a test that starts a control plane, if Go's flag -short is set.
+func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("-short leaves out what starts a control plane")
@@ -28,7 +28,7 @@ func Needed(tb testing.TB) {
 // Start starts one that tells on standard error what it does. With -short it leaves the test out.
 func Start(tb testing.TB, options cluster.Options) *cluster.Cluster {
 	tb.Helper()
-	Needed(tb)
+	SkipIfShort(tb)
 	options.Progress = os.Stderr
 	lab, err := cluster.Start(tb.Context(), options)
 	if err != nil {

@@ -35,7 +35,7 @@ func noFacts() map[string]string {
 		"machines": "its deletion is a removal", "machinesets": "only counts Machines",
 		"pods": "what is drained", "daemonsets": "says what a drain leaves alone",
 		"certificatesigningrequests": "a question to the operator", "namespaces": "nothing of it is read",
-		"leases": "says who leads", "customresourcedefinitions": "see TestA80_NoNodeSuffersFromTheKindOfInstances",
+		"leases": "says who leads", "customresourcedefinitions": "see TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain",
 		"endpointslices": "the API server writes it again", "servicecidrs": "can't be changed, nor deleted while it is used",
 	}
 }

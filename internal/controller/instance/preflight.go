@@ -81,8 +81,8 @@ func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 		same := strings.EqualFold(other.Spec.Address, c.instance.Spec.Address) && other.UID != c.instance.UID
 		if same && (!other.Spec.PreflightOnly || isOlder(other, c.instance)) {
 			return journey.Fail(contract.NewProblem(contract.ReasonHostListed,
-				"%s is the host of instance %s already, which is in phase %s", c.instance.Spec.Address,
-				other.Name, cmp.Or(other.Status.Phase, v1alpha1.PhasePending))), nil
+				"instance %s has the host %s already, and is in phase %s", other.Name,
+				c.instance.Spec.Address, cmp.Or(other.Status.Phase, v1alpha1.PhasePending))), nil
 		}
 	}
 	return journey.Done(), nil

@@ -37,9 +37,7 @@ func (r *Reconciler) tellAbsent(ctx context.Context, instances []v1alpha1.Window
 		Name: contract.InstancesConfigMap}
 	r.events.Eventf(list, nil, corev1.EventTypeWarning, eventTeardown, "Read",
 		"its %s will leave in %s unless it is created again (%s %s). %s", contract.Count(hosts, "host"), absenceGrace,
-		reason.Code(),
-		reason,
-		reason.Fix())
+		reason.Code(), reason, reason.Fix())
 }
 
 // told is what was last said about each entry of a list, so that it is said once, and again only

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 // administrator's client.
 func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	t.Helper()
-	plane.Needed(t)
+	plane.SkipIfShort(t)
 	lab.once.Do(func() {
 		lab.cluster, lab.err = cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr, Audit: true})
 		if lab.err == nil {
