@@ -34,8 +34,12 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	known, err := last(ctx, &r.common, facts, nameProxy, func() (part, error) {
 		var object configv1.Proxy
 		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
-		return part{blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy,
-			None: object.Status.NoProxy}, object.Spec.TrustedCA.Name}, err
+		spec, status := object.Spec, object.Status
+		if err == nil && spec.HTTPProxy+spec.HTTPSProxy != "" && status == (configv1.ProxyStatus{}) {
+			err = absent("%s has a spec and no status: the cluster network operator has not accepted it", nameProxy)
+		}
+		return part{blueprint.Proxy{HTTP: status.HTTPProxy, HTTPS: status.HTTPSProxy, None: status.NoProxy},
+			spec.TrustedCA.Name}, err
 	})
 	if isAbsent(err) {
 		facts.Proxy = r.Proxy

@@ -49,7 +49,8 @@ func TestA04_ANodeIsWhatAWindowsNodeIs(t *testing.T) {
 			t.Errorf("label %s is %q, want %q", key, node.Labels[key], want)
 		}
 	}
-	if !strings.EqualFold(node.Name, facts.Hostname) || node.Status.NodeInfo.MachineID != facts.MachineID ||
+	if !strings.EqualFold(node.Name, facts.Hostname) || node.Status.NodeInfo.MachineID != facts.Hostname ||
+		node.Status.NodeInfo.SystemUUID != facts.MachineID ||
 		node.Status.NodeInfo.BootID != facts.BootID {
 		t.Errorf("the node %s is %+v, the host %+v", node.Name, node.Status.NodeInfo, facts)
 	}

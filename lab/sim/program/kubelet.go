@@ -32,9 +32,8 @@ type kubelet struct {
 	identity *pair
 	server   *access
 	log      logr.Logger
-	// overdue has something when the Node was silent for so long that the cluster may have given it
-	// up.
-	overdue chan struct{}
+	// unknown has something when the cluster says of the Node that nothing is known about it.
+	unknown chan struct{}
 }
 
 // kubelet is the program.
@@ -76,7 +75,7 @@ func newKubelet(ctx context.Context, p *sim.Process, o Options) (*kubelet, error
 		}
 	}
 	k := &kubelet{Process: p, options: o, flags: flags, config: config, node: strings.ToLower(strings.TrimSpace(name)),
-		ip: ip, overdue: make(chan struct{}, 1)}
+		ip: ip, unknown: make(chan struct{}, 1)}
 	k.identity = &pair{files: p.Host.Files, path: flags.certDir + clientPair, replaced: func() {}}
 	return k, nil
 }
@@ -120,6 +119,7 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	group.Go(func() error { return k.renewLease(ctx, registered.uid) })
 	group.Go(func() error { return k.reportStatus(ctx, registered, pods) })
 	group.Go(func() error { return pods.run(ctx) })
+	group.Go(func() error { k.watchNode(ctx); return nil })
 	group.Go(func() error { return k.endAtExpiry(ctx) })
 	return group.Wait()
 }

@@ -359,7 +359,7 @@ func allowPods(t *testing.T, admin kubernetes.Interface) {
 func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 	t.Parallel()
 	c, _ := startLab(t)
-	b, admin := join(t, "idle", program.Options{LeaseInterval: 200 * time.Millisecond, Outage: time.Hour})
+	b, admin := join(t, "idle", program.Options{LeaseInterval: 200 * time.Millisecond})
 	b.makeReady(t, admin)
 	b.awaitServing(t)
 	count := func() map[string]int {

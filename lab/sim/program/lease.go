@@ -25,22 +25,12 @@ const (
 // nobody else writes the lease.
 func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	var lease *coordinationv1.Lease
-	renewed := time.Now()
 	for {
 		next, err := k.renewOnce(ctx, lease, node)
 		pause := wait.Jitter(k.options.LeaseInterval, leaseJitter)
-		switch {
-		case err != nil:
+		if err != nil {
 			k.log.Info("failed to update lease", "err", err.Error())
 			pause, next = min(pause, leaseRetry), nil
-		case time.Since(renewed) > k.options.Outage:
-			select {
-			case k.overdue <- struct{}{}:
-			default:
-			}
-			fallthrough
-		default:
-			renewed = time.Now()
 		}
 		lease = next
 		select {

@@ -10,10 +10,6 @@ import (
 type Options struct {
 	// LeaseInterval is how often kubelet renews its Node's lease; 10 s if 0.
 	LeaseInterval time.Duration
-	// Outage is after how long without a renewal of the lease the cluster may have marked the Node
-	// as unknown, so that kubelet reports its status again; two LeaseIntervals if 0. A lease lasts
-	// four.
-	Outage time.Duration
 	// StatusInterval is how often kubelet reports a Node's status that has not changed; 5 min if 0.
 	StatusInterval time.Duration
 	// Poll is how often kubelet looks at the container runtime and the network of its machine, in
@@ -37,9 +33,6 @@ func Standins(options Options) map[string]sim.Program {
 		if *value == 0 {
 			*value = otherwise
 		}
-	}
-	if options.Outage == 0 {
-		options.Outage = 2 * options.LeaseInterval
 	}
 	return map[string]sim.Program{
 		"kubelet.exe":                  options.kubelet,

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -41,12 +43,36 @@ func (k *kubelet) reportStatus(ctx context.Context, registered registration, pod
 		}
 		select {
 		case <-ticker.C:
-		case <-k.overdue:
+		case <-k.unknown:
 			next = time.Time{}
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// watchNode has the status reported again when the cluster has marked the Node as unknown, until ctx ends. kubelet
+// compares its Node with what it knows every ten seconds.
+func (k *kubelet) watchNode(ctx context.Context) {
+	look := func(obj any) {
+		node, ok := obj.(*corev1.Node)
+		if !ok || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+		}) {
+			return
+		}
+		select {
+		case k.unknown <- struct{}{}:
+		default:
+		}
+	}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(k.server.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
+			fields.OneTermEqualSelector(metav1.ObjectNameField, k.node)),
+		ObjectType: &corev1.Node{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, obj any) { look(obj) }},
+	})
+	informer.RunWithContext(ctx)
 }
 
 func (k *kubelet) patchConditions(ctx context.Context, conditions []corev1.NodeCondition) error {
