@@ -51,8 +51,6 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 		`{"mirrors":{"imageTagMirrors":[{"source":"a","mirrorSourcePolicy":"Never"}]}}`:                  false,
 		`{"mirrors":{"imageTagMirrors":[` + strings.Repeat(`{"source":"a"},`, 256) + `{"source":"a"}]}}`: false,
 		`{"pullSecret":"` + strings.Repeat("a", 254) + `"}`:                                              false,
-		`{"payload":{"image":"registry.example.com/payload:latest"}}`:                                    false,
-		`{"payload":{"image":"registry.example.com/payload@sha256:abc"}}`:                                false,
 		`{"rollout":{"maxUnavailable":"101%"}}`:                                                          false,
 		`{"rollout":{"maintenanceWindows":[{"start":"0 22 * * 6","duration":"168h"}]}}`:                  true,
 		`{"rollout":{"maintenanceWindows":[{"start":"0 22 * * 6","duration":"1h30m"}]}}`:                 true,

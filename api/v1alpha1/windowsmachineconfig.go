@@ -264,17 +264,6 @@ type MirrorsSpec struct {
 	ImageTagMirrors []ImageMirrors `json:"imageTagMirrors,omitempty"`
 }
 
-// PayloadSpec says where the programs for nodes come from.
-type PayloadSpec struct {
-	// Image is a payload as a container image, named by its digest. The operator pulls it through the
-	// cluster's mirrors, with the cluster's credentials. By default the payload in the operator's own image
-	// is used.
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^[^@\s]+@sha256:[0-9a-f]{64}$`
-	// +optional
-	Image string `json:"image,omitempty"`
-}
-
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and
 // the operator makes the object with them. On OpenShift the cluster's own objects say what apiServer,
 // network, proxy, mirrors and pullSecret say elsewhere, and these are refused there.
@@ -301,9 +290,6 @@ type WindowsMachineConfigSpec struct {
 	// Network says which network Windows nodes are on.
 	// +optional
 	Network NetworkSpec `json:"network,omitempty"`
-	// Payload says where the programs for nodes come from.
-	// +optional
-	Payload PayloadSpec `json:"payload,omitempty"`
 	// Proxy is how nodes reach the world outside.
 	// +optional
 	Proxy ProxySpec `json:"proxy,omitempty"`

@@ -25,7 +25,6 @@ type options struct {
 	metrics          string
 	health           string
 	payload          string
-	payloadCache     string
 	payloadBind      string
 	payloadAdvertise string
 	namespace        string
@@ -74,8 +73,6 @@ WMCO_PAYLOAD_DIR.`,
 	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flags.StringVar(&o.payload, "payload-dir", "/payload",
 		"directory with the programs for nodes, made by `make payload`")
-	flags.StringVar(&o.payloadCache, "payload-cache-dir", "/var/cache/wmco",
-		"directory for a payload that is pulled as a container image, if spec.payload.image names one")
 	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.PayloadServerPort),
 		"address at which nodes fetch payload, over HTTPS; 0 switches it off, and payload goes over SSH")
 	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "",

@@ -49,7 +49,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
-	"github.com/windows-nodes/wmco/internal/payloadimage"
 	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
@@ -72,14 +71,9 @@ func run(ctx context.Context, o options) error {
 	// a change for hundreds of nodes is as many writes at once: workers bound how many are under
 	// way, and the API server's priority and fairness protects it
 	restConfig.QPS = -1
-	embedded, err := payload.OpenDir(o.payload)
+	shipped, err := payload.OpenDir(o.payload)
 	if err != nil {
 		return fmt.Errorf("opening the payload: %w", err)
-	}
-	payloads, err := payloadimage.New(logr.NewContext(ctx, log),
-		payloadimage.Options{Dir: o.payloadCache, Embedded: embedded})
-	if err != nil {
-		return err
 	}
 	logging, err := blueprint.LoggingFromEnvironment(o.environment)
 	if err != nil {
@@ -111,13 +105,13 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err = addControllers(mgr, o, clients, facts, payloads, logging); err != nil {
+	if err = addControllers(mgr, o, clients, facts, shipped, logging); err != nil {
 		return err
 	}
 	if err = addRepeated(mgr, claimer, installer); err != nil {
 		return err
 	}
-	logStart(log, embedded, openShift)
+	logStart(log, shipped, openShift)
 	return mgr.Start(ctx)
 }
 
@@ -247,16 +241,13 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
-	payloads *payloadimage.Store, logging blueprint.Logging) error {
-	if err := mgr.Add(payloads); err != nil {
-		return fmt.Errorf("adding the store of payloads: %w", err)
-	}
-	payloadAddresses, err := addPayloadServer(mgr, o, clients, payloads)
+	shipped *payload.Dir, logging blueprint.Logging) error {
+	payloadAddresses, err := addPayloadServer(mgr, o, clients, shipped)
 	if err != nil {
 		return err
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
-		Namespace: o.namespace, Facts: facts, Images: payloads, PayloadSource: payloadAddresses,
+		Namespace: o.namespace, Facts: facts, Payload: shipped.Manifest(), PayloadSource: payloadAddresses,
 		Logging: logging, OperatorVersion: version.Version(), Grace: o.retain,
 	})
 	if err != nil {
@@ -296,14 +287,14 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		orphan.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
-			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },
+			Missing:           shipped.Manifest().Missing,
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
 			Machines:          machineProblems,
 			Entries:           entryProblems,
 		}),
 		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
+			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: shipped,
 			Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
 			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),

@@ -2,9 +2,7 @@ package blueprint
 
 import (
 	"bytes"
-	"cmp"
 	"strings"
-	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -42,19 +40,6 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 		rejected = append(rejected, r.Problem())
 	}
 	return secret, public, rejected, nil
-}
-
-// Kept gives the facts by which registries are reached as nodes have them: what can't be used is that of the revision
-// before. All CAs are in Trust, in one bundle. What can't be used is named when the desired state is rendered.
-func (f Facts) Kept(before Desired, now time.Time) Facts {
-	f.PullSecret, _ = pullSecret(f, before.Confidential)
-	all, _, _ := trustBundles(f, before.Confidential, now)
-	f.Trust, f.RegistryTrust = []Bundle{{PEM: []byte(strings.Join(all, ""))}}, nil
-	public, secret, _ := environment(f.Proxy, before)
-	f.Proxy = ProxyFromEnvironment(func(name string) (string, bool) {
-		return cmp.Or(secret[name], public[name]), true
-	})
-	return f
 }
 
 // acceptedFragment is the user's fragment, or, while that is refused, the one that was accepted

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -29,6 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // target is one object, or one list, that facts are read from.
@@ -171,8 +173,19 @@ func faults(at target) map[string]fault {
 }
 
 // nodesHave are facts as nodes get them, which keep certificates and credentials of what was published before.
-func nodesHave(facts blueprint.Facts, published blueprint.Desired) blueprint.Facts {
-	facts = facts.Kept(published, metav1.Now().Time)
+func nodesHave(t *testing.T, facts blueprint.Facts, shipped payload.Manifest, published blueprint.Desired) blueprint.Facts {
+	t.Helper()
+	desired, err := blueprint.Render(blueprint.Input{Facts: facts, Payload: shipped, OperatorVersion: "0.1.0",
+		Salt: make([]byte, contract.SaltSize), Previous: published, Now: metav1.Now().Time})
+	if err != nil {
+		t.Error(err)
+	}
+	secret, public := desired.Confidential, desired.Manifest.EnvironmentVars
+	facts.PullSecret, facts.RegistryTrust = secret.PullSecret, nil
+	facts.Trust = []blueprint.Bundle{{PEM: []byte(strings.Join(secret.Trust, ""))}}
+	facts.Proxy = blueprint.ProxyFromEnvironment(func(name string) (string, bool) {
+		return cmp.Or(secret.Environment[name], public[name]), true
+	})
 	facts.Troubles, facts.Rejected = nil, nil
 	return facts
 }
@@ -194,6 +207,10 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 	plain := append(withFlannel(t, goodFlannel, "10.244.0.0/16"),
 		&corev1.ConfigMap{ObjectMeta: within(elsewhere, "more"), Data: map[string]string{"a": ""}},
 		&corev1.Secret{ObjectMeta: within(elsewhere, "creds"), Data: map[string][]byte{corev1.DockerConfigJsonKey: nil}})
+	shipped, err := payload.WriteStandins(t.TempDir(), "v1.36.3")
+	if err != nil {
+		t.Fatal(err)
+	}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: within("default", "kubernetes"),
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.7"}}}}
 	openShift, plain = append(openShift, slice), append(plain, slice.DeepCopy())
@@ -242,7 +259,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 			if err != nil || len(before.Troubles)+len(before.Rejected)+len(before.Lacks) > 0 {
 				t.Fatalf("%v, %v, %v, %v", before.Troubles, before.Rejected, before.Lacks, err)
 			}
-			want := nodesHave(before, blueprint.Desired{})
+			want := nodesHave(t, before, shipped, blueprint.Desired{})
 			published := blueprint.Desired{Confidential: contract.Confidential{PullSecret: before.PullSecret,
 				RegistryTrust: map[string]string{}}}
 			for block, rest := pem.Decode(want.Trust[0].PEM); block != nil; block, rest = pem.Decode(rest) {
@@ -275,7 +292,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 							t.Errorf("%s: %v", hint, err)
 							continue
 						}
-						if have := nodesHave(after, published); !reflect.DeepEqual(have, want) {
+						if have := nodesHave(t, after, shipped, published); !reflect.DeepEqual(have, want) {
 							t.Errorf("%s: nodes have %+v\nnot %+v", hint, have, want)
 						}
 						expectNamed(t, hint, at, what, after)

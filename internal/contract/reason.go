@@ -257,8 +257,6 @@ const (
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
-	ReasonPayloadImageNotPulled  Reason = "PayloadImageNotPulled"
-	ReasonPayloadImageInvalid    Reason = "PayloadImageInvalid"
 	ReasonAPICallFailed          Reason = "APICallFailed"
 	ReasonMirrorRejected         Reason = "MirrorRejected"
 	ReasonPullSecretInvalid      Reason = "PullSecretInvalid"
@@ -282,7 +280,7 @@ func Explanations() []Explanation {
 		about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
 		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
-		about("", publishedExplanations()), about("", kindExplanations()), about("", imageExplanations()),
+		about("", publishedExplanations()), about("", kindExplanations()),
 		about("", workloadExplanations()))
 }
 
@@ -855,22 +853,6 @@ func workloadExplanations() []row {
 				"over. To move to this namespace, remove the hosts and then the other operator first. If that is " +
 				"gone for good, with its hosts: kubectl patch winconf cluster --subresource=status --type=json " +
 				"-p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
-	}
-}
-
-// imageExplanations are about payloads that are pulled as images.
-func imageExplanations() []row {
-	return []row{
-		{ReasonPayloadImageNotPulled, 926,
-			"The image of spec.payload.image could not be pulled, or not yet.",
-			"Look at what the message says of each registry: the operator's pod must reach it, it must have the " +
-				"image under this digest and take the pull secret, and its CA must be trusted. The payload before " +
-				"stays in use, unless the operator was just started. It is tried again at least " +
-				"every two minutes."},
-		{ReasonPayloadImageInvalid, 927,
-			"The image of spec.payload.image is not a payload that hosts can join with.",
-			"Name, with its digest, an image that make image made, such as the one that ends in -payload. The " +
-				"payload before stays in use, unless the operator was just started."},
 	}
 }
 

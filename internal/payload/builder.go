@@ -70,18 +70,51 @@ func (b *Builder) Finish(version string) (Manifest, error) {
 	if err := m.check(); err != nil {
 		return Manifest{}, fmt.Errorf("checking the manifest: %w", err)
 	}
+	return m, b.finish(m)
+}
+
+// finish writes the manifest, and removes blobs that it does not name.
+func (b *Builder) finish(m Manifest) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
-		return Manifest{}, fmt.Errorf("encoding the manifest: %w", err)
+		return fmt.Errorf("encoding the manifest: %w", err)
 	}
 	text = append(text, '\n')
 	if err = writeFile(filepath.Join(b.dir, ManifestName), strings.NewReader(string(text))); err != nil {
-		return Manifest{}, fmt.Errorf("writing the manifest: %w", err)
+		return fmt.Errorf("writing the manifest: %w", err)
 	}
 	if err = b.prune(m); err != nil {
-		return Manifest{}, fmt.Errorf("removing blobs of an older payload: %w", err)
+		return fmt.Errorf("removing blobs of an older payload: %w", err)
 	}
-	return m, nil
+	return nil
+}
+
+// Copy copies a payload directory and verifies the digest of each blob. It may run again after an interrupted copy: the
+// manifest is written last. If a blob has another content, the error is a *contract.Problem PayloadCorrupt.
+func Copy(from, to string) (Manifest, error) {
+	source, err := OpenDir(from)
+	if err != nil {
+		return Manifest{}, err
+	}
+	b, err := NewBuilder(to)
+	if err != nil {
+		return Manifest{}, err
+	}
+	for _, f := range source.manifest.Files {
+		content, err := os.Open(blobPath(from, f.Digest))
+		if err != nil {
+			return Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
+		}
+		blob, err := b.store(content)
+		if err = errors.Join(err, content.Close()); err == nil && blob.Digest != f.Digest {
+			err = contract.NewProblem(contract.ReasonPayloadCorrupt, "the blob has digest %.16s and should have %.16s",
+				blob.Digest, f.Digest)
+		}
+		if err != nil {
+			return Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
+		}
+	}
+	return source.manifest, b.finish(source.manifest)
 }
 
 // store writes content under the name of its digest.

@@ -32,9 +32,6 @@ func TestStandinsMakeACompletePayload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = d.Verify(t.Context()); err != nil {
-		t.Error(err)
-	}
 	if diff := cmp.Diff(m, d.Manifest()); diff != "" {
 		t.Errorf("what is read differs from what was written:\n%s", diff)
 	}
@@ -191,19 +188,64 @@ func place(t *testing.T, path, content string) {
 	}
 }
 
-func TestVerifyFindsABlobWithOtherContent(t *testing.T) {
+// The operator's init container copies a payload this way, and does it again when the pod's sandbox is created again.
+func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
+	t.Parallel()
+	dir, want := standins(t)
+	for name, before := range map[string]func(t *testing.T, to string){
+		"an empty directory": func(*testing.T, string) {},
+		"an interrupted copy": func(t *testing.T, to string) {
+			place(t, blobPath(to, ".new-1"), "half")
+			place(t, blobPath(to, want.Files[0].Digest), "half")
+		},
+		"another payload": func(t *testing.T, to string) {
+			if _, err := WriteStandins(to, "0.9.0"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to := t.TempDir()
+			before(t, to)
+			copied, err := Copy(dir, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened, err := OpenDir(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, copied) + cmp.Diff(want, opened.Manifest()); diff != "" {
+				t.Errorf("the copy differs:\n%s", diff)
+			}
+			for _, f := range want.Files {
+				if b, _ := opened.Blob(f.Digest); contract.Digest([]byte(read(t, b))) != f.Digest {
+					t.Errorf("%s has another content", f.Name)
+				}
+			}
+			if left, err := os.ReadDir(filepath.Join(to, blobDir)); err != nil || len(left) != len(want.Blobs()) {
+				t.Errorf("%d files are there for %d blobs, %v", len(left), len(want.Blobs()), err)
+			}
+		})
+	}
+}
+
+func TestA61_ADamagedPayloadIsNotCopied(t *testing.T) {
 	t.Parallel()
 	dir, m := standins(t)
-	victim := m.Files[3]
+	victim, to := m.Files[3], t.TempDir()
 	place(t, blobPath(dir, victim.Digest), strings.Repeat("x", int(victim.Size)))
-	d, err := OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = d.Verify(t.Context())
+	_, err := Copy(dir, to)
 	problem, found := contract.AsProblem(err)
 	if !found || problem.Reason != contract.ReasonPayloadCorrupt || !strings.Contains(err.Error(), victim.Name) {
 		t.Errorf("answered %v, want PayloadCorrupt about %s", err, victim.Name)
+	}
+	if _, err = OpenDir(to); err == nil {
+		t.Error("a part of a payload passes for one")
+	}
+	if _, err = Copy(t.TempDir(), to); err == nil {
+		t.Error("a directory without a payload is copied")
 	}
 }
 

@@ -162,3 +162,13 @@ func (c *claim) front(config *rest.Config) *rest.Config {
 	through.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return through
 }
+
+// runs checks the version of each host's kubelet.
+func (v *trip) runs(t *testing.T, versions ...string) {
+	t.Helper()
+	for i, h := range v.hosts {
+		if now := v.node(t, h).Status.NodeInfo.KubeletVersion; now != versions[i] {
+			t.Errorf("%s has kubelet %s instead of %s", h.Name, now, versions[i])
+		}
+	}
+}

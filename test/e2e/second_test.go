@@ -58,8 +58,7 @@ func (s *stage) second(t *testing.T) func(ctx context.Context) (string, error) {
 	}
 	return func(ctx context.Context) (string, error) {
 		c := exec.CommandContext(ctx, os.Getenv("WMCO_OPERATOR"), "--kubeconfig", kubeconfig, "--payload-dir", payload,
-			"--payload-cache-dir", filepath.Join(dir, "cache"), "--metrics-bind-address", "0",
-			"--health-probe-bind-address", "0", "--payload-bind-address", "0")
+			"--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--payload-bind-address", "0")
 		c.Env = []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + elsewhere, "POD_NAME=second"}
 		output := &bytes.Buffer{}
 		c.Stdout, c.Stderr = output, output

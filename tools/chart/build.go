@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,7 +106,7 @@ func contents(root, version string) (map[string][]byte, error) {
 					continue
 				}
 			}
-			text, err := template(object, defaults)
+			text, err := template(root, object, defaults)
 			if err != nil {
 				return nil, err
 			}
@@ -193,7 +194,7 @@ func kustomize(directory string) ([]map[string]any, error) {
 }
 
 // template is the template of an object. What it says today of a value goes into defaults.
-func template(object, defaults map[string]any) (string, error) {
+func template(root string, object, defaults map[string]any) (string, error) {
 	switch object["kind"] {
 	case "CustomResourceDefinition", "Namespace":
 		if err := set(object, []any{"metadata", "annotations", keep}, "keep"); err != nil {
@@ -211,7 +212,39 @@ func template(object, defaults map[string]any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fill(strings.ReplaceAll(string(data), "{{", `{{ "{{" }}`)), nil
+	return fill(root, strings.ReplaceAll(string(data), "{{", `{{ "{{" }}`))
+}
+
+// componentFields are the fields of the Deployment that a component adds.
+var componentFields = [][]any{at(pod, "initContainers"), at(container, "volumeMounts"), at(pod, "volumes")}
+
+// component returns, for each of componentFields, the value that a component of config/ gives it. image replaces the image
+// of the init container.
+func component(root, name, image string) ([]any, error) {
+	data, err := os.ReadFile(filepath.Join(root, "config", name, "kustomization.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var made struct{ Patches []struct{ Patch string } }
+	if err = yaml.Unmarshal(data, &made); err != nil || len(made.Patches) != 1 {
+		return nil, fmt.Errorf("config/%s has %d patches: %w", name, len(made.Patches), err)
+	}
+	patch := map[string]any{}
+	if err = yaml.Unmarshal([]byte(made.Patches[0].Patch), &patch); err != nil {
+		return nil, fmt.Errorf("reading the patch of config/%s: %w", name, err)
+	}
+	init, ok := get(patch, at(pod, "initContainers", 0)).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("config/%s adds no init container", name)
+	}
+	init["image"] = image
+	all := make([]any, len(componentFields))
+	for i, field := range componentFields {
+		if all[i] = get(patch, field); all[i] == nil {
+			return nil, fmt.Errorf("config/%s: nothing at %v", name, field)
+		}
+	}
+	return all, nil
 }
 
 func placeholder(i int) string { return fmt.Sprintf("@@%d@@", i) }
@@ -242,6 +275,12 @@ func parameterise(object, defaults map[string]any) error {
 			continue
 		}
 		switch {
+		case v.component != "":
+			for j, field := range componentFields {
+				if err := set(object, field, placeholder(i)+strconv.Itoa(j)); err != nil {
+					return fmt.Errorf("%s: %w", v.key, err)
+				}
+			}
 		case v.adds != "":
 			if err := set(object, at(v.field, v.adds), placeholder(i)); err != nil {
 				return fmt.Errorf("%s: %w", v.key, err)
@@ -273,8 +312,25 @@ func parameterise(object, defaults map[string]any) error {
 
 // fill replaces placeholders by what renders their values. Values are rendered as JSON, which is YAML
 // wherever it stands.
-func fill(text string) string {
+func fill(root, text string) (string, error) {
 	for i, v := range values {
+		if v.component != "" {
+			const image = "@@image@@"
+			fields, err := component(root, v.component, image)
+			if err != nil {
+				return "", err
+			}
+			for j, field := range fields {
+				data, err := json.Marshal(field)
+				if err != nil {
+					return "", err
+				}
+				with := strings.ReplaceAll(string(data), `"`+image+`"`, "{{ toJson . }}")
+				text = regexp.MustCompile(`(?m)^( *)(\w+): '?`+regexp.QuoteMeta(placeholder(i)+strconv.Itoa(j))+`'?$`).
+					ReplaceAllString(text, "{{- with .Values."+v.key+" }}\n${1}${2}: "+with+"\n{{- end }}")
+			}
+			continue
+		}
 		mark := "'?" + regexp.QuoteMeta(placeholder(i)) + "'?"
 		expression := v.expression
 		if expression == "" {
@@ -292,7 +348,7 @@ func fill(text string) string {
 		}
 		text = regexp.MustCompile(pattern).ReplaceAllString(text, with)
 	}
-	return text
+	return text, nil
 }
 
 // get is what stands at a path of keys and indexes; nil for nothing.

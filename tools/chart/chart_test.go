@@ -87,6 +87,68 @@ func parse(t *testing.T, documents []string) map[string]map[string]any {
 	return all
 }
 
+// withComponent is what kustomize makes of a directory of config/ with the component payload and an image for it.
+func withComponent(t *testing.T, directory, name, digest string) map[string]map[string]any {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	relative, err := filepath.Rel(dir, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%[1]s/%[2]s]\ncomponents: [%[1]s/payload]\n"+
+		"images: [{name: quay.io/windows-nodes/wmco-payload, newName: %[3]s, digest: %[4]q}]\n", relative, directory, name, digest)
+	if err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := kustomize(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []string
+	for _, object := range objects {
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, string(data))
+	}
+	return parse(t, documents)
+}
+
+// kubelet pulls the image; while it can't, the pod waits and the operator before it goes on.
+func TestA61_AnInitContainerBringsThePayloadOfAnotherImage(t *testing.T) {
+	t.Parallel()
+	const image = "mirror.example:5000/w/wmco-payload"
+	digest := "sha256:" + strings.Repeat("a", 64)
+	for _, cluster := range []string{"default", "kubernetes"} {
+		want := withComponent(t, cluster, image, digest)
+		set := "cluster=openshift"
+		if cluster == "kubernetes" {
+			set = "cluster=kubernetes"
+		}
+		got := render(t, "--set", set+",payload.image="+image+"@"+digest)
+		compare(t, got, want)
+		deployment := got["Deployment "+namespace+"/"+operator]
+		at := func(path ...any) any { return get(deployment, append([]any{"spec", "template", "spec"}, path...)) }
+		if at("initContainers", 0, "image") != image+"@"+digest {
+			t.Errorf("the image is %v", at("initContainers", 0, "image"))
+		}
+		if flag := fmt.Sprintf("--payload-dir=%v", at("containers", 0, "volumeMounts", 0, "mountPath")); at("containers", 0, "args", 0) != flag {
+			t.Errorf("the operator reads %v, and the payload is copied to %s", at("containers", 0, "args", 0), flag)
+		}
+		if at("initContainers", 0, "volumeMounts", 0, "mountPath") != at("initContainers", 0, "args", 0) {
+			t.Error("the payload is copied to where no volume is")
+		}
+		if get(deployment, []any{"spec", "strategy", "rollingUpdate", "maxUnavailable"}) != float64(0) {
+			t.Error("the operator ends before the image of its successor is pulled")
+		}
+	}
+}
+
 // wanted is what kustomize makes of a directory of config/.
 func wanted(t *testing.T, directory string) map[string]map[string]any {
 	t.Helper()
@@ -279,32 +341,33 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	for set, says := range map[string]string{
-		"image.repository=":            "image/repository",
-		"image.repository=a b":         "image/repository",
-		"image.tag=v 1":                "image/tag",
-		"image.digest=sha256:abc":      "image/digest",
-		"image.pullPolicy=Sometimes":   "image/pullPolicy",
-		"imagePullSecrets={pull}":      "imagePullSecrets",
-		"replicas=0":                   "replicas",
-		"replicas=many":                "replicas",
-		"resources.memory=1Gi":         "resources",
-		"tolerations=all":              "tolerations",
-		"extraArgs={debugLogging}":     "extraArgs",
-		"extraEnv[0].value=x":          "extraEnv",
-		"monitoring.enabled=perhaps":   "monitoring/enabled",
-		"monitoring.namespace=a/b":     "monitoring/namespace",
-		"monitoring.serviceAccount=":   "monitoring/serviceAccount",
-		"monitoring.caFile=ca.crt":     "monitoring/caFile",
-		"clusterAPI.enabled=perhaps":   "clusterAPI/enabled",
-		"flannel.enabled=perhaps":      "flannel/enabled",
-		"cluster=okd":                  "cluster",
-		"namespace.create=ns":          "namespace/create",
-		"runtimeClasses.create=some":   "runtimeClasses/create",
-		"namespace.name=another":       "namespace",
-		"uninstallCheck=never":         "uninstallCheck",
-		"replicaCount=2":               "replicaCount",
-		"priorityClassName[0]=highest": "priorityClassName",
-		"nodeSelector.infra=7":         "nodeSelector",
+		"image.repository=":             "image/repository",
+		"image.repository=a b":          "image/repository",
+		"image.tag=v 1":                 "image/tag",
+		"image.digest=sha256:abc":       "image/digest",
+		"image.pullPolicy=Sometimes":    "image/pullPolicy",
+		"payload.image=wmco-payload:v1": "payload/image",
+		"imagePullSecrets={pull}":       "imagePullSecrets",
+		"replicas=0":                    "replicas",
+		"replicas=many":                 "replicas",
+		"resources.memory=1Gi":          "resources",
+		"tolerations=all":               "tolerations",
+		"extraArgs={debugLogging}":      "extraArgs",
+		"extraEnv[0].value=x":           "extraEnv",
+		"monitoring.enabled=perhaps":    "monitoring/enabled",
+		"monitoring.namespace=a/b":      "monitoring/namespace",
+		"monitoring.serviceAccount=":    "monitoring/serviceAccount",
+		"monitoring.caFile=ca.crt":      "monitoring/caFile",
+		"clusterAPI.enabled=perhaps":    "clusterAPI/enabled",
+		"flannel.enabled=perhaps":       "flannel/enabled",
+		"cluster=okd":                   "cluster",
+		"namespace.create=ns":           "namespace/create",
+		"runtimeClasses.create=some":    "runtimeClasses/create",
+		"namespace.name=another":        "namespace",
+		"uninstallCheck=never":          "uninstallCheck",
+		"replicaCount=2":                "replicaCount",
+		"priorityClassName[0]=highest":  "priorityClassName",
+		"nodeSelector.infra=7":          "nodeSelector",
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,9 @@ type value struct {
 	otherwise any
 	// adds is the field that a value which is not empty adds to the object at field.
 	adds string
+	// component names a component of config/ that is applied to the Deployment if the value is not empty. It adds fields;
+	// the value is the image of its init container.
+	component string
 	// appends says that the value is a list whose elements follow those at field.
 	appends bool
 }
@@ -69,6 +72,10 @@ var values = []value{
 		schema: list(schema{"type": "object", "required": []any{"name"}, "additionalProperties": false,
 			"properties": schema{"name": schema{"type": "string", "pattern": dns}}}),
 		otherwise: []any{}, field: pod, adds: "imagePullSecrets"},
+	{key: "payload.image", about: "Image with the payload that nodes get instead of the one in the operator's image, by its " +
+		"digest: <registry>/wmco-payload@sha256:…. Use one of the same release.",
+		schema:    schema{"type": "string", "maxLength": 512, "pattern": `^([^@\s]+@sha256:[0-9a-f]{64})?$`},
+		otherwise: "", field: pod, component: "payload"},
 	{key: "replicas", about: "Pods of the operator. One works; the others wait for its lease.",
 		schema: schema{"type": "integer", "minimum": 1, "maximum": 5}, field: []any{"spec", "replicas"}},
 	{key: "resources", about: "CPU and memory of the operator's container.",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -15,10 +16,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/payload"
 )
-
-// payloadPlatform is what the payload's image says it is for. Its files run on Windows, but it is
-// the operator that reads it, so Linux nodes must be able to pull it.
-const payloadPlatform = "linux/amd64"
 
 type buildOptions struct {
 	root, payload, out, version, revision, repository, key string
@@ -49,14 +46,17 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 		return err
 	}
 	parts := payloadParts(o.payload, manifest)
-	carried, err := o.payloadImage(layers, parts, key)
+	carried, err := o.programImages(ctx, out, scratch, program{image: "payload", name: copier, source: "./cmd/copypayload",
+		labels: labels{"Windows Machine Config Operator: payload",
+			"The programs of Windows nodes, and one that copies them for the operator.", o.version, o.revision},
+		beside: layers, parts: slices.Clone(parts)}, key)
 	if err != nil {
 		return err
 	}
 	runs, err := o.programImages(ctx, out, scratch, program{image: "operator", name: operator, source: "./cmd/wmco",
 		labels: labels{"Windows Machine Config Operator",
 			"Turns Windows Server machines into nodes, and keeps them that way.", o.version, o.revision},
-		beside: layers, parts: parts}, key)
+		beside: layers, parts: slices.Clone(parts)}, key)
 	if err != nil {
 		return err
 	}
@@ -120,23 +120,6 @@ func (o buildOptions) complete(manifest payload.Manifest) error {
 	}
 	return fmt.Errorf("the payload lacks\n%s\nSupply them (image supply --help, docs/payload.md), or build without them: "+
 		"--incomplete, make image INCOMPLETE=1", strings.Join(lines, "\n"))
-}
-
-func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signature.Signer) (made, error) {
-	platform, err := v1.ParsePlatform(payloadPlatform)
-	if err != nil {
-		return made{}, err
-	}
-	l := labels{"Windows Machine Config Operator: payload", "The programs of Windows nodes.", o.version, o.revision}
-	image, err := assemble(*platform, v1.Config{Labels: l.all()}, layers)
-	if err != nil {
-		return made{}, err
-	}
-	repository, err := name.NewRepository(o.repository + suffixes["payload"])
-	if err != nil {
-		return made{}, err
-	}
-	return finish("payload", image, o.version, parts, repository, key)
 }
 
 // compile builds a program so that the same source gives the same bytes.

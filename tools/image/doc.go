@@ -1,5 +1,5 @@
 // Command image makes the container images of the project without a container engine: the
-// operator's and that of wmco-e2e, for linux/amd64 and linux/arm64, and the payload's. It is a program of the build, for
+// operator's, the payload's and that of wmco-e2e, for linux/amd64 and linux/arm64. It is a program of the build, for
 // people and CI, and is not shipped.
 //
 // An image is written as an OCI layout, and pushed from there. The same source gives the same

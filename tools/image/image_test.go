@@ -71,7 +71,16 @@ func (s source) build(t *testing.T, out string, key signature.Signer) {
 		t.Fatal(err)
 	}
 	parts := payloadParts(s.payload, manifest)
-	carried, err := o.payloadImage(layers, parts, key)
+	copies, err := programImage(v1.Platform{OS: "linux", Architecture: "amd64"}, copier, s.binary,
+		labels{title: "t", version: "0.1.0"}, layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside, err := name.NewRepository(o.repository + suffixes["payload"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := finish("payload", copies, "0.1.0", parts, beside, key)
 	if err != nil {
 		t.Fatal(err)
 	}

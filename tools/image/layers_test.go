@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// The operator relies on this order when it pulls a payload: see internal/payloadimage.
+// A blob has a layer of its own, so that images of two releases share it.
 func TestAPayloadsLayersAreItsManifestAndThenItsBlobsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ const (
 	programs = "usr/local/bin/"
 	operator = "windows-machine-config-operator"
 	e2e      = "wmco-e2e"
+	copier   = "copy-payload"
 	// user runs it. It is a number, so that runAsNonRoot can be checked without the image's files.
 	user = "65532:65532"
 )

@@ -15,6 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// filesPlatform is what an image of nothing but files says it is for.
+const filesPlatform = "linux/amd64"
+
 // directories are the images that consist of a directory: what they are, and the labels by which OLM
 // finds its way in them.
 var directories = map[string]struct { //nolint:gochecknoglobals // a table
@@ -60,7 +63,7 @@ func pack(out io.Writer, o packOptions) error {
 		return err
 	}
 	maps.Copy(all, own)
-	platform, err := v1.ParsePlatform(payloadPlatform)
+	platform, err := v1.ParsePlatform(filesPlatform)
 	if err != nil {
 		return err
 	}

@@ -237,7 +237,11 @@ func (b *bundle) csv() (map[string]any, error) {
 	spec["minKubeVersion"] = fmt.Sprintf("1.%d.0", b.oldest)
 	spec["icon"] = []any{map[string]any{"mediatype": "image/svg+xml", "base64data": base64.StdEncoding.EncodeToString(icon)}}
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
-	spec["relatedImages"] = []any{map[string]any{"name": packageName, "image": image}}
+	related := []any{map[string]any{"name": packageName, "image": image}}
+	for _, c := range deployment.Spec.Template.Spec.InitContainers { // of config/payload, if it is applied
+		related = append(related, map[string]any{"name": packageName + "-" + c.Name, "image": c.Image})
+	}
+	spec["relatedImages"] = related
 	if b.replaces != "" {
 		spec["replaces"] = packageName + ".v" + b.replaces
 	}

@@ -57,7 +57,7 @@ func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 // nextRevision is the name under which what the facts say now will be published.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
-	desired, _, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)
+	desired, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 // renderAndPublish publishes what nodes need by these facts, and tells the source. Its answer is that of pass.
 func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (again time.Duration, err error) {
-	desired, facts, err := p.render(ctx, config, facts)
+	desired, err := p.render(ctx, config, facts)
 	if err != nil {
 		return p.wait(ctx, err)
 	}
@@ -163,25 +163,21 @@ func isUnread(facts blueprint.Facts) bool {
 	})
 }
 
-// render makes the desired state of facts. It gives them back with what it found besides.
+// render renders the desired state from the facts, the settings and the last published revision.
 func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
-	facts blueprint.Facts) (blueprint.Desired, blueprint.Facts, error) {
+	facts blueprint.Facts) (blueprint.Desired, error) {
 	previous, err := p.previous(ctx, config)
 	if err != nil {
-		return blueprint.Desired{}, facts, err
-	}
-	shipped, err := p.shipped(config.Spec.Payload.Image, &facts, previous)
-	if err != nil {
-		return blueprint.Desired{}, facts, err
+		return blueprint.Desired{}, err
 	}
 	desired, err := blueprint.Render(blueprint.Input{
-		Facts: facts, Payload: shipped, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
+		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
 		Salt: previous.Confidential.Salt, Previous: previous, AcceptedKubelet: previous.KubeletFragment, Now: p.Now(),
 	})
 	if err != nil {
-		return desired, facts, fmt.Errorf("rendering the desired state: %w", err)
+		return desired, fmt.Errorf("rendering the desired state: %w", err)
 	}
-	return desired, facts, nil
+	return desired, nil
 }
 
 // wait shows the problems that are why nothing can be rendered, if it is problems. What was published last stays

@@ -43,8 +43,6 @@ type Options struct {
 	Facts cluster.Source
 	// Payload is what this operator ships.
 	Payload payload.Manifest
-	// Images gives the payload if the settings name an image for it; nil: Payload is used.
-	Images Images
 	// Source is where daemons fetch it while their nodes serve; zero for nowhere.
 	PayloadSource PayloadSource
 	// Logging is how services' logs are rotated.
@@ -121,9 +119,6 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(watch.Named(p.Namespace, contract.ServicesReaderRole))).
 		// One look at the start tells what is missing where there is nothing yet.
 		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one())))
-	if p.Images != nil {
-		b = b.WatchesRawSource(source.Channel(p.Images.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one())))
-	}
 	for _, input := range p.Facts.Inputs() {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
 		if err != nil {

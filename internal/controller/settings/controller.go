@@ -40,8 +40,8 @@ type Options struct {
 	Namespace string
 	Keys      credential.Keys
 	Desired   Desired
-	// Missing is what the payload in use lacks; nil for nothing.
-	Missing func() []payload.Missing
+	// Missing lists the programs that the operator's payload lacks.
+	Missing []payload.Missing
 	// OperatorCondition is the name of the object in which OLM wants to be told whether the
 	// operator may be upgraded, or empty without OLM.
 	OperatorCondition string
@@ -241,10 +241,6 @@ func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
-	var missing []payload.Missing
-	if r.Missing != nil {
-		missing = r.Missing()
-	}
 	var facts Facts
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)
@@ -260,7 +256,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Revision
 		facts.Warning = networkWarning(cluster)
-		facts.Missing, facts.IsMissingKnown = missingOn(cluster, missing), true
+		facts.Missing, facts.IsMissingKnown = missingOn(cluster, r.Missing), true
 		facts.Troubles = slices.Concat(facts.Troubles, cluster.Troubles)
 	}
 	if desired, generation, ok := r.Desired.Published(); ok {

@@ -184,7 +184,7 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.facts.Platform, r.facts.NetworkType = test.platform, blueprint.NetworkFlannel
-		r.Missing = func() []payload.Missing { return test.missing }
+		r.Missing = test.missing
 		r.reconcile(t)
 		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionPayloadComplete)
 		if c == nil || c.Message != test.want || (c.Status == metav1.ConditionTrue) != (name == "without a cloud") {

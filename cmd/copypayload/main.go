@@ -1,0 +1,35 @@
+// Command copypayload copies the payload of its image into a directory, and verifies it. It is the only program of the
+// payload's image that runs there: as an init container of the operator's pod, which shares the directory with the
+// operator's container. An image of Windows programs has no shell that could copy.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// source is where the image has its payload.
+const source = "/payload"
+
+func main() {
+	if err := run(os.Stdout, source, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "copy-payload:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out io.Writer, from string, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return errors.New("name the directory to copy the payload to, and nothing else")
+	}
+	manifest, err := payload.Copy(from, args[0])
+	if err != nil {
+		return fmt.Errorf("copying the payload from %s to %s: %w", from, args[0], err)
+	}
+	_, err = fmt.Fprintf(out, "copied payload %s, %d files, to %s\n", manifest.Version, len(manifest.Files), args[0])
+	return err
+}
