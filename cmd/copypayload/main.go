@@ -1,6 +1,6 @@
-// Command copypayload copies the payload of its image into a directory, and verifies it. It is the only program of the
-// payload's image that runs there: as an init container of the operator's pod, which shares the directory with the
-// operator's container. An image of Windows programs has no shell that could copy.
+// Command copypayload copies the payload of its image into a directory and verifies it. It is the entrypoint of the
+// payload's image, which runs as an init container of the operator's pod and shares the directory with the operator.
+// The image holds Windows programs and no shell, so it needs a program that copies.
 package main
 
 import (

@@ -104,33 +104,17 @@ func withComponent(t *testing.T, directory, name, digest string) map[string]map[
 	if err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := kustomize(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var documents []string
-	for _, object := range objects {
-		data, err := yaml.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		documents = append(documents, string(data))
-	}
-	return parse(t, documents)
+	return kustomized(t, dir)
 }
 
-// kubelet pulls the image; while it can't, the pod waits and the operator before it goes on.
+// kubelet pulls the image. Until it has, the old pod of the operator goes on.
 func TestA61_AnInitContainerBringsThePayloadOfAnotherImage(t *testing.T) {
 	t.Parallel()
 	const image = "mirror.example:5000/w/wmco-payload"
 	digest := "sha256:" + strings.Repeat("a", 64)
-	for _, cluster := range []string{"default", "kubernetes"} {
-		want := withComponent(t, cluster, image, digest)
-		set := "cluster=openshift"
-		if cluster == "kubernetes" {
-			set = "cluster=kubernetes"
-		}
-		got := render(t, "--set", set+",payload.image="+image+"@"+digest)
+	for cluster, directory := range map[string]string{"openshift": "default", "kubernetes": "kubernetes"} {
+		want := withComponent(t, directory, image, digest)
+		got := render(t, "--set", "cluster="+cluster+",payload.image="+image+"@"+digest)
 		compare(t, got, want)
 		deployment := got["Deployment "+namespace+"/"+operator]
 		at := func(path ...any) any { return get(deployment, append([]any{"spec", "template", "spec"}, path...)) }
@@ -152,7 +136,13 @@ func TestA61_AnInitContainerBringsThePayloadOfAnotherImage(t *testing.T) {
 // wanted is what kustomize makes of a directory of config/.
 func wanted(t *testing.T, directory string) map[string]map[string]any {
 	t.Helper()
-	objects, err := kustomize(filepath.Join(root, "config", directory))
+	return kustomized(t, filepath.Join(root, "config", directory))
+}
+
+// kustomized are the objects that kustomize makes of a directory.
+func kustomized(t *testing.T, directory string) map[string]map[string]any {
+	t.Helper()
+	objects, err := kustomize(directory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// A blob has a layer of its own, so that images of two releases share it.
+// Each blob is its own layer, so images of two releases share the blobs that they have in common.
 func TestAPayloadsLayersAreItsManifestAndThenItsBlobsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

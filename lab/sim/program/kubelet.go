@@ -32,7 +32,7 @@ type kubelet struct {
 	identity *pair
 	server   *access
 	log      logr.Logger
-	// unknown has something when the cluster says of the Node that nothing is known about it.
+	// unknown is signalled when the cluster marks the Node as unknown.
 	unknown chan struct{}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// The cluster may say so although kubelet has renewed its lease all the time: a controller manager that is starved
-// or was started anew has not seen the renewals.
+// A controller manager that is slow or was restarted can miss renewals of the lease, and then marks the Node as unknown
+// although kubelet never stopped.
 func TestKubeletReportsItsStatusAgainWhenTheClusterHasMarkedItsNodeAsUnknown(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "unknown", program.Options{})
