@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -47,26 +50,43 @@ request of a kubelet stays pending, for an administrator to look at.
 
 `
 
+// reasons are the numbered reasons, in the order of their numbers.
+func reasons(root string) ([]constant, error) {
+	all, err := constants(filepath.Join(root, "internal", "contract"))
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(c constant) bool { return c.kind != "Reason" })
+	slices.SortFunc(all, func(a, b constant) int {
+		return cmp.Compare(contract.Reason(a.value).Number(), contract.Reason(b.value).Number())
+	})
+	return all, nil
+}
+
 // reasonPage lists the numbered reasons, and those of certificate decisions.
 func reasonPage(root string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(generated + reasonIntroduction)
+	all, err := reasons(root)
+	if err != nil {
+		return nil, err
+	}
 	written := 0
 	for _, c := range chapters() {
 		var rows [][]string
-		for _, e := range contract.Explanations() {
-			if e.Number/100 == c.hundred {
-				number := fmt.Sprintf("W%d", e.Number)
-				rows = append(rows, []string{`<a id="` + number + `"></a>` + number, code(string(e.Reason)),
-					prose(e.When), prose(e.Fix)})
+		for _, one := range all {
+			reason := contract.Reason(one.value)
+			if reason.Number()/100 == c.hundred {
+				rows = append(rows, []string{`<a id="` + reason.Code() + `"></a>` + reason.Code(), code(one.value),
+					prose(strings.TrimSpace(one.comment)), prose(reason.Fix())})
 			}
 		}
 		written += len(rows)
 		fmt.Fprintf(&b, "## %s\n\n", c.title)
 		table(&b, []string{"Number", "Reason", "When", "What to do"}, rows)
 	}
-	if all := len(contract.Explanations()); written != all {
-		return nil, fmt.Errorf("%d of %d reasons belong to no chapter", all-written, all)
+	if written != len(all) {
+		return nil, fmt.Errorf("%d of %d reasons belong to no chapter", len(all)-written, len(all))
 	}
 	b.WriteString(certificateIntroduction)
 	decisions, err := constants(filepath.Join(root, "internal", "policy"))

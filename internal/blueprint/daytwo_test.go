@@ -358,7 +358,7 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 		in := random(r)
 		dayTwo(t, &in)
 		first := render(t, in)
-		if err := first.Confidential.Validate(first.Manifest); err != nil {
+		if err := first.Confidential.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		// A restart: what was published is all that is left.

@@ -1,6 +1,8 @@
 package blueprint_test
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -49,13 +51,50 @@ func random(r *rand.Rand) blueprint.Input {
 	return in
 }
 
+// wellFormed returns what no daemon could carry out: a bootstrap service runs before there is a Node or a network.
+func wellFormed(m contract.Manifest) error {
+	var all []error
+	place := map[string]int{}
+	services := map[string]contract.Service{}
+	for i, s := range m.StartOrder() {
+		place[s.Name], services[s.Name] = i, s
+	}
+	for _, s := range m.Services {
+		needsNetwork := slices.ContainsFunc(s.HostVariables, func(v contract.HostVariable) bool { return v.Fact.Network() })
+		if s.Bootstrap && (needsNetwork || len(s.NodeVariables) > 0) {
+			all = append(all, fmt.Errorf("bootstrap service %s needs a Node or a network", s.Name))
+		}
+		for _, d := range s.Dependencies {
+			if other, known := services[d]; !known || place[d] >= place[s.Name] || s.Bootstrap && !other.Bootstrap {
+				all = append(all, fmt.Errorf("service %s can't depend on %s", s.Name, d))
+			}
+		}
+		for _, other := range m.Services {
+			if s.Bootstrap && !other.Bootstrap && s.Priority >= other.Priority {
+				all = append(all, fmt.Errorf("bootstrap service %s does not start before %s", s.Name, other.Name))
+			}
+		}
+	}
+	for _, f := range m.Files {
+		if (f.Digest == "") == (f.Content == "") || f.Digest != "" && (f.Size <= 0 || f.Late() || len(f.HostVariables) > 0) {
+			all = append(all, fmt.Errorf("file %s is neither a blob nor a text", f.Path))
+		}
+		for _, name := range f.Services {
+			if s, known := services[name]; !known || s.Bootstrap && f.Late() {
+				all = append(all, fmt.Errorf("service %s can't need file %s", name, f.Path))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
 func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		in := random(r)
 		first := render(t, in)
-		if err := first.Manifest.Validate(); err != nil {
+		if err := errors.Join(first.Manifest.Validate(), wellFormed(first.Manifest)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		shuffled := in

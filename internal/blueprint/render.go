@@ -105,7 +105,7 @@ func Render(in Input) (Desired, error) {
 	if manifest.Confidential, err = fits(secret); err != nil {
 		return Desired{}, err
 	}
-	if err = errors.Join(manifest.Validate(), secret.Validate(manifest)); err != nil {
+	if err = errors.Join(manifest.Validate(), secret.Validate()); err != nil {
 		return Desired{}, err
 	}
 	digest := manifest.Digest()

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a host says of itself. They are far above what an honest one says, and those of
-// the API are not below them.
+// Limits of what a host reports. They are far above what an honest host reports, and not above those of the API.
 const (
 	MaxName    = 253 // of a host or Node, in bytes
 	MaxID      = 128 // of a machine or a boot
@@ -18,30 +18,15 @@ const (
 	maxRequest = 16 << 10
 )
 
-// Check says whether an honest daemon may have given the answer. What the rest of the operator
-// writes down, compares or puts into names is safe for that afterwards; whether a name may be a
-// Node's is decided where the Node's name is taken from it.
+// Check returns an error for an answer that no honest daemon gives. Afterwards the operator may safely write down,
+// compare and use what the answer says. Exception: whoever takes a Node's name from it checks that name itself.
 func (a PreflightAnswer) Check() error {
 	f := a.Facts
-	for _, err := range []error{
-		checkHostName("hostname", f.Hostname), checkHostName("nodeName", f.NodeName),
+	return errors.Join(checkHostName("hostname", f.Hostname), checkHostName("nodeName", f.NodeName),
 		checkText("machineID", f.MachineID, MaxID), checkText("bootID", f.BootID, MaxID),
 		checkText("productName", f.ProductName, MaxText), checkBlobs("missing", a.Missing),
 		checkCount("problems", len(a.Problems)), checkTexts("needsPrepare", a.NeedsPrepare),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	if f.NodeIP != "" {
-		if _, err := netip.ParseAddr(f.NodeIP); err != nil || len(f.NodeIP) > 45 {
-			return fmt.Errorf("nodeIP %.45q is no address", f.NodeIP)
-		}
-	}
-	if f.Build < 0 || f.UBR < 0 || f.DiskFree < 0 || f.Memory < 0 {
-		return fmt.Errorf("a number is negative")
-	}
-	return nil
+		checkAddress("nodeIP", f.NodeIP), checkNumbers(int64(f.Build), int64(f.UBR), f.DiskFree, f.Memory))
 }
 
 // Check is like PreflightAnswer.Check.
@@ -54,13 +39,10 @@ func (a ReceiveAnswer) Check() error {
 			return fmt.Errorf("stored %.64q is no digest", digest)
 		}
 	}
-	if err := checkCount("stored", len(a.Stored)); err != nil {
-		return err
-	}
-	return checkBlobs("missing", a.Missing)
+	return errors.Join(checkCount("stored", len(a.Stored)), checkBlobs("missing", a.Missing))
 }
 
-// Check is like PreflightAnswer.Check. What the request asks for is checked before it is submitted.
+// Check is like PreflightAnswer.Check. The certificate request itself is checked before it is submitted.
 func (a BootstrapAnswer) Check() error {
 	if len(a.DaemonCSR) > maxRequest {
 		return fmt.Errorf("the certificate request has %d bytes", len(a.DaemonCSR))
@@ -68,8 +50,8 @@ func (a BootstrapAnswer) Check() error {
 	return checkHostName("nodeName", a.NodeName)
 }
 
-// Check is like PreflightAnswer.Check. Names of files that others left in C:\k may be anything, and
-// only their number is checked: they must not keep a host from leaving.
+// Check is like PreflightAnswer.Check. Only the number of files counts: others may have left files of any name in C:\k,
+// which must not keep a host from leaving.
 func (a CleanupAnswer) Check() error {
 	return checkCount("files and problems", len(a.Removed)+len(a.Left)+len(a.Kept))
 }
@@ -80,6 +62,22 @@ func checkHostName(what, name string) error {
 		return fmt.Errorf("%s %.63q is no name", what, name)
 	}
 	return checkText(what, name, MaxName)
+}
+
+func checkAddress(what, address string) error {
+	if _, err := netip.ParseAddr(address); address != "" && err != nil || len(address) > 45 {
+		return fmt.Errorf("%s %.45q is no address", what, address)
+	}
+	return nil
+}
+
+func checkNumbers(numbers ...int64) error {
+	for _, n := range numbers {
+		if n < 0 {
+			return errors.New("a number is negative")
+		}
+	}
+	return nil
 }
 
 func checkText(what, text string, limit int) error {

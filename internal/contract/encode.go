@@ -59,21 +59,18 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
 		return Confidential{}, NewProblem(ReasonManifestInvalid, "the confidential part is not understood")
 	}
-	return c, c.Validate(m)
+	return c, c.Validate()
 }
 
 // PackConfidential compresses what Encode gave, for a Secret: bundles of CAs are large.
 // Content that a Secret can't hold is a *Problem with ReasonDesiredStateTooLarge.
 func PackConfidential(data []byte) ([]byte, error) {
 	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is a valid one
+	if _, err := w.Write(data); err != nil {
 		return nil, fmt.Errorf("compressing the confidential part: %w", err)
 	}
-	if _, err = w.Write(data); err == nil {
-		err = w.Close()
-	}
-	if err != nil {
+	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("compressing the confidential part: %w", err)
 	}
 	if out.Len() > maxPacked || len(data) > maxUnpacked {

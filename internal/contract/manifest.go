@@ -65,10 +65,7 @@ type Service struct {
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
 	// HostVariables are facts that the daemon finds on the host by itself; no script runs.
 	HostVariables []HostVariable `json:"hostVariablesInCommand,omitempty"`
-	// PreScripts are part of the contract's format. We publish none, and the daemon refuses a
-	// manifest that has any: it runs no shell.
-	PreScripts   []PreScript `json:"powershellPreScripts,omitempty"`
-	Dependencies []string    `json:"dependencies,omitempty"`
+	Dependencies  []string       `json:"dependencies,omitempty"`
 	// Bootstrap services start before the Node exists: they use no NodeVariables and depend on
 	// bootstrap services only.
 	Bootstrap bool `json:"bootstrap"`
@@ -191,13 +188,6 @@ func (f Fact) Token() (ServiceToken, bool) {
 
 // HNSNetwork is the name of the HNS network that pods are on.
 func (m Manifest) HNSNetwork() string { return cmp.Or(m.PodNetwork, HybridOverlayNetwork) }
-
-// PreScript is a PowerShell script of the contract's format.
-type PreScript struct {
-	VariableName string   `json:"variableName,omitempty"`
-	Path         string   `json:"path"`
-	NodeArgs     []string `json:"NodeArgs,omitempty"`
-}
 
 // Blobs are the payload that the manifest needs, each blob once.
 func (m Manifest) Blobs() []Blob {

@@ -17,7 +17,6 @@ func TestManifestViolations(t *testing.T) {
 	}{
 		"a service without a name":    {func(m *Manifest) { m.Services[3].Name = "" }, "a name has letters"},
 		"a service name with a slash": {func(m *Manifest) { m.Services[3].Name = `a\b` }, "a name has letters"},
-		"two services of one name":    {func(m *Manifest) { m.Services[3].Name = "Kubelet" }, "same name as"},
 		"the daemon's own service":    {func(m *Manifest) { m.Services[3].Name = ServiceDaemon }, "own service"},
 		"the daemon's program with services": {func(m *Manifest) {
 			m.Files[0].Path, m.Files[0].Services = PathDaemon,
@@ -28,43 +27,12 @@ func TestManifestViolations(t *testing.T) {
 			func(m *Manifest) { m.Services[3].Command = `C:\Windows\System32\cmd.exe /c x` }, `not an .exe in C:\k`},
 		"a relative program": {func(m *Manifest) { m.Services[3].Command = `kubelet.exe` },
 			"starts with a drive"},
+		"a fact of another release": {func(m *Manifest) { m.Files[2].HostVariables[0].Fact = "moon" },
+			`fact "moon" is not known`},
 		"a program that climbs out": {func(m *Manifest) { m.Services[3].Command = `C:\k\..\x.exe` },
 			"ends in a dot"},
-		"a command over two lines": {func(m *Manifest) { m.Services[3].Command += "\nx" }, "control characters"},
-		"a script": {func(m *Manifest) { m.Services[3].PreScripts = []PreScript{{Path: "x"}} },
-			"powershellPreScripts"},
-		"an unknown dependency": {func(m *Manifest) { m.Services[3].Dependencies = []string{"x"} },
-			`"x" is not in the manifest`},
-		"a dependency on itself": {func(m *Manifest) { m.Services[3].Dependencies = []string{"kube-proxy"} },
-			"depends on itself"},
-		"a dependency listed twice": {func(m *Manifest) {
-			m.Services[3].Dependencies = []string{"kubelet",
-				"kubelet"}
-		}, "listed twice"},
-		"bootstrap with a node variable": {func(m *Manifest) {
-			m.Services[0].NodeVariables = []NodeVariable{{"N",
-				"{.metadata.name}"}}
-		}, "can't use node variables"},
-		"bootstrap with a network fact": {func(m *Manifest) {
-			m.Services[0].HostVariables = []HostVariable{{"V",
-				FactSourceVIP}}
-		}, "before there is a network"},
-		"bootstrap depending on another": {func(m *Manifest) { m.Services[0].Dependencies = []string{"kube-proxy"} },
-			"which is none"},
-		"bootstrap after another": {func(m *Manifest) { m.Services[0].Priority = 2 }, "is not lower than 2"},
-		"a circle through the second": {func(m *Manifest) {
-			m.Services[0].Dependencies = []string{"containerd", "kubelet"}
-			m.Services[0].Dependencies = []string{"kubelet"}
-		}, "in a circle: containerd → kubelet → containerd"},
 		"an unknown fact": {func(m *Manifest) { m.Services[1].HostVariables[0].Fact = "moon" },
 			`fact "moon" is not known`},
-		"a JSONPath that is none": {
-			func(m *Manifest) { m.Services[2].NodeVariables[0].JSONPath = "metadata.name" }, "is not a JSONPath"},
-		"a variable without a name": {func(m *Manifest) { m.Services[2].NodeVariables[0].Name = "" },
-			`variable ""`},
-		"a variable twice": {
-			func(m *Manifest) { m.Services[2].HostVariables = []HostVariable{{"NODE_NAME", FactHostname}} },
-			"listed twice"},
 		"a file outside": {func(m *Manifest) { m.Files[0].Path = `C:\Windows\x` },
 			"a manifest's files lie under"},
 		"a file that is the daemon's": {func(m *Manifest) { m.Files[0].Path = `c:\K\wicd-STATE.json` },
@@ -73,37 +41,15 @@ func TestManifestViolations(t *testing.T) {
 			"the daemon's own"},
 		"a file twice in another case": {func(m *Manifest) { m.Files[0].Path = `c:\K\KUBELET.conf` },
 			"is listed twice"},
-		"a file in a file": {func(m *Manifest) { m.Files[0].Path = PathKubeletConfig + `\x` },
-			"which is a file"},
-		"a file without content": {func(m *Manifest) { m.Files[1].Content = "" }, "exactly one of"},
-		"a file with both":       {func(m *Manifest) { m.Files[0].Content = "x" }, "exactly one of"},
 		"a digest in capitals": {func(m *Manifest) { m.Files[0].Digest = strings.ToUpper(digestA) },
 			"64 lower-case hex"},
-		"a digest that is short":      {func(m *Manifest) { m.Files[0].Digest = "aa" }, "64 lower-case hex"},
-		"a payload file without size": {func(m *Manifest) { m.Files[0].Size = 0 }, "size of a payload file"},
-		"a payload file with variables": {func(m *Manifest) {
-			m.Files[0].HostVariables = []HostVariable{{"V",
-				FactHostname}}
-		}, "can't have variables"},
-		"a restart of an unknown service": {func(m *Manifest) { m.Files[0].Services = []string{"x"} },
-			`service "x", which would be restarted`},
-		"a late file for bootstrap": {func(m *Manifest) { m.Files[2].Services = []string{"kubelet"} },
-			"written late"},
+		"a digest that is short": {func(m *Manifest) { m.Files[0].Digest = "aa" }, "64 lower-case hex"},
 		"an environment name with =": {func(m *Manifest) { m.EnvironmentVars["A=B"] = "x" },
 			"not a variable's name"},
-		"an environment twice": {func(m *Manifest) { m.EnvironmentVars["http_proxy"] = "x" },
-			"listed twice"},
 		"the search path": {func(m *Manifest) { m.WatchedEnvironmentVars = []string{"Path"} },
 			"belongs to Windows"},
-		"a digest of secrets that is none": {func(m *Manifest) { m.Confidential = "x" },
-			"confidential is not 64 lower-case hex"},
-		"a secret environment in nothing": {func(m *Manifest) { m.Confidential = "" }, "is there without confidential"},
 		"a log elsewhere": {func(m *Manifest) { m.Services[0].Log = &Log{Path: `C:\k\x.log`} },
 			`its log is not a file in C:\var\log`},
-		"a log without an end": {func(m *Manifest) { m.Daemon.Log.MaxSize = -1 }, "a limit of its log is negative"},
-		"a log of two services": {func(m *Manifest) {
-			m.Services[0].Log, m.Services[1].Log = &Log{Path: `C:\var\log\x.log`}, &Log{Path: `C:\var\log\X.log`}
-		}, "that of another service"},
 		"an environment value of two lines": {func(m *Manifest) { m.EnvironmentVars["A"] = "x\ny" },
 			"control characters"},
 	} {
@@ -120,17 +66,12 @@ func TestManifestViolations(t *testing.T) {
 	}
 }
 
-func TestTwoWaysToOneServiceAreNoCircle(t *testing.T) {
+func TestAServiceStartsAfterAllThatItDependsOn(t *testing.T) {
 	t.Parallel()
 	m := Manifest{Services: []Service{
-		{Name: "a", Command: `C:\k\a.exe`, Dependencies: []string{"b", "c"}},
-		{Name: "b", Command: `C:\k\b.exe`, Dependencies: []string{"d"}},
-		{Name: "c", Command: `C:\k\c.exe`, Dependencies: []string{"d"}},
-		{Name: "d", Command: `C:\k\d.exe`, Priority: 7},
+		{Name: "a", Dependencies: []string{"b", "c"}}, {Name: "b", Dependencies: []string{"d"}},
+		{Name: "c", Dependencies: []string{"d"}}, {Name: "d", Priority: 7},
 	}}
-	if err := m.Validate(); err != nil {
-		t.Fatal(err)
-	}
 	var order []string
 	for _, s := range m.StartOrder() {
 		order = append(order, s.Name)

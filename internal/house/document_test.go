@@ -76,27 +76,26 @@ func TestDocumentsNameOnlyWhatExists(t *testing.T) {
 
 func TestEveryReasonIsNumberedOnceAndHasAFix(t *testing.T) {
 	t.Parallel()
-	numbers := map[int]contract.Reason{}
-	names := map[contract.Reason]bool{}
-	for _, e := range contract.Explanations() {
-		if other, taken := numbers[e.Number]; taken || names[e.Reason] {
-			t.Errorf("%s has the number %d of %s, or stands there twice", e.Reason, e.Number, other)
-		}
-		numbers[e.Number], names[e.Reason] = e.Reason, true
-		if e.When == "" || e.Fix == "" || !strings.HasSuffix(e.Fix, ".") || !strings.HasSuffix(e.When, ".") {
-			t.Errorf("%s lacks a sentence on when it occurs, or on the fix", e.Reason)
-		}
-		if strings.Contains(e.Fix, contract.OperatorNamespace) {
-			t.Errorf("the fix of %s is for one namespace, and the operator may be in another", e.Reason)
-		}
-	}
 	source, err := os.ReadFile(filepath.Join(root(t), "internal", "contract", "reason.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, match := range regexp.MustCompile(`Reason\w+\s+Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
-		if !names[contract.Reason(match[1])] {
-			t.Errorf("reason %s has no explanation", match[1])
+	numbers := map[int]contract.Reason{}
+	declared := regexp.MustCompile(`(?m)^(.*)\n\tReason\w+\s+Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	if all := strings.Count(string(source), " Reason = "); all != len(declared) || all == 0 {
+		t.Errorf("%d of %d reasons were found", len(declared), all)
+	}
+	for _, match := range declared {
+		reason := contract.Reason(match[2])
+		if other, taken := numbers[reason.Number()]; taken || reason.Number() == 0 {
+			t.Errorf("%s has no number, or the number %d of %s", reason, reason.Number(), other)
+		}
+		numbers[reason.Number()] = reason
+		if !strings.HasPrefix(match[1], "\t// ") || !strings.HasSuffix(match[1], ".") || !strings.HasSuffix(reason.Fix(), ".") {
+			t.Errorf("%s lacks a sentence on when it occurs, or on the fix", reason)
+		}
+		if strings.Contains(reason.Fix(), contract.OperatorNamespace) {
+			t.Errorf("the fix of %s is for one namespace, and the operator may be in another", reason)
 		}
 	}
 }

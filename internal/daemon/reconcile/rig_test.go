@@ -514,7 +514,7 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 		t.Fatal(err)
 	}
 	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
-	if err = c.Validate(m); err != nil {
+	if err = c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	packed, err := contract.PackConfidential(data)
