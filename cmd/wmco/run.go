@@ -272,8 +272,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Secrets: clients,
-		Platform: facts.Platform, PublicKey: publicKey(keys)})
+	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: facts.Platform,
+		PublicKey: publicKey(keys)})
 	if err != nil {
 		return err
 	}

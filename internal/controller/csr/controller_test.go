@@ -348,13 +348,13 @@ func TestNewsWakeTheRequestsThatTheyConcern(t *testing.T) {
 		slices.Sort(all)
 		return strings.Join(slices.Compact(all), " ")
 	}
-	if got := names(w.aboutInstance(t.Context(), ours)); got != "client serving" {
+	if got := names(w.news(t.Context(), ours)); got != "client serving" {
 		t.Errorf("the instance wakes %q", got)
 	}
-	if got := names(w.aboutNode(t.Context(), node(nodeName, "a", corev1.ConditionTrue))); got != "client serving" {
+	if got := names(w.news(t.Context(), node(nodeName, "a", corev1.ConditionTrue))); got != "client serving" {
 		t.Errorf("the node wakes %q", got)
 	}
-	if got := names(w.aboutNode(t.Context(), stale)); got != "serving" {
+	if got := names(w.news(t.Context(), stale)); got != "serving" {
 		t.Errorf("a node with the same address wakes %q", got)
 	}
 }
@@ -491,7 +491,7 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 	if err := w.client.Update(t.Context(), joining); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.aboutInstance(t.Context(), joining); len(got) == 0 {
+	if got := w.news(t.Context(), joining); len(got) == 0 {
 		t.Error("the name does not wake the request")
 	}
 	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {

@@ -16,11 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects what a decision about a claim depends on. Which instances a claim is about, and
-// who else has its addresses, only the indexes of the cache tell; the instances and the Node
-// themselves are read through reader.
+// gather collects what a decision about a claim depends on. Only the indexes of the cache know which instances a claim
+// is about, and who else has its addresses. The instances and the Node themselves are read through reader.
 //
-//	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is asked
+//	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
 //	                                ▼
 //	                 instances, Node (reader) + who else has its addresses (index, cache)
@@ -31,135 +30,130 @@ func (r *Reconciler) gather(
 	if claim.NodeName == "" {
 		return in, nil // a request of our own for nobody
 	}
-	list := &v1alpha1.WindowsInstanceList{}
-	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace),
-		client.MatchingFields{instancesByNode: claim.NodeName})
-	if err != nil {
-		return in, fmt.Errorf("listing instances: %w", err)
+	known, err := r.instances(ctx, instancesByNode, claim.NodeName)
+	if err != nil || len(known) == 0 {
+		return in, err
 	}
-	if len(list.Items) == 0 {
-		return in, nil
-	}
-	for i := range list.Items {
+	for i := range known {
 		instance := &v1alpha1.WindowsInstance{}
-		err = reader.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), instance)
-		if apierrors.IsNotFound(err) {
-			continue
+		switch err = reader.Get(ctx, client.ObjectKeyFromObject(&known[i]), instance); {
+		case err == nil:
+			in.Instances = append(in.Instances, policy.CSRInstanceOf(instance))
+		case !apierrors.IsNotFound(err):
+			return in, fmt.Errorf("reading instance %s: %w", known[i].Name, err)
 		}
-		if err != nil {
-			return in, fmt.Errorf("reading instance %s: %w", list.Items[i].Name, err)
-		}
-		in.Instances = append(in.Instances, policy.CSRInstanceOf(instance))
 	}
 	node := &corev1.Node{}
-	err = reader.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node)
-	if client.IgnoreNotFound(err) != nil {
+	switch err = reader.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node); {
+	case err == nil:
+		in.Node = node
+	case !apierrors.IsNotFound(err):
 		return in, fmt.Errorf("reading node %s: %w", claim.NodeName, err)
 	}
-	if err == nil {
-		in.Node = node
+	switch {
+	case claim.Kind == policy.CSRKubeletServing:
+		err = r.gatherAddresses(ctx, &in, claim)
+	case policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser):
+		err = r.gatherCredential(ctx, &in, claim)
+	default:
+		err = nil
 	}
-	if claim.Kind == policy.CSRKubeletServing {
-		return r.gatherAddresses(ctx, in, claim)
+	return in, err
+}
+
+// instances lists the instances that an index of the cache has for a value.
+func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1alpha1.WindowsInstance, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{index: value})
+	if err != nil {
+		return nil, fmt.Errorf("listing instances: %w", err)
 	}
-	if policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser) {
-		return r.gatherCredential(ctx, in, claim)
-	}
-	return in, nil
+	return list.Items, nil
 }
 
 // gatherAddresses adds who else has the names and addresses of a serving request.
-func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) (policy.CSRInput,
-	error) {
-	var err error
+func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) (err error) {
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
-		return in, fmt.Errorf("reading the service network: %w", err)
+		return fmt.Errorf("reading the service network: %w", err)
 	}
 	if in.Reserved, in.ReservedNames, err = r.options.Reserved(ctx); err != nil {
-		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
+		return fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
 	in.Elsewhere, in.Found = map[string]string{}, map[string]string{}
 	in.Said, in.Listed = map[string]string{}, map[string]string{}
 	for _, name := range claim.SANs() {
-		address := policy.AddressText(name)
-		nodes := &corev1.NodeList{}
-		if err = r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: address}); err != nil {
-			return in, fmt.Errorf("listing nodes: %w", err)
+		if err = r.gatherNodes(ctx, in, name, claim.NodeName); err != nil {
+			return err
 		}
-		for i := range nodes.Items {
-			if err = r.noteNode(ctx, &in, name, nodes.Items[i].Name, claim.NodeName); err != nil {
-				return in, err
-			}
-		}
-		instances := &v1alpha1.WindowsInstanceList{}
-		err = r.client.List(ctx, instances, client.InNamespace(r.options.Namespace),
-			client.MatchingFields{instancesByAddress: address})
-		if err != nil {
-			return in, fmt.Errorf("listing instances: %w", err)
-		}
-		for i := range instances.Items {
-			other := policy.CSRInstanceOf(&instances.Items[i])
-			switch {
-			case other.NodeName == claim.NodeName:
-			case other.NodeName == "":
-				in.Listed[name] = "WindowsInstance " + other.Name
-			case policy.ContainsAddress(other.Given, address):
-				in.Elsewhere[name] = "WindowsInstance " + other.Name
-			case policy.AddressText(other.Reached) == address && !reachedSince(in.Instances, other):
-				in.Found[name] = "WindowsInstance " + other.Name
-			default:
-				in.Said[name] = "WindowsInstance " + other.Name
-			}
+		if err = r.gatherInstances(ctx, in, name, claim.NodeName); err != nil {
+			return err
 		}
 	}
-	return in, r.gatherPodNetworks(ctx, in, claim)
+	return r.gatherPodNetworks(ctx, in, claim)
 }
 
-// reachedSince says whether one of the instances was reached where another was before.
-func reachedSince(instances []policy.CSRInstance, other policy.CSRInstance) bool {
-	return slices.ContainsFunc(instances, func(i policy.CSRInstance) bool { return i.ReachedAfter(other) })
+// gatherNodes adds which other Node lists an address. A Node of an own host only repeats what its host reports.
+func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
+	nodes := &corev1.NodeList{}
+	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		name := nodes.Items[i].Name
+		owners, err := r.instances(ctx, instancesByNode, name)
+		switch {
+		case name == claimed:
+		case err != nil:
+			return err
+		case len(owners) > 0:
+			in.Said[address] = "Node " + name
+		default:
+			in.Elsewhere[address] = "Node " + name
+		}
+	}
+	return nil
 }
 
-// gatherPodNetworks notes addresses that a Node gives its pods. A host may have one all the same when
-// the user or the cloud says so: networks may overlap.
-func (r *Reconciler) gatherPodNetworks(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) error {
-	addresses := claim.Addresses()
+// gatherInstances adds which other instance has an address, and how it is known.
+func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, name, claimed string) error {
+	address := policy.AddressText(name)
+	instances, err := r.instances(ctx, instancesByAddress, address)
+	for i := range instances {
+		other := policy.CSRInstanceOf(&instances[i])
+		reachedSince := slices.ContainsFunc(in.Instances,
+			func(i policy.CSRInstance) bool { return i.ReachedAfter(other) })
+		switch {
+		case other.NodeName == claimed:
+		case other.NodeName == "":
+			in.Listed[name] = "WindowsInstance " + other.Name
+		case policy.ContainsAddress(other.Given, address):
+			in.Elsewhere[name] = "WindowsInstance " + other.Name
+		case policy.AddressText(other.Reached) == address && !reachedSince:
+			in.Found[name] = "WindowsInstance " + other.Name
+		default:
+			in.Said[name] = "WindowsInstance " + other.Name
+		}
+	}
+	return err
+}
+
+// gatherPodNetworks adds addresses that a Node gives its pods. The user or the cloud may say that a host has such an
+// address all the same: networks may overlap.
+func (r *Reconciler) gatherPodNetworks(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
 		for _, text := range nodes.Items[i].Spec.PodCIDRs {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				continue
-			}
-			for _, address := range addresses {
+			prefix, _ := netip.ParsePrefix(text) // the zero Prefix contains no address
+			for _, address := range claim.Addresses() {
 				if prefix.Contains(address) {
 					in.Found[address.String()] = "pods of Node " + nodes.Items[i].Name
 				}
 			}
 		}
-	}
-	return nil
-}
-
-// noteNode notes that a Node other than the claimed one lists an address. Nodes of our own hosts
-// say that of themselves.
-func (r *Reconciler) noteNode(ctx context.Context, in *policy.CSRInput, address, name, claimed string) error {
-	if name == claimed {
-		return nil
-	}
-	owners := &v1alpha1.WindowsInstanceList{}
-	err := r.client.List(ctx, owners, client.InNamespace(r.options.Namespace),
-		client.MatchingFields{instancesByNode: name})
-	if err != nil {
-		return fmt.Errorf("listing instances: %w", err)
-	}
-	if len(owners.Items) > 0 {
-		in.Said[address] = "Node " + name
-	} else {
-		in.Elsewhere[address] = "Node " + name
 	}
 	return nil
 }

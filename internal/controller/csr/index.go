@@ -11,16 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With them, a request of somebody else's costs one look-up, whatever the
-// number of nodes and instances.
+// Indexes of the cache. With them, a foreign request costs one look-up, whatever the number of nodes and instances.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
 	// instancesByNode finds instances by their node name, instancesByAddress by their addresses.
 	instancesByNode    = "csr.node"
 	instancesByAddress = "csr.address"
-	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap
-	// token, instancesByCredential whose join was given it.
+	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token,
+	// instancesByCredential the instances whose join was given the token.
 	requestsByCredential  = "csr.credential"
 	instancesByCredential = "csr.credential"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
@@ -33,56 +32,32 @@ type index struct {
 	values client.IndexerFunc
 }
 
+// indexOf makes an index of one kind of object.
+func indexOf[T client.Object](object T, field string, values func(T) []string) index {
+	return index{object, field, func(o client.Object) []string {
+		if typed, ok := o.(T); ok {
+			return slices.DeleteFunc(slices.Clone(values(typed)), func(value string) bool { return value == "" })
+		}
+		return nil
+	}}
+}
+
 func indexes(bootstrapUser string) []index {
 	return []index{
-		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsAbout,
-			values: func(o client.Object) []string {
-				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-				if !ok {
-					return nil
+		indexOf(&certificatesv1.CertificateSigningRequest{}, requestsAbout, claimed),
+		indexOf(&certificatesv1.CertificateSigningRequest{}, requestsByCredential,
+			func(csr *certificatesv1.CertificateSigningRequest) []string {
+				if policy.IsFirstKubeletRequest(csr, bootstrapUser) && isApproved(csr) {
+					return []string{policy.CredentialOf(csr)}
 				}
-				claim, ours := policy.ClaimOf(csr)
-				if !ours {
-					return nil
-				}
-				return append(claim.SANs(), nodeKey(claim.NodeName))
-			}},
-		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsByCredential,
-			values: func(o client.Object) []string {
-				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-				id := ""
-				if ok && policy.IsFirstKubeletRequest(csr, bootstrapUser) && isApproved(csr) {
-					id = policy.CredentialOf(csr)
-				}
-				if id == "" {
-					return nil
-				}
-				return []string{id}
-			}},
-		{object: &v1alpha1.WindowsInstance{}, field: instancesByCredential, values: func(o client.Object) []string {
-			if instance, ok := o.(*v1alpha1.WindowsInstance); ok {
-				return instance.Status.BootstrapCredentials
-			}
-			return nil
-		}},
-		{object: &v1alpha1.WindowsInstance{}, field: instancesByNode, values: func(o client.Object) []string {
-			if instance, ok := o.(*v1alpha1.WindowsInstance); ok && instance.Status.NodeName != "" {
-				return []string{instance.Status.NodeName}
-			}
-			return nil
-		}},
-		{object: &v1alpha1.WindowsInstance{}, field: instancesByAddress, values: func(o client.Object) []string {
-			if instance, ok := o.(*v1alpha1.WindowsInstance); ok {
-				return addressesOfInstance(instance)
-			}
-			return nil
-		}},
-		{object: &corev1.Node{}, field: nodesByAddress, values: func(o client.Object) []string {
-			if node, ok := o.(*corev1.Node); ok {
-				return addressesOfNode(node)
-			}
-			return nil
-		}},
+				return nil
+			}),
+		indexOf(&v1alpha1.WindowsInstance{}, instancesByCredential,
+			func(i *v1alpha1.WindowsInstance) []string { return i.Status.BootstrapCredentials }),
+		indexOf(&v1alpha1.WindowsInstance{}, instancesByNode,
+			func(i *v1alpha1.WindowsInstance) []string { return []string{i.Status.NodeName} }),
+		indexOf(&v1alpha1.WindowsInstance{}, instancesByAddress, addressesOfInstance),
+		indexOf(&corev1.Node{}, nodesByAddress, addressesOfNode),
 	}
 }
 
@@ -92,29 +67,38 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	})
 }
 
-// nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A
-// request that puts one there is looked at once more.
+// claimed lists the node and the addresses that a pending request claims.
+func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
+	claim, ours := policy.ClaimOf(csr)
+	if !ours {
+		return nil
+	}
+	return append(claim.SANs(), nodeKey(claim.NodeName))
+}
+
+// nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A request that claims an
+// address with a slash is only looked at once more.
 func nodeKey(name string) string { return "node/" + name }
 
-// addressesOfInstance are those that it was given; once its host has a node, also where it was reached
-// and what it says: one that was refused a name must not keep addresses from others.
+// addressesOfInstance lists the addresses that the instance was given. Once its host has a node, the addresses at which
+// it was reached and that it reports are added: a host that was refused a name must not keep addresses from others.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)
 	if known.NodeName == "" {
 		all = known.Given
 	}
-	var addresses []string
-	for _, address := range all {
-		addresses = append(addresses, policy.AddressText(address))
+	addresses := make([]string, len(all))
+	for i, address := range all {
+		addresses[i] = policy.AddressText(address)
 	}
 	return addresses
 }
 
 func addressesOfNode(node *corev1.Node) []string {
-	var addresses []string
-	for _, address := range node.Status.Addresses {
-		addresses = append(addresses, policy.AddressText(address.Address))
+	addresses := make([]string, len(node.Status.Addresses))
+	for i, address := range node.Status.Addresses {
+		addresses[i] = policy.AddressText(address.Address)
 	}
 	return addresses
 }

@@ -8,6 +8,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -67,9 +68,9 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		options)
 	err := ctrl.NewControllerManagedBy(mgr).Named("csr").
 		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(claiming(options.OperatorUser))).
-		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.aboutInstance),
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.news),
 			builder.WithPredicates(instanceNews())).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.aboutNode), builder.WithPredicates(nodeNews())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.news), builder.WithPredicates(nodeNews())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -80,7 +81,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 
 func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder,
 	options Options) *Reconciler {
-	return &Reconciler{client: cached, live: live, events: recorder, options: options, used: newUsed()}
+	return &Reconciler{client: cached, live: live, events: recorder, options: options,
+		used: used{keys: cache.NewLRUExpireCache(usedCount)}}
 }
 
 // claiming lets pending requests through that ask for a node's identity, and those of the
@@ -98,48 +100,25 @@ func claiming(operator string) predicate.Predicate {
 }
 
 // instanceNews lets changes through that a decision may depend on.
-func instanceNews() predicate.Predicate {
-	return watch.Changed(policy.CSRInstanceOf)
-}
+func instanceNews() predicate.Predicate { return watch.Changed(policy.CSRInstanceOf) }
 
 // nodeNews lets changes through that a decision may depend on; heartbeats don't count.
 func nodeNews() predicate.Predicate {
-	return watch.Changed(newsOf)
+	return watch.Changed(func(node *corev1.Node) []any {
+		return []any{node.Annotations[contract.InstanceAnnotation], node.Labels[corev1.LabelOSStable],
+			policy.IsReady(node), node.Status.Addresses}
+	})
 }
 
-// nodeState is what decisions look at in a Node.
-type nodeState struct {
-	owner, os string
-	ready     corev1.ConditionStatus
-	addresses []corev1.NodeAddress
-}
-
-func newsOf(node *corev1.Node) nodeState {
-	state := nodeState{owner: node.Annotations[contract.InstanceAnnotation], os: node.Labels[corev1.LabelOSStable],
-		addresses: node.Status.Addresses}
-	if c := policy.ReadyCondition(node); c != nil {
-		state.ready = c.Status
+// news wakes the pending requests that have to do with an instance or a Node, by its name and its addresses.
+func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
+	switch o := object.(type) {
+	case *v1alpha1.WindowsInstance:
+		return r.about(ctx, append(addressesOfInstance(o), nodeKey(o.Status.NodeName)))
+	case *corev1.Node:
+		return r.about(ctx, append(addressesOfNode(o), nodeKey(o.Name)))
 	}
-	return state
-}
-
-// aboutInstance finds the pending requests that an instance has to do with.
-func (r *Reconciler) aboutInstance(ctx context.Context, object client.Object) []reconcile.Request {
-	instance, ok := object.(*v1alpha1.WindowsInstance)
-	if !ok {
-		return nil
-	}
-	return r.about(ctx, append(addressesOfInstance(instance), nodeKey(instance.Status.NodeName)))
-}
-
-// aboutNode finds the pending requests that a Node has to do with: those for it, and those for an
-// address that it had or has.
-func (r *Reconciler) aboutNode(ctx context.Context, object client.Object) []reconcile.Request {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return nil
-	}
-	return r.about(ctx, append(addressesOfNode(node), nodeKey(node.Name)))
+	return nil
 }
 
 func (r *Reconciler) about(ctx context.Context, keys []string) []reconcile.Request {

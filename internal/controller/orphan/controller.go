@@ -3,7 +3,6 @@ package orphan
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -36,12 +35,9 @@ type Reconciler struct {
 	record    record
 	now       func() time.Time
 
-	mu sync.Mutex
-	// since is since when a Node has no instance, forced which nodes have just lost theirs by force, and
-	// discarded which hosts went with their Machines, by node.
-	since     map[string]time.Time
-	forced    map[string]bool
-	discarded map[string]discarded
+	// By the names of Nodes: since is since when a Node has no instance (a time.Time), forced has the Nodes whose
+	// instance was just removed by force, and discarded the hosts that went with their Machines.
+	since, forced, discarded sync.Map
 }
 
 // discarded is an instance that was removed because its Machine was gone.
@@ -56,8 +52,7 @@ const discardedFor = time.Hour
 func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder, namespace string,
 	now func() time.Time) *Reconciler {
 	return &Reconciler{client: api, live: live, events: recorder, namespace: namespace, now: now,
-		record: record{client: api, namespace: namespace, now: now},
-		since:  map[string]time.Time{}, forced: map[string]bool{}, discarded: map[string]discarded{}}
+		record: record{client: api, namespace: namespace, now: now}}
 }
 
 // Setup adds the controller to a manager. namespace is the operator's.
@@ -77,8 +72,7 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// instances has the Node of an instance looked at when the instance gets it, and when the instance
-// goes.
+// instances wakes the Node of an instance.
 func (r *Reconciler) instances() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	look := func(q queue, o client.Object) {
@@ -88,13 +82,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { look(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			before, ok := e.ObjectOld.(*v1alpha1.WindowsInstance)
-			after, also := e.ObjectNew.(*v1alpha1.WindowsInstance)
-			if ok && also && before.Status.NodeName != after.Status.NodeName {
-				look(q, after)
-			}
-		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { look(q, e.ObjectNew) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			r.deleted(e.Object)
 			look(q, e.Object)
@@ -108,22 +96,24 @@ func (r *Reconciler) deleted(o client.Object) {
 	if !ok || instance.Status.NodeName == "" {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch now := r.now(); instance.Spec.RemovalPolicy {
+	switch instance.Spec.RemovalPolicy {
 	case v1alpha1.RemovalForce:
-		r.forced[instance.Status.NodeName] = true
+		r.forced.Store(instance.Status.NodeName, true)
 	case v1alpha1.RemovalDiscard:
-		maps.DeleteFunc(r.discarded, func(_ string, d discarded) bool { return now.Sub(d.at) > discardedFor })
-		r.discarded[instance.Status.NodeName] = discarded{instance, now}
+		r.discarded.Store(instance.Status.NodeName, discarded{instance, r.now()})
 	}
 }
 
-// isDiscarded says that a Node was registered by a host that went with its Machine.
+// isDiscarded reports whether a host that went with its Machine registered the Node.
 func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d, is := r.discarded[node.Name]
+	r.discarded.Range(func(name, d any) bool {
+		if r.now().Sub(d.(discarded).at) > discardedFor {
+			r.discarded.Delete(name)
+		}
+		return true
+	})
+	found, is := r.discarded.Load(node.Name)
+	d, _ := found.(discarded)
 	return is && hasAddress(node, d.instance) &&
 		policy.IsRegisteredAtEnd(node, d.instance.CreationTimestamp.Time, d.at)
 }
@@ -135,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	node := &corev1.Node{}
 	if err := r.client.Get(ctx, request.NamespacedName, node); err != nil {
-		r.forget(request.Name)
+		r.since.Delete(request.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	claim, err := r.claimed(ctx, node)
@@ -143,11 +133,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if claim != unclaimed {
-		r.forget(node.Name)
+		r.since.Delete(node.Name)
 	}
 	switch claim {
 	case claimed:
-		r.forgetDiscarded(node.Name)
+		r.discarded.Delete(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
 	case mayBeClaimed: // what was done stays until the instance has the Node; no event tells that it gets another
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
@@ -160,10 +150,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	// Where the daemon's certificate has ended, only kubelet writes to the Node, and none of our marks.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
-		r.forget(node.Name)
+		r.since.Delete(node.Name)
 		return ctrl.Result{}, nil
 	}
-	since := r.sinceOf(node.Name)
+	seen, _ := r.since.LoadOrStore(node.Name, r.now())
+	since := seen.(time.Time)
 	verdict := policy.JudgeOrphan(node, isOurs && released || isDiscarded, since, r.now())
 	if verdict.Cordon || verdict.Remove {
 		stays, err := cluster.KindStays(ctx, r.live, contract.InstanceCRD, since)
@@ -171,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
 		}
 		if !stays { // nor can there be an instance, or there can be one again for a moment only
-			r.forget(node.Name)
+			r.since.Delete(node.Name)
 			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 		}
 	}
@@ -180,40 +171,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // note records a node whose instance was removed by force.
 func (r *Reconciler) note(ctx context.Context, name string) error {
-	r.mu.Lock()
-	forced := r.forced[name]
-	r.mu.Unlock()
-	if !forced {
+	if _, forced := r.forced.Load(name); !forced {
 		return nil
 	}
 	if err := r.record.add(ctx, name); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.forced, name)
+	r.forced.Delete(name)
 	return nil
-}
-
-func (r *Reconciler) sinceOf(name string) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since[name].IsZero() {
-		r.since[name] = r.now()
-	}
-	return r.since[name]
-}
-
-func (r *Reconciler) forget(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.since, name)
-}
-
-func (r *Reconciler) forgetDiscarded(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.discarded, name)
 }
 
 // claim is what instances have of a Node.
@@ -221,38 +186,25 @@ type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed: an instance that has no Node yet has an address in common with it, or is named on it, as its
-	// kubelet says.
+	// mayBeClaimed: an instance without a Node has an address in common with this Node, or is named on it.
 	mayBeClaimed
 	claimed
 )
 
-// claimed reports whether an instance has this Node, or may get it.
+// claimed reports whether an instance has this Node, or may get it. The Node's kubelet may have written the annotation,
+// so the annotation counts only for an instance that has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
-	found := unclaimed
-	// Its kubelet may have written it, about instances that are not there, can't be, or have another Node.
-	if namespace, name, _ := strings.Cut(node.Annotations[contract.InstanceAnnotation], "/"); namespace == r.namespace {
-		named := &v1alpha1.WindowsInstance{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, named)
-		if client.IgnoreNotFound(err) != nil {
-			return unclaimed, fmt.Errorf("reading instance %s: %w", name, err)
-		}
-		switch {
-		case err == nil && named.Status.NodeName == node.Name:
-			return claimed, nil
-		case err == nil && named.Status.NodeName == "":
-			found = mayBeClaimed
-		}
-	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return unclaimed, fmt.Errorf("listing instances: %w", err)
 	}
+	found := unclaimed
 	for _, i := range instances.Items {
+		isNamed := node.Annotations[contract.InstanceAnnotation] == r.namespace+"/"+i.Name
 		switch {
 		case i.Status.NodeName == node.Name:
 			return claimed, nil
-		case i.Status.NodeName == "" && hasAddress(node, &i):
+		case i.Status.NodeName == "" && (isNamed || hasAddress(node, &i)):
 			found = mayBeClaimed
 		}
 	}

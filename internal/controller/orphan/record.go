@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -25,10 +24,7 @@ type record struct {
 
 func (r record) has(ctx context.Context, node string) (bool, error) {
 	list, err := r.read(ctx)
-	if err != nil {
-		return false, err
-	}
-	return list.Data[node] != "", nil
+	return list.Data[node] != "", err
 }
 
 func (r record) add(ctx context.Context, node string) error {
@@ -45,9 +41,8 @@ func (r record) drop(ctx context.Context, node string) error {
 func (r record) read(ctx context.Context) (*corev1.ConfigMap, error) {
 	list := &corev1.ConfigMap{}
 	list.Namespace, list.Name = r.namespace, contract.ReleasedConfigMap
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: list.Name}, list)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", list.Name, err)
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(list), list); client.IgnoreNotFound(err) != nil {
+		return list, fmt.Errorf("reading ConfigMap %s: %w", contract.ReleasedConfigMap, err)
 	}
 	return list, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,12 +26,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// staleRetry is for a cache that lags behind what the API server says.
-const staleRetry = time.Second
-
-// refusedRetry is how often an instance is made again that the API server refuses: what has to change, such as a
-// quota, is no event here.
-const refusedRetry = 30 * time.Second
+const (
+	// absenceGrace is how long the ConfigMap may be absent before its hosts leave. `kubectl replace --force` deletes
+	// and creates it within seconds. Whoever wants all hosts to leave can empty it.
+	absenceGrace = time.Minute
+	// staleRetry is for a cache that lags behind the API server.
+	staleRetry = time.Second
+	// refusedRetry is how often the operator retries to create an instance that the API server refuses: what has to
+	// change, such as a quota, is no event here.
+	refusedRetry = 30 * time.Second
+)
 
 // Reconciler keeps the instances of the windows-instances ConfigMap.
 type Reconciler struct {
@@ -39,11 +44,12 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	told      *told
-	absence   *absence
-	// problems gets what keeps entries that are understood from becoming instances.
-	problems *problem.State
-	now      func() time.Time
+	// told has what was last reported about entries. problems gets what keeps entries that are understood from becoming
+	// instances.
+	told, problems *problem.State
+	// absentSince is since when the ConfigMap is absent. A restarted operator begins the grace again.
+	absentSince atomic.Pointer[time.Time]
+	now         func() time.Time
 }
 
 // Setup adds the controller to a manager. namespace is the operator's. problems gets why entries that are
@@ -51,22 +57,18 @@ type Reconciler struct {
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
-		told: &told{}, absence: &absence{}, problems: problems, now: time.Now}
+		told: problem.NewState(), problems: problems, now: time.Now}
 	one := watch.One(namespace, contract.InstancesConfigMap)
 	err := ctrl.NewControllerManagedBy(mgr).Named("source").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(watch.Named(namespace, contract.InstancesConfigMap))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
-			builder.WithPredicates(comesOrGoes())).
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // created, deleted, or another spec
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the source controller: %w", err)
 	}
 	return nil
 }
-
-// comesOrGoes lets through what changes the projection: instances made, deleted, or with another
-// spec.
-func comesOrGoes() predicate.Predicate { return predicate.GenerationChangedPredicate{} }
 
 // Reconcile projects the whole list. A ConfigMap that stays absent for absenceGrace is an empty
 // one: every instance made from it is removed. One that is there and empty is so at once. One that is
@@ -82,9 +84,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, fmt.Errorf("listing instances: %w", err)
 	}
 	if list.UID != "" {
-		r.absence.end()
-	} else if left, began := r.absence.left(r.now()); left > 0 {
-		r.tellAbsent(ctx, instances.Items, began)
+		r.absentSince.Store(nil)
+	} else if left := r.grace(ctx, instances.Items); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	entries, rejected := inventory.Parse(list)
@@ -94,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // what the list itself says wrongly is read from it for the settings, too
+	var beyond []*contract.Problem // the settings read the errors of the list from the list itself
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -82,8 +81,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return c.Delete(ctx, o, options...)
 		},
 	}).Build()
-	r.Reconciler = &Reconciler{client: r.api, live: r.api, events: r, namespace: namespace, told: &told{},
-		absence: &absence{}, problems: problem.NewState(), now: func() time.Time { return r.clock }}
+	r.Reconciler = &Reconciler{client: r.api, live: r.api, events: r, namespace: namespace,
+		told: problem.NewState(), problems: problem.NewState(), now: func() time.Time { return r.clock }}
 	return r
 }
 
@@ -289,7 +288,8 @@ func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 			r.reconcile(t)
 			if !isThere {
 				old = nil
-				r.absence.since = r.clock.Add(-absenceGrace)
+				before := r.clock.Add(-absenceGrace)
+				r.absentSince.Store(&before)
 			}
 			r.client = past{r.api, old}
 			result, err := r.Reconcile(t.Context(), ctrl.Request{})
@@ -379,7 +379,7 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 	if len(r.heard) != 4 {
 		t.Errorf("a trouble that came back was not said: %q", r.heard)
 	}
-	r.told = &told{} // another operator
+	r.told = problem.NewState() // another operator
 	r.reconcile(t)
 	if len(r.heard) != 6 {
 		t.Errorf("after a restart it was said %d times", len(r.heard)-4)
@@ -512,18 +512,5 @@ func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
 	r.want(t, "10.0.0.7=a:22", "10.0.0.8=a:22")
 	if len(r.heard) != 1 || !strings.Contains(r.heard[0], "was not made from windows-instances") {
 		t.Errorf("events %q", r.heard)
-	}
-}
-
-func TestOnlyWhatChangesTheProjectionIsLookedAt(t *testing.T) {
-	t.Parallel()
-	old, status, spec := projected("a", nil), projected("a", nil), projected("a", nil)
-	status.Status.Phase, spec.Generation = v1alpha1.PhaseReady, 2
-	if comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &status}) {
-		t.Error("a status wakes it")
-	}
-	if !comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &spec}) ||
-		!comesOrGoes().Delete(event.DeleteEvent{Object: &old}) {
-		t.Error("a changed or deleted instance does not wake it")
 	}
 }

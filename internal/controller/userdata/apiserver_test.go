@@ -214,44 +214,6 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Two operators that both own the secret would write it as fast as the API server can.
-func TestUserDataThatSomebodyElseRewritesIsRestoredLessAndLessOften(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	line := newLine(t)
-	s.key(line)
-	s.start()
-	overwrite := func() {
-		s.eventually(machineAPI, script, "ours", authorizes(line))
-		s.change(machineAPI, script, func(secret *corev1.Secret) {
-			secret.Data[contract.UserDataField] = []byte("theirs")
-		})
-	}
-	for range freeRewrites + 1 {
-		overwrite()
-	}
-	s.problems(contract.ReasonUserDataForeign)
-	secret, err := s.read(machineAPI, script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.stays(machineAPI, secret)
-	s.holds(line, false)
-	s.set(func() { s.now = s.now.Add(rewritePause) })
-	overwrite()
-	s.set(func() { s.now = s.now.Add(2*rewritePause - time.Second) })
-	if secret, err = s.read(machineAPI, script); err != nil {
-		t.Fatal(err)
-	}
-	s.stays(machineAPI, secret)
-	s.set(func() { s.now = s.now.Add(rewriteMemory) }) // the other one has given up
-	for range freeRewrites - 1 {
-		overwrite()
-	}
-	s.eventually(machineAPI, script, "ours", authorizes(line))
-	s.problems()
-}
-
 func (s *stage) uid() types.UID {
 	s.t.Helper()
 	owner := &corev1.Namespace{}

@@ -3,7 +3,7 @@ package userdata
 import (
 	"context"
 	"fmt"
-	"time"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -12,119 +12,113 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-const (
-	// resync is how often all is looked at again though nothing told of a change: the cluster's
-	// platform may have become known.
-	resync = 10 * time.Minute
-	// defaultRecheck is how often a namespace is looked for that is not there, or a problem that
-	// somebody may have mended.
-	defaultRecheck = 20 * time.Second
-)
-
-// namespaces are where clouds take user data from. Those of the first decide which host key
-// machines have.
+// namespaces are where clouds take user data from. The first decides which host key machines have.
 func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }
 
+// State tells what keeps user data from being what it must be, from memory. A missing or unusable private key is
+// reported elsewhere.
+type State struct {
+	*problem.State
+	// held is the hash of the public key that Machines are created with, empty while it is unknown.
+	held atomic.Value
+}
+
+// Holds reports whether Machines of the Machine API that are created now authorise the key with this hash.
+// While the user data is missing or foreign, they don't.
+func (s *State) Holds(publicKeyHash string) bool {
+	return publicKeyHash != "" && s.held.Load() == publicKeyHash
+}
+
 type reconciler struct {
 	Options
-	// client reads Secrets of the operator's namespace through the cache and writes; live reads
-	// past it.
-	client  client.Client
-	live    client.Reader
-	events  events.EventRecorder
-	watcher *watcher
-	state   *State
-	// rewrites is for the one worker.
-	rewrites rewrites
+	// client reads Secrets of the operator's namespace through the cache and writes; live reads past the cache.
+	client client.Client
+	live   client.Reader
+	events events.EventRecorder
+	state  *State
 }
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
 
-// Reconcile writes what is missing or differs. While there is no usable key, or nobody knows the
-// platform, it leaves everything as it is.
+// Reconcile writes what is missing or differs. Without a usable key, or on an unknown platform, everything stays.
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	key, err := r.PublicKey(ctx)
+	want, problems, err := r.wanted(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
-		logf.FromContext(ctx).V(1).Info("user data waits for the private key", "reason", problem.Reason)
-		return ctrl.Result{RequeueAfter: resync}, nil // the key's watch ends the wait
-	}
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	platform, err := r.Platform(ctx)
-	if problem, ok := contract.AsProblem(err); ok {
-		logf.FromContext(ctx).V(1).Info("user data waits for the cluster's platform", "reason", problem.Reason,
-			"detail", problem.Detail)
+		logf.FromContext(ctx).V(1).Info("user data waits", "reason", problem.Reason, "detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: r.recheck}, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	in := userdata.Input{Platform: platform, PublicKey: key.Line}
-	var problems []*contract.Problem
-	var shared *hostKey
-	if userdata.CarriesHostKey(platform) {
-		if shared, err = r.hostKey(ctx); err != nil {
-			problem, ok := contract.AsProblem(err)
-			if !ok {
-				return ctrl.Result{}, err
-			}
-			problems = append(problems, problem)
-		} else {
-			in.HostKey = shared.pem
-		}
-	}
-	script, err := userdata.Render(in)
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("rendering the user data: %w", err)
-	}
-	return r.publish(ctx, wanted{script: script, publicKeyHash: key.Hash, hostKey: shared}, problems)
-}
-
-// publish keeps the secrets of all namespaces, and does in each what it can.
-func (r *reconciler) publish(ctx context.Context, want wanted, problems []*contract.Problem) (ctrl.Result, error) {
-	result := ctrl.Result{RequeueAfter: resync}
+	result := ctrl.Result{RequeueAfter: r.recheck}
 	for _, namespace := range namespaces() {
 		found, err := r.keep(ctx, namespace, want)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		switch {
-		case found.later:
-			result.RequeueAfter = min(result.RequeueAfter, settling)
-		case found.problem != nil:
+		if found.later {
+			result.RequeueAfter = min(settling, r.recheck)
+		}
+		if found.problem != nil {
 			problems = append(problems, found.problem)
-			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
-			if found.after > 0 {
-				result.RequeueAfter = min(result.RequeueAfter, found.after)
-			}
-		case found.absent:
-			logf.FromContext(ctx).V(1).Info("no user data is needed in a namespace that is not there", "namespace",
-				namespace)
-			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
 		}
-		if namespace == contract.MachineAPINamespace {
-			held := want.publicKeyHash
-			if !found.holds {
-				held = ""
-			}
-			r.state.hold(held)
+		if namespace != contract.MachineAPINamespace {
+			continue
 		}
-		if namespace == contract.MachineAPINamespace && want.hostKey != nil && !found.later {
+		held := ""
+		if found.holds {
+			held = want.publicKeyHash
+		}
+		r.state.held.Store(held)
+		if want.hostKey != nil && !found.later {
 			if err = r.mark(ctx, want.hostKey, found.holds); err != nil {
 				return ctrl.Result{}, err
 			}
 		}
 	}
-	for _, problem := range r.state.Set(problems) {
-		logf.FromContext(ctx).Info("user data is not as it must be", "reason", problem.Reason, "detail", problem.Detail)
-		r.tell(corev1.EventTypeWarning, problem)
+	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
+		Name: contract.MachineConfigObject}
+	for _, p := range r.state.Set(problems) {
+		logf.FromContext(ctx).Info("user data is not as it must be", "reason", p.Reason, "detail", p.Detail)
+		r.events.Eventf(settings, nil, corev1.EventTypeWarning, string(p.Reason), "Publish", "%v. %s", p,
+			p.Reason.Fix())
 	}
 	return result, nil
+}
+
+// wanted returns what the secrets must hold. The error is a *contract.Problem while the key or the platform is unknown.
+// The problems are about a part that the script can do without.
+func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
+	key, err := r.PublicKey(ctx)
+	if err != nil {
+		return want, nil, err
+	}
+	platform, err := r.Platform(ctx)
+	if err != nil {
+		return want, nil, err
+	}
+	want.publicKeyHash = key.Hash
+	in := userdata.Input{Platform: platform, PublicKey: key.Line}
+	if userdata.CarriesHostKey(platform) {
+		want.hostKey, err = r.hostKey(ctx)
+		if p, ok := contract.AsProblem(err); ok {
+			problems = append(problems, p)
+		} else if err != nil {
+			return want, nil, err
+		} else {
+			in.HostKey = want.hostKey.pem
+		}
+	}
+	if want.script, err = userdata.Render(in); err != nil {
+		return want, nil, fmt.Errorf("rendering the user data: %w", err)
+	}
+	return want, problems, nil
 }

@@ -10,15 +10,14 @@
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,
 //	platform ─────────────────────────┘   and in openshift-cluster-api where that exists
 //
-// Those namespaces may be missing, and with them the rights in them, so what is there does not go
-// through the manager's cache, which would wait for them: it is read live, and a watch of the one
-// name tells when to look. The rights in openshift-cluster-api are in config/cluster-api. Secrets
-// of the operator's own namespace are in the manager's cache; package publish asks for the rights
-// to list, watch and create them.
+// These namespaces may be missing, and the rights there as well. The manager's cache would wait for them, so the
+// operator reads the two secrets live, every 20 seconds. The rights in openshift-cluster-api are in config/cluster-api.
+// Secrets of the operator's own namespace are in the manager's cache; package publish declares the rights to list,
+// watch and create them.
 package userdata
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=openshift-machine-api
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-user-data,verbs=get;list;watch;update,namespace=openshift-machine-api
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-user-data,verbs=get;update,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-ssh-host-key,verbs=update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=openshift-machine-api;openshift-cluster-api,verbs=get
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get,namespace=openshift-machine-api

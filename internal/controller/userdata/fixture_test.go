@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,13 +81,9 @@ func (s *stage) start() (stop func()) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	clients, err := kubernetes.NewForConfig(account)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	s.first = FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Platform: s.where}
 	s.state, err = Setup(mgr, Options{
-		Namespace: namespace, Secrets: clients, Platform: s.where, Now: s.clock, recheck: 50 * time.Millisecond,
+		Namespace: namespace, Platform: s.where, Now: s.clock, recheck: 50 * time.Millisecond,
 		PublicKey: func(ctx context.Context) (PublicKey, error) { return publicKey(ctx, mgr.GetClient()) },
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,25 +15,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settling is how long to wait for a write of somebody else to be over: one that ours met, or a
-// deletion.
+// settling is how long to wait for a concurrent write or a deletion to end.
 const settling = 2 * time.Second
 
-// secretState is how the secret of one namespace is after a look at it.
+// secretState is the state of the secret of one namespace. Without a namespace there is no secret and no problem.
 type secretState struct {
-	// holds says that the secret is as it must be.
-	holds bool
-	// absent says that there is no such namespace.
-	absent bool
-	// later says that it can be said only after settling.
-	later bool
-	// after is when it is written again; 0 when nothing holds that up.
-	after   time.Duration
-	problem *contract.Problem
+	// holds says that the secret is as it must be, later that this is not known yet.
+	holds, later bool
+	problem      *contract.Problem
 }
 
-// wanted is what the secret must hold. hostKey is the public part of the host key in the script;
-// nil where it has none.
+// wanted is what the secret must hold. hostKey is nil for a script without a host key.
 type wanted struct {
 	script, publicKeyHash string
 	hostKey               *hostKey
@@ -48,8 +39,7 @@ func (w wanted) secret(namespace string) *corev1.Secret {
 	return s
 }
 
-// into changes what is ours in a secret. Further keys are left alone: machine controllers know some
-// that users may set.
+// into changes the operator's part of a secret. Other keys stay: machine controllers read some that users may set.
 func (w wanted) into(s *corev1.Secret) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -59,15 +49,15 @@ func (w wanted) into(s *corev1.Secret) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
-// in says whether a secret is as it must be.
+// in reports whether a secret is as it must be.
 func (w wanted) in(s *corev1.Secret) bool {
 	return bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
 		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
 		s.Annotations[contract.PublicKeyHashAnnotation] == w.publicKeyHash
 }
 
-// foreign says why a secret that differs is not ours to change; empty when it is. One without any
-// mark is: the name is the operator's, and an earlier operator may have left it.
+// foreign returns why the operator may not change a secret, or "". It may change a secret without any mark: the name is
+// the operator's, and an earlier operator may have left the secret.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -85,21 +75,23 @@ func foreign(s *corev1.Secret) string {
 
 // keep makes the secret of a namespace what it must be. A repeated call writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (secretState, error) {
-	absent, err := r.absent(ctx, namespace)
-	if absent || err != nil {
-		return secretState{absent: absent}, err
-	}
 	found := &corev1.Secret{}
-	err = r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
 	switch {
-	case apierrors.IsForbidden(err):
-		return refused(namespace), nil
-	case apierrors.IsNotFound(err):
-		return r.create(ctx, namespace, want)
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		if absent, why := r.absent(ctx, namespace); absent || why != nil {
+			return secretState{}, why
+		}
+		if apierrors.IsForbidden(err) {
+			return refused(namespace), nil
+		}
+		if err = r.interrupted(ctx, namespace, want, nil); err != nil {
+			return secretState{}, err
+		}
+		return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
 	case err != nil:
 		return secretState{}, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 	}
-	r.watcher.begin(ctx, namespace)
 	switch why := foreign(found); {
 	case !found.DeletionTimestamp.IsZero():
 		return secretState{later: true}, nil
@@ -109,10 +101,6 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 		return secretState{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why)}, nil
 	}
-	if after, rewritten := r.rewrites.next(namespace, want.script, r.Now()); after > 0 {
-		return secretState{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s "+
-			"is rewritten by somebody else, %d times by now", namespace, contract.UserDataSecret, rewritten)}, nil
-	}
 	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
 		return secretState{}, err
 	}
@@ -120,22 +108,14 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 	return wrote(ctx, namespace, r.client.Update(ctx, found))
 }
 
-// interrupted notes, before the script is written, that machines may have been made without the
-// host key: from the script that stands there or, if there is none, from others before it.
+// interrupted notes, before the script is written, that machines may have been created without the host key: from the
+// present script or, if there is none, from an earlier one.
 func (r *reconciler) interrupted(ctx context.Context, namespace string, want wanted, stands []byte) error {
 	if namespace != contract.MachineAPINamespace || want.hostKey == nil ||
 		bytes.Contains(stands, []byte(want.hostKey.line)) {
 		return nil
 	}
 	return r.mark(ctx, want.hostKey, false)
-}
-
-func (r *reconciler) create(ctx context.Context, namespace string, want wanted) (secretState, error) {
-	r.watcher.begin(ctx, namespace)
-	if err := r.interrupted(ctx, namespace, want, nil); err != nil {
-		return secretState{}, err
-	}
-	return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
 }
 
 func wrote(ctx context.Context, namespace string, err error) (secretState, error) {
@@ -145,16 +125,13 @@ func wrote(ctx context.Context, namespace string, err error) (secretState, error
 		return secretState{holds: true}, nil
 	case apierrors.IsForbidden(err):
 		return refused(namespace), nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return secretState{later: true}, nil
-	case apierrors.IsNotFound(err): // the namespace went, or the secret
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 		return secretState{later: true}, nil
 	}
 	return secretState{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 }
 
-// absent says that a namespace is not there. In one that isn't nobody has rights, so that must be
-// known first; whoever may not know it goes on.
+// absent reports whether a namespace is missing or about to be. Nobody has rights in a missing namespace.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -174,6 +151,3 @@ func refused(namespace string) secretState {
 	return secretState{problem: contract.NewProblem(contract.ReasonUserDataForbidden,
 		"secret %s/%s may not be read and written", namespace, contract.UserDataSecret)}
 }
-
-// said is a problem for a log or an event.
-func said(p *contract.Problem) string { return strings.TrimSpace(p.Error() + ". " + p.Reason.Fix()) }

@@ -7,20 +7,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
 )
 
-// reconcileTimeout ends a look that waits for an API server that does not answer.
-const reconcileTimeout = time.Minute
+const (
+	// reconcileTimeout ends a reconcile that waits for an API server that does not answer.
+	reconcileTimeout = time.Minute
+	// defaultRecheck is how often the secrets are read. Nothing watches them: their namespaces, and the rights there,
+	// may come and go. It also bounds how often the operator writes if somebody else keeps changing a secret.
+	defaultRecheck = 20 * time.Second
+)
 
 // PublicKey is the key that machines are told to accept.
 type PublicKey struct {
@@ -32,22 +35,20 @@ type PublicKey struct {
 type Options struct {
 	// Namespace of the operator.
 	Namespace string
-	// Secrets watches.
-	Secrets kubernetes.Interface
-	// PublicKey answers with a *contract.Problem while there is no usable key.
+	// PublicKey returns a *contract.Problem while there is no usable key.
 	PublicKey func(ctx context.Context) (PublicKey, error)
-	// Platform answers with a *contract.Problem while nobody knows where the cluster runs.
+	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
 	Platform func(ctx context.Context) (contract.Platform, error)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 
-	// recheck is another time than defaultRecheck, for tests.
+	// recheck replaces defaultRecheck in tests.
 	recheck time.Duration
 }
 
-// Setup adds the controller to a manager and gives what it finds wrong.
+// Setup adds the controller to a manager. Without a private key there is nothing to do, and its creation is an event.
 func Setup(mgr ctrl.Manager, options Options) (*State, error) {
-	if options.Namespace == "" || options.Secrets == nil || options.PublicKey == nil || options.Platform == nil {
+	if options.Namespace == "" || options.PublicKey == nil || options.Platform == nil {
 		return nil, errors.New("setting up the user data controller: an option is missing")
 	}
 	if options.Now == nil {
@@ -56,20 +57,12 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	if options.recheck == 0 {
 		options.recheck = defaultRecheck
 	}
-	r := &reconciler{
-		Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events:  mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		watcher: newWatcher(mgr, options.Secrets), state: newState(), rewrites: rewrites{},
-	}
-	first := batch.NewSignal()
-	first.Send(&corev1.Secret{})
+	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{State: problem.NewState()}}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
 	one := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.UserDataSecret)) // the secrets are one thing
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").
 		Watches(&corev1.Secret{}, one, builder.WithPredicates(keys)).
-		WatchesRawSource(source.Channel(r.watcher.changed, one)).
-		// One look at the start finds what changed while nobody looked.
-		WatchesRawSource(source.Channel(first, one)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}).
 		Complete(r)
 	if err != nil {

@@ -37,8 +37,9 @@ const (
 	lookLimit = 3 * time.Minute
 	// staleAfter is how old a finding may be, which one look that fails does not change.
 	staleAfter = 2*lookEvery + lookLimit
-	// eventsAtOnce bounds how many events one look writes; the rest follow with the next ones.
-	eventsAtOnce = 50
+	// eventsAtOnce bounds how many events one look writes, eventsOfNamespace how many of them in one namespace. The
+	// rest follow with the next looks.
+	eventsAtOnce, eventsOfNamespace = 50, 20
 	// eventAgain is when an event is written again: the API server forgets it after an hour.
 	eventAgain = 55 * time.Minute
 	// mostReported bounds what is remembered to have had its event. With more, all get another one.
@@ -249,7 +250,7 @@ func (c *Checker) show(p *pass) {
 	}
 }
 
-// say keeps what is said of each node, and delivers those of which something else is said.
+// say keeps what was found on each node, and delivers the nodes for which that changed.
 func (c *Checker) say(ctx context.Context) error {
 	said := map[string]*contract.Problem{}
 	for node, k := range c.nodes {
@@ -261,18 +262,13 @@ func (c *Checker) say(ctx context.Context) error {
 	before := c.misplaced
 	c.misplaced = said
 	c.mu.Unlock()
-	var news []string
-	for node, problem := range said {
-		if was := before[node]; (problem == nil) != (was == nil) || problem != nil && *problem != *was {
-			news = append(news, node)
+	none := contract.Problem{}
+	either := maps.Clone(before)
+	maps.Copy(either, said)
+	for name := range either {
+		if *cmp.Or(said[name], &none) == *cmp.Or(before[name], &none) {
+			continue
 		}
-	}
-	for node, was := range before {
-		if _, still := said[node]; !still && was != nil {
-			news = append(news, node)
-		}
-	}
-	for _, name := range news {
 		select {
 		case c.changed <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
 		case <-ctx.Done():

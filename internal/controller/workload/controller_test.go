@@ -196,7 +196,7 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 	objects := []client.Object{node("a")}
 	for i := range 3 * eventsAtOnce / 2 {
 		pod := linux(fmt.Sprintf("pod-%03d", i), "a")
-		pod.OwnerReferences = nil
+		pod.OwnerReferences, pod.Namespace = nil, fmt.Sprint(i%3)
 		objects = append(objects, pod)
 	}
 	f := newFixture(t, objects...)

@@ -130,8 +130,8 @@ type pass struct {
 	fresh []finding
 }
 
-// add takes a finding. Where there are too many, each namespace gets its share: whoever makes pods
-// anew each second does not keep others from theirs.
+// add takes a finding. Each namespace gets a bounded share: whoever creates pods every second doesn't keep others from
+// their events.
 func (p *pass) add(f finding) {
 	if had, ok := p.reported[f.found]; ok {
 		p.reported[f.found] = report{p.now, had.written}
@@ -139,28 +139,18 @@ func (p *pass) add(f finding) {
 			return
 		}
 	}
-	if slices.ContainsFunc(p.fresh, func(other finding) bool { return other.found == f.found }) {
-		return
-	}
-	if len(p.fresh) < eventsAtOnce {
-		p.fresh = append(p.fresh, f)
-		return
-	}
-	shares, largest, last := map[string]int{}, "", 0
+	share := 0
 	for _, other := range p.fresh {
-		if shares[other.namespace]++; shares[other.namespace] > shares[largest] {
-			largest = other.namespace
+		if other.found == f.found {
+			return
+		}
+		if other.namespace == f.namespace {
+			share++
 		}
 	}
-	if shares[f.namespace]+1 >= shares[largest] {
-		return
+	if len(p.fresh) < eventsAtOnce && share < eventsOfNamespace {
+		p.fresh = append(p.fresh, f)
 	}
-	for i, other := range p.fresh {
-		if other.namespace == largest {
-			last = i
-		}
-	}
-	p.fresh[last] = f
 }
 
 // shorten cuts a text that whoever made a pod may have written, and leaves out what can't be printed.
