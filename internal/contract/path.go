@@ -21,8 +21,6 @@ const (
 	DirStore = `C:\k\store`
 	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests.
 	DirSealed = `C:\k\wicd-sealed`
-	// DirRegistryCAs holds CAs for single registries, for containerd.
-	DirRegistryCAs = `C:\k\containerd\authorities`
 	// DirMetrics holds what windows_exporter serves beside its own metrics.
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`

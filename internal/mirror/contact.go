@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// windowsImages is the registry of Windows' base images and of the image that every pod needs.
+const windowsImages = "mcr.microsoft.com"
+
 // Never says whether this repository must not be contacted, be it as a source or as somebody's
 // mirror, and however an address spells its host. Without a repository it is about the registry as
 // a whole.
@@ -17,7 +20,7 @@ func (r Rules) Never(host, repository string) bool {
 // pulled, or the one that every node needs.
 func (r Rules) Names(host string) bool {
 	for _, name := range spellings(host) {
-		if len(r.byHost[name]) > 0 || slices.ContainsFunc(r.scopes.allowed, func(scope location) bool {
+		if r.byHost[name] || slices.ContainsFunc(r.scopes.allowed, func(scope location) bool {
 			return scope.reaches(location{host: name, path: scope.path})
 		}) {
 			return true
@@ -37,7 +40,7 @@ func (r Rules) MayLead(from Pull, host, repository string) bool {
 	}
 	name, _ := SplitHost(host)
 	network, _ := SplitHost(from.Address())
-	if strings.HasSuffix(name, "."+network) && len(r.byHost[to]) == 0 {
+	if strings.HasSuffix(name, "."+network) && !r.byHost[to] {
 		return true
 	}
 	return !r.Never(to, "") && !r.Never(to, repository)
@@ -71,14 +74,4 @@ func spellings(host string) []string {
 		all = append(all, known, known+defaultPort)
 	}
 	return all
-}
-
-// forbidsSome says whether NeverContactSource holds for some image.
-func (r Rules) forbidsSome() bool {
-	for _, e := range r.entries {
-		if e.never {
-			return true
-		}
-	}
-	return false
 }

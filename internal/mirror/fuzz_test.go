@@ -66,7 +66,6 @@ func FuzzRules(f *testing.F) {
 		}
 		e := endpoint()
 		e.Hosts = []string{source, first, second, name}
-		e.CAs = map[string]string{first: `C:\` + second}
 		files, err := mirror.HostsFiles(rules, e)
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +75,7 @@ func FuzzRules(f *testing.F) {
 				mirror.HostsFile); err != nil {
 				t.Errorf("directory %q: %v", directory, err)
 			}
-			contacts(t, file, "any.io")
+			server(t, file)
 		}
 		image, err := mirror.ParseReference(name)
 		if err != nil {

@@ -1,8 +1,6 @@
 package mirror
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -13,21 +11,17 @@ import (
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
-	// byHost has the same entries by the host of their source, without those of wildcards, which
-	// are few.
-	byHost    map[string][]entry
-	wildcards []entry
-	scopes    scopes
+	// byHost has the hosts of sources, without those of wildcards.
+	byHost map[string]bool
+	scopes scopes
 }
 
-// indexed sorts the entries by host.
+// indexed notes the hosts of all entries.
 func (r Rules) indexed() Rules {
-	r.byHost, r.wildcards = make(map[string][]entry, len(r.entries)), nil
-	for _, key := range slices.Sorted(maps.Keys(r.entries)) {
-		if e := r.entries[key]; e.source.wildcard {
-			r.wildcards = append(r.wildcards, e)
-		} else {
-			r.byHost[e.source.host] = append(r.byHost[e.source.host], e)
+	r.byHost = make(map[string]bool, len(r.entries))
+	for _, e := range r.entries {
+		if !e.source.wildcard {
+			r.byHost[e.source.host] = true
 		}
 	}
 	return r

@@ -109,16 +109,6 @@ func (r Rules) Insecure(host, repository string) bool {
 	return r.scopes.insecure.cover(Reference{Host: host, Repository: repository}.normal().location())
 }
 
-// refusesSome says whether some repository of a registry is refused, which containerd can't tell by
-// itself.
-func (r Rules) refusesSome(host string) bool {
-	whole, known := location{host: host}, location{host: CanonicalHost(host)}
-	return r.blocks(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
-		slices.ContainsFunc(r.scopes.blocked, func(scope location) bool {
-			return !scope.wildcard && (whole.covers(scope) || known.covers(scope))
-		})
-}
-
 // withoutReference takes the tag and the digest from what names an image. The port of a registry
 // stays.
 func withoutReference(text string) string {

@@ -201,30 +201,17 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// files are what containerd reads, the CAs before the files that name them; taken says that
-// another program has the resolver's port. Package apply writes them.
+// files are what containerd reads; taken says that another program has the resolver's port. Package apply writes them.
 func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string,
 	taken bool) ([]contract.File, error) {
-	files := []contract.File{}
-	endpoint := mirror.Endpoint{
+	all, err := mirror.HostsFiles(rules, mirror.Endpoint{
 		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
-		Hosts: secret.Hosts(), CAs: make(map[string]string, len(trust)), Taken: taken,
-	}
-	written := map[string]bool{}
-	for _, host := range slices.Sorted(maps.Keys(trust)) {
-		// Named by content, so a file never changes while containerd may be reading it.
-		sum := sha256.Sum256([]byte(trust[host]))
-		path := contract.DirRegistryCAs + `\` + hex.EncodeToString(sum[:8]) + ".crt"
-		endpoint.CAs[host] = path
-		if !written[path] {
-			written[path] = true
-			files = append(files, contract.File{Path: path, Content: trust[host]})
-		}
-	}
-	all, err := mirror.HostsFiles(rules, endpoint)
+		Hosts: slices.AppendSeq(secret.Hosts(), maps.Keys(trust)), Taken: taken,
+	})
 	if err != nil {
 		return nil, err
 	}
+	files := []contract.File{}
 	for _, dir := range slices.Sorted(maps.Keys(all)) {
 		path := contract.DirRegistries + `\` + dir + `\` + mirror.HostsFile
 		if err = contract.CheckPath(path); err != nil {

@@ -252,13 +252,9 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 			t.Fatalf("%s, %v", paths(files), problem)
 		}
 		for _, f := range files {
-			switch {
-			case strings.Contains(f.Content, "9184") || strings.Contains(f.Content, mirror.TokenHeader):
+			if strings.Contains(f.Content, "9184") || strings.Contains(f.Content, mirror.TokenHeader) ||
+				!strings.Contains(f.Content, ".invalid.'") {
 				t.Errorf("%s leads to the other program:\n%s", f.Path, f.Content)
-			case strings.Contains(f.Path, `\quay.example`) && !strings.Contains(f.Content, ".invalid.'"),
-				strings.HasSuffix(f.Path, `\other.example\hosts.toml`) && (!strings.Contains(f.Content, "https://m.example/v2/x") ||
-					!strings.Contains(f.Content, "server = 'https://other.example'")):
-				t.Errorf("%s:\n%s", f.Path, f.Content)
 			}
 		}
 	}
@@ -316,17 +312,12 @@ func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	}
 }
 
-func TestCAsOfARegistryAreFilesNamedByContent(t *testing.T) {
+func TestARegistryWithACAHasAFile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	one, two := newCA(t), newCA(t)
-	files := h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one, "b.example:5000": one,
-		"c.example": two}})
-	got := paths(files)
-	if strings.Count(got, contract.DirRegistryCAs) != 2 ||
-		strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirRegistryCAs) {
-		t.Errorf("the files are %s", got)
-	}
+	got := paths(h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one,
+		"b.example:5000": one, "c.example": two}}))
 	for _, dir := range []string{"a.example", "b.example_5000_", "c.example"} {
 		if !strings.Contains(got, contract.DirRegistries+`\`+dir+`\hosts.toml`) {
 			t.Errorf("no file for %s: %s", dir, got)

@@ -257,8 +257,7 @@ func (p *planner) obsoleteFiles() {
 		wanted[strings.ToLower(f.Path)] = true
 	}
 	for _, path := range p.was.Files {
-		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirRegistryCAs, path)
-		unknown := p.want.RegistryUnknown && forContainerd
+		unknown := p.want.RegistryUnknown && contract.Within(contract.DirRegistries, path)
 		if !wanted[strings.ToLower(path)] && !unknown {
 			p.step(Step{Kind: RemoveFile, Name: path, Why: "not in the manifest"})
 		}

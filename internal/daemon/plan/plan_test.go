@@ -210,7 +210,7 @@ func TestSteps(t *testing.T) {
 			func(w *world) {
 				w.want.RegistryUnknown = true
 				w.was.Files = append(w.was.Files, `C:\k\containerd\registries\quay.io\hosts.toml`,
-					`C:\k\containerd\authorities\a.crt`, `C:\k\old.conf`)
+					`C:\k\old.conf`)
 			},
 			[]string{`RemoveFile C:\k\old.conf`},
 		},

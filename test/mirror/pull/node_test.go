@@ -132,14 +132,9 @@ func (d *node) apply(t *testing.T, s settings) {
 	}
 	secret := parseSecret(t, s.users)
 	d.resolver.Update(resolver.Config{Rules: rules, PullSecret: secret, Roots: d.net.roots(), Proxy: d.net.proxyFor})
-	caFile := filepath.Join(d.root, "ca.pem")
-	if err := os.WriteFile(caFile, []byte(d.net.bundle()), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	d.endpoint.Hosts = secret.Hosts()
-	d.endpoint.CAs = map[string]string{}
 	for name := range d.net.names() {
-		d.endpoint.CAs[strings.TrimSuffix(name, ":443")] = caFile
+		d.endpoint.Hosts = append(d.endpoint.Hosts, strings.TrimSuffix(name, ":443"))
 	}
 	files, err := mirror.HostsFiles(rules, d.endpoint)
 	if err != nil {
