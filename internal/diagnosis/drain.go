@@ -60,13 +60,13 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 		state += fmt.Sprintf(", %d tries failed", d.Tries)
 	}
 	p.line("node %s: %s, %s must leave", d.Node, state, contract.Count(len(d.Pods), "pod"))
-	var rows [][]any
+	var rows [][]string
 	for _, pod := range d.Pods {
 		ending := "-"
 		if pod.Ending != nil {
 			ending = pod.Ending.UTC().Format(time.RFC3339)
 		}
-		rows = append(rows, []any{pod.Namespace, pod.Name, ending, cmp.Or(pod.Blocked, "-")})
+		rows = append(rows, []string{pod.Namespace, pod.Name, ending, cmp.Or(pod.Blocked, "-")})
 	}
 	if len(rows) > 0 {
 		if err := p.table([]string{"Namespace", "Pod", "Ends-by", "Held-by"}, rows); err != nil {

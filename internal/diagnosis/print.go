@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/mitchellh/go-wordwrap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -28,7 +28,7 @@ type Style struct {
 	Width int
 }
 
-// hang is where the text of a mark begins, and where it goes on when it is folded.
+// hang is where the text of an entry begins, and its further lines.
 const hang = 11
 
 // Bounds of one screen.
@@ -63,60 +63,40 @@ func Visible(text string) string {
 	return shown.String()
 }
 
-// paper collects text. What comes from the API server is made visible, and begins no line.
+// paper collects text. Text from the API server is made visible, and begins no line.
 type paper struct {
 	strings.Builder
 	Style
 }
 
-// visible are values to print, of which further lines are indented as those of a mark are.
-func visible(args []any) []any {
-	shown := make([]any, 0, len(args))
-	for _, a := range args {
-		if v := reflect.ValueOf(a); v.Kind() == reflect.String {
-			a = strings.ReplaceAll(Visible(v.String()), "\n", "\n"+strings.Repeat(" ", hang))
-		}
-		shown = append(shown, a)
-	}
-	return shown
+// line prints a line. Lines that are wider than the terminal are broken between words.
+func (p *paper) line(format string, args ...any) { p.print("", fmt.Sprintf(format, args...)) }
+
+// entry prints what there is about a word, which is empty for a further line.
+func (p *paper) entry(word, format string, args ...any) {
+	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }
 
-func (p *paper) line(format string, args ...any) {
-	p.WriteString(p.fold(strings.TrimRight(fmt.Sprintf(format, visible(args)...), " ")) + "\n")
-}
-
-// fold breaks lines that are wider than the terminal between words. A word that is wider stays whole.
-func (p *paper) fold(text string) string {
-	if p.Width <= 2*hang {
-		return text
-	}
-	var folded []string
-	for line := range strings.SplitSeq(text, "\n") {
-		rest := []rune(line)
-		for len(rest) > p.Width {
-			cut := p.Width
-			for cut > hang && rest[cut] != ' ' {
-				cut--
-			}
-			if cut == hang {
-				break
-			}
-			folded = append(folded, strings.TrimRight(string(rest[:cut]), " "))
-			rest = []rune(strings.Repeat(" ", hang) + strings.TrimLeft(string(rest[cut:]), " "))
-		}
-		folded = append(folded, string(rest))
-	}
-	return strings.Join(folded, "\n")
-}
-
-// mark prints a line that begins with a word in colour: red, or yellow.
+// mark is entry with a word in colour: red, or yellow.
 func (p *paper) mark(bad bool, word, format string, args ...any) {
-	shown := fmt.Sprintf("%-10s", word)
-	text := strings.TrimPrefix(p.fold(strings.TrimRight(shown+" "+fmt.Sprintf(format, visible(args)...), " ")), shown)
+	word = fmt.Sprintf("%-*s", hang, word)
 	if p.Color {
-		shown = fmt.Sprintf("\x1b[%dm%s\x1b[0m", map[bool]int{true: 31, false: 33}[bad], shown)
+		word = fmt.Sprintf("\x1b[%dm%s\x1b[0m", map[bool]int{true: 31, false: 33}[bad], word)
 	}
-	p.WriteString(shown + text + "\n")
+	p.print(word, fmt.Sprintf(format, args...))
+}
+
+func (p *paper) print(word, text string) {
+	text = Visible(text)
+	if p.Width > 2*hang {
+		text = wordwrap.WrapString(text, uint(p.Width-hang)) //nolint:gosec // it is above zero
+	}
+	p.WriteString(strings.TrimRight(word+indented(text), " ") + "\n")
+}
+
+// indented moves all lines but the first to where the text of an entry begins.
+func indented(text string) string {
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", hang))
 }
 
 func (p *paper) age(t metav1.Time) string {
@@ -127,18 +107,19 @@ func (p *paper) age(t metav1.Time) string {
 }
 
 // table prints rows below their headers. Columns whose header begins with + are for -o wide.
-func (p *paper) table(headers []string, rows [][]any) error {
+func (p *paper) table(headers []string, rows [][]string) error {
 	table := &metav1.Table{}
 	for _, h := range headers {
 		name, wide := strings.CutPrefix(h, "+")
-		column := metav1.TableColumnDefinition{Name: name, Type: "string"}
-		if wide {
-			column.Priority = 1
-		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, column)
+		table.ColumnDefinitions = append(table.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: map[bool]int32{true: 1}[wide]})
 	}
-	for _, cells := range rows {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: visible(cells)})
+	for _, row := range rows {
+		var cells []any
+		for _, cell := range row {
+			cells = append(cells, indented(Visible(cell)))
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
 	p.WriteString("\n")
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: p.Wide}).PrintObj(table, &p.Builder)
@@ -149,7 +130,7 @@ func (s *Status) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	s.printOperator(p)
 	c := s.Instances
-	p.line("%-10s %s: %d Ready, %d joining, %d failing, %d leaving; %s not Ready", "FLEET",
+	p.entry("FLEET", "%s: %d Ready, %d joining, %d failing, %d leaving; %s not Ready",
 		contract.Count(int(c.Total), "host"), c.Ready, c.Joining, c.Failing, c.Leaving,
 		contract.Count(int(s.NodesNotReady), "node"))
 	s.Rollout.print(p)
@@ -175,9 +156,9 @@ func (s *Status) printOperator(p *paper) {
 	case o.Problem != "":
 		p.mark(true, "OPERATOR", "%s", o.Problem)
 	case o.Holder != "":
-		p.line("%-10s %s, seen %s ago", "OPERATOR", o.Holder, p.age(*o.Renewed))
+		p.entry("OPERATOR", "%s, seen %s ago", o.Holder, p.age(*o.Renewed))
 	default:
-		p.line("%-10s unknown", "OPERATOR")
+		p.entry("OPERATOR", "unknown")
 	}
 	var well []string
 	for _, c := range s.Prerequisites {
@@ -189,28 +170,28 @@ func (s *Status) printOperator(p *paper) {
 			"%s=%s for %s: %s: %s", c.Type, c.Status, p.age(c.LastTransitionTime), c.Reason, c.Message)
 	}
 	if len(well) > 0 {
-		p.line("%-10s %s", "CONDITION", strings.Join(well, ", "))
+		p.entry("CONDITION", "%s", strings.Join(well, ", "))
 	}
 }
 
 func (r *Rollout) print(p *paper) {
 	if r.Revision == "" {
-		p.line("%-10s no revision is published", "ROLLOUT")
+		p.entry("ROLLOUT", "no revision is published")
 		return
 	}
-	p.line("%-10s %s %s %s %d/%d updated, %d have the payload", "ROLLOUT", r.Revision, r.Phase,
+	p.entry("ROLLOUT", "%s %s %s %d/%d updated, %d have the payload", r.Revision, r.Phase,
 		bar(int(r.Updated), int(r.Total)), r.Updated, r.Total, r.Staged)
 	if r.Phase == v1alpha1.RolloutHalted {
 		p.mark(true, "HALTED", "%s", r.Message)
 	} else if r.Phase != v1alpha1.RolloutIdle {
-		p.line("%-10s %s", "", r.Message)
+		p.entry("", "%s", r.Message)
 	}
 	places := make([]string, 0, len(r.Places))
 	for _, one := range r.Places {
 		doing := strings.TrimSpace(string(one.Purpose) + " " + string(one.Step))
 		places = append(places, fmt.Sprintf("%s (%s %s)", one.Node, doing, p.age(one.Since)))
 	}
-	p.line("%-10s maxUnavailable %s, %d unavailable, %d disrupted%s", "BUDGET", r.MaxUnavailable, r.Unavailable,
+	p.entry("BUDGET", "maxUnavailable %s, %d unavailable, %d disrupted%s", r.MaxUnavailable, r.Unavailable,
 		len(places), after(": ", named(places)))
 	if r.Closed != "" {
 		p.mark(false, "WINDOW", "%s", r.Closed)
@@ -234,10 +215,10 @@ func (s *Status) printGroups(p *paper) {
 		p.mark(g.Failing, word, "%d × %s, the longest for %s: %s", len(g.Hosts), what, p.age(g.Since),
 			named(g.Hosts))
 		if g.Message != "" {
-			p.line("%-10s %s", "", short(g.Message))
+			p.entry("", "%s", short(g.Message))
 		}
 		if g.Fix != "" {
-			p.line("%-10s fix: %s", "", short(g.Fix))
+			p.entry("", "fix: %s", short(g.Fix))
 		}
 	}
 }
@@ -247,10 +228,11 @@ func (s *Status) printHosts(p *paper) error {
 		return nil // nobody can say whether there are any
 	}
 	if len(s.Hosts) == 0 {
-		p.line("\nno hosts: add one with kubectl windows add ADDRESS --username NAME")
+		p.line("")
+		p.line("no hosts: add one with kubectl windows add ADDRESS --username NAME")
 		return nil
 	}
-	var rows [][]any
+	var rows [][]string
 	well := 0
 	for _, h := range s.Hosts {
 		isWell := h.Ready && h.Reason == "" && h.NodeReady == "True"
@@ -261,7 +243,7 @@ func (s *Status) printHosts(p *paper) error {
 			continue
 		}
 		phase := strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/")
-		rows = append(rows, []any{h.Name, phase, cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
+		rows = append(rows, []string{h.Name, phase, cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
 			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Revision, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
 			h.Address, h.Reason, h.Message})
 	}
@@ -325,15 +307,15 @@ func (d *Diagnosis) Print(out io.Writer, style Style) error {
 		p.mark(f.Severity == Problem, strings.ToUpper(string(f.Severity)), "%s", strings.TrimPrefix(
 			strings.TrimSuffix(what+" ("+f.About+")", " ()"), " "))
 		if f.Message != "" {
-			p.line("%-10s %s", "", f.Message)
+			p.entry("", "%s", f.Message)
 		}
 		if f.Fix != "" {
-			p.line("%-10s fix: %s", "", f.Fix)
+			p.entry("", "fix: %s", f.Fix)
 		}
 	}
-	rows := make([][]any, 0, max(len(d.Facts), len(d.Events)))
+	rows := make([][]string, 0, max(len(d.Facts), len(d.Events)))
 	for _, f := range d.Facts {
-		rows = append(rows, []any{f.Name, f.Value})
+		rows = append(rows, []string{f.Name, f.Value})
 	}
 	if err := p.table([]string{"Fact", "Value"}, rows); err != nil {
 		return err
@@ -343,7 +325,7 @@ func (d *Diagnosis) Print(out io.Writer, style Style) error {
 		if !p.Wide && len(rows) == maxHosts {
 			break
 		}
-		rows = append(rows, []any{p.age(e.Time), e.Type, e.Reason, e.Object, e.Message})
+		rows = append(rows, []string{p.age(e.Time), e.Type, e.Reason, e.Object, e.Message})
 	}
 	if len(rows) > 0 {
 		if err := p.table([]string{"Age", "Event", "Reason", "+Object", "Message"}, rows); err != nil {

@@ -55,6 +55,9 @@ func (p *plugin) edit(ch change) (*editor, error) {
 	if err != nil {
 		return nil, err
 	}
+	if ch.dryRun == dryRunServer {
+		r.Client = client.NewDryRunClient(r.Client)
+	}
 	return &editor{reader: r, IOStreams: p.IOStreams, change: ch}, nil
 }
 
@@ -74,17 +77,10 @@ func (e *editor) confirm(question string, subjects []string) error {
 // merge patches an object, in one request, with a map of what changes.
 func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
-	if err != nil {
+	if err != nil || e.dryRun == dryRunClient {
 		return err
 	}
-	var options []client.PatchOption
-	switch e.dryRun {
-	case dryRunClient:
-		return nil
-	case dryRunServer:
-		options = append(options, client.DryRunAll)
-	}
-	if err = e.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), options...); err != nil {
+	if err = e.Patch(ctx, object, client.RawPatch(types.MergePatchType, text)); err != nil {
 		return fmt.Errorf("changing %s: %w", subject, err)
 	}
 	return nil

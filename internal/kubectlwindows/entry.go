@@ -181,7 +181,10 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 		return err
 	}
 	if instance == nil { // an entry that is not understood, or not read yet
-		return e.unlist(ctx, name)
+		if err = e.removeEntry(ctx, name); err != nil {
+			return err
+		}
+		return e.done("host %s is being removed", name)
 	}
 	source := instance.Spec.Source
 	if source != nil && source.Kind == v1alpha1.SourceMachine {
@@ -201,10 +204,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 			return fmt.Errorf("host %s is being removed, and not by force: %w", name, err)
 		}
 	}
-	if !instance.DeletionTimestamp.IsZero() {
-		return e.done("host %s is being removed already", name)
-	}
-	return e.done("host %s is being removed", name)
+	already := map[bool]string{true: " already"}[!instance.DeletionTimestamp.IsZero()]
+	return e.done("host %s is being removed%s", name, already)
 }
 
 // errNoEntry says that a host is not listed.
@@ -214,30 +215,18 @@ var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that
 // earlier removal, which the operator has not begun.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
-		if err := e.removeEntry(ctx, source.Name); !errors.Is(err, errNoEntry) {
+		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
 			return client.IgnoreNotFound(err)
 		}
 		return nil
 	}
-	var options []client.DeleteOption
-	if e.dryRun == dryRunServer {
-		options = append(options, client.DryRunAll)
-	}
 	if e.dryRun == dryRunClient {
 		return nil
 	}
-	if err := e.Delete(ctx, instance, options...); client.IgnoreNotFound(err) != nil {
+	if err := e.Delete(ctx, instance); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting WindowsInstance %s: %w", instance.Name, err)
 	}
 	return nil
-}
-
-// unlist removes an entry without an instance.
-func (e *editor) unlist(ctx context.Context, name string) error {
-	if err := e.removeEntry(ctx, name); err != nil {
-		return err
-	}
-	return e.done("host %s is being removed", name)
 }
 
 func (e *editor) removeEntry(ctx context.Context, name string) error {

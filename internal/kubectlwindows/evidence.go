@@ -1,30 +1,73 @@
 package kubectlwindows
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
 	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// Evidence is an archive as `kubectl windows bundle` makes it, redacted and bounded, to which a trial adds
-// what it finds. It may be filled from several goroutines.
+const (
+	// nodesAtOnce bounds how many nodes are read from at the same time, nodeTimeout how long one takes.
+	nodesAtOnce = 8
+	nodeTimeout = time.Minute
+	// maxListed bounds each list of objects, which is read in chunks.
+	maxListed = 5000
+	// tailLines is how many lines are read of a container's log: more than --log-bytes have.
+	tailLines = 20_000
+
+	// partial ends the name of an archive that is not complete: the program was killed.
+	partial = ".partial"
+)
+
+// Evidence is a tar.gz as `kubectl windows bundle` writes it, redacted and bounded, to which a trial adds what it
+// finds. It is safe for concurrent use.
 type Evidence struct {
-	from   collector
-	file   *os.File
-	status string
+	reader   *reader
+	options  bundleOptions
+	redactor redactor
+	// progress is told what there is of each node.
+	progress io.Writer
+	file     *os.File
+	status   string
+
+	mu    sync.Mutex
+	gzip  *gzip.Writer
+	tar   *tar.Writer
+	left  int64
+	files []string
+	// problems say what is missing, and why.
+	problems []string
 }
 
-// NewEvidence creates the archive, which must not be there, readable by the caller alone. The flags say how
-// the API server is reached, operator in which namespace the operator is; progress is told what there is of
-// each node. Nothing is requested yet.
+// NewEvidence creates the archive, which must not exist, readable by the caller alone. The flags say how the API server
+// is reached, operator which namespace the operator is in. Nothing is requested yet.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}
@@ -44,49 +87,295 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the archive: %w", err)
 	}
-	return &Evidence{file: file, from: collector{reader: r, bundleOptions: o, progress: p.ErrOut,
-		archive: newArchive(file, o.limit, newRedactor(r.credentials...), p.now())}}, nil
+	compressed := gzip.NewWriter(file)
+	return &Evidence{reader: r, options: o, redactor: newRedactor(r.credentials...), progress: p.ErrOut, file: file,
+		gzip: compressed, tar: tar.NewWriter(compressed), left: o.limit}, nil
 }
 
-// partial ends the name of an archive that is not whole: what it is left with when the program is killed.
-const partial = ".partial"
-
 // Name is the archive's path.
-func (e *Evidence) Name() string { return e.from.file }
+func (e *Evidence) Name() string { return e.options.file }
 
-// Add adds a text under a name with slashes. What does not fit is named in the index.
-func (e *Evidence) Add(name string, text []byte) { e.from.addFile(name, text) }
+// Add adds a text under a name with slashes, redacted. The index names what does not fit.
+func (e *Evidence) Add(name string, text []byte) {
+	text = e.redactor.text(text)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if int64(len(text)) > e.left {
+		e.problems = append(e.problems, name+": the archive has its greatest size")
+		return
+	}
+	e.left -= int64(len(text))
+	e.files = append(e.files, name)
+	if err := e.write(name, text); err != nil {
+		e.problems = append(e.problems, err.Error())
+	}
+}
 
-// Collect adds what the bundle has: objects, logs and reports of now. It is called once at most.
+func (e *Evidence) write(name string, text []byte) error {
+	header := &tar.Header{Name: path.Join("bundle", path.Clean("/"+name)), Mode: 0o600, Size: int64(len(text)),
+		ModTime: e.reader.now()}
+	err := e.tar.WriteHeader(header)
+	if err == nil {
+		_, err = e.tar.Write(text)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+// lack notes what is missing, unless there is no error.
+func (e *Evidence) lack(what string, err error) {
+	if err == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
+}
+
+// page is read in a browser. The template escapes what objects and hosts say.
+const page = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Windows nodes, {{.Time}}</title>
+<style>body{font:14px sans-serif;margin:2em}pre{background:#f4f4f4;padding:1em;overflow:auto}</style>
+<h1>Windows nodes, {{.Time}}</h1>
+<pre>{{.Status}}</pre>
+{{with .Problems}}<h2>What is missing</h2><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
+<h2>Files</h2>
+<ul>{{range .Files}}<li><a href="{{.}}">{{.}}</a></li>{{end}}</ul>
+</html>
+`
+
+// Close writes the index, which the bound does not concern, gives the archive its name, and returns how many parts are
+// missing.
+func (e *Evidence) Close() (missing int, err error) {
+	slices.Sort(e.files)
+	var text strings.Builder
+	err = template.Must(template.New("index").Parse(page)).Execute(&text, map[string]any{
+		"Time": e.reader.now().UTC().Format(time.RFC3339), "Status": string(e.redactor.text([]byte(e.status))),
+		"Problems": e.problems, "Files": e.files})
+	if err == nil {
+		err = e.write("index.html", []byte(text.String()))
+	}
+	if err = errors.Join(err, e.tar.Close(), e.gzip.Close(), e.file.Close()); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
+	}
+	if err = os.Rename(e.file.Name(), e.options.file); err != nil {
+		return 0, fmt.Errorf("giving the archive its name: %w", err)
+	}
+	return len(e.problems), nil
+}
+
+// Collect adds the objects, logs and reports of a bundle. Call it at most once.
 func (e *Evidence) Collect(ctx context.Context) {
-	snapshot, err := e.from.reader.snapshot(ctx, true)
-	e.from.lack("summary", err)
+	snapshot, err := e.reader.snapshot(ctx, true)
+	e.lack("summary", err)
 	e.fill(ctx, snapshot)
 }
 
 // fill adds everything, within the time that a bundle has.
 func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
-	c := &e.from
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
 	defer cancel()
-	c.snapshot = snapshot
-	e.status = c.summary()
-	c.objects(ctx)
-	c.operatorLogs(ctx)
-	c.nodeLogs(ctx)
+	e.summary(snapshot)
+	e.objects(ctx)
+	e.operatorLogs(ctx)
+	e.nodeLogs(ctx, snapshot.Nodes)
 	for _, problem := range snapshot.Unread {
-		c.lack("summary", errors.New(problem))
+		e.lack("summary", errors.New(problem))
 	}
-	c.lack("collecting ended early", ctx.Err())
+	e.lack("collecting ended early", ctx.Err())
 }
 
-// Close writes the index, and says how many parts are missing.
-func (e *Evidence) Close() (missing int, err error) {
-	if err = errors.Join(e.from.archive.close(e.status), e.file.Close()); err != nil {
-		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
+// summary adds the status, and why of each host.
+func (e *Evidence) summary(s diagnosis.Snapshot) {
+	style := diagnosis.Style{Now: s.Now, Wide: true}
+	status := diagnosis.Summarize(s)
+	var text bytes.Buffer
+	e.lack("status", status.Print(&text, style))
+	e.status = text.String()
+	e.Add("status.txt", text.Bytes())
+	nodes := map[string]*corev1.Node{}
+	for i := range s.Nodes {
+		nodes[s.Nodes[i].Name] = &s.Nodes[i]
 	}
-	if err = os.Rename(e.file.Name(), e.from.file); err != nil {
-		return 0, fmt.Errorf("giving the archive its name: %w", err)
+	for i := range s.Instances {
+		d := diagnosis.OfHost(&s.Instances[i], nodes[s.Instances[i].Status.NodeName], s, nil)
+		var why bytes.Buffer
+		e.lack("why", d.Print(&why, style))
+		e.Add("hosts/"+s.Instances[i].Name+".txt", why.Bytes())
 	}
-	return len(e.from.problems), nil
+}
+
+// objects adds objects and events, and no Secrets.
+func (e *Evidence) objects(ctx context.Context) {
+	inOperator := client.InNamespace(e.reader.operator)
+	core := schema.GroupVersion{Version: "v1"}
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	for _, one := range []struct {
+		name    string
+		kind    schema.GroupVersionKind
+		options []client.ListOption
+	}{
+		{"windowsinstances", v1alpha1.GroupVersion().WithKind("WindowsInstance"), []client.ListOption{inOperator}},
+		{"windowsmachineconfigs", v1alpha1.GroupVersion().WithKind("WindowsMachineConfig"), nil},
+		{"nodes", core.WithKind("Node"), []client.ListOption{client.MatchingLabels{
+			corev1.LabelOSStable: string(corev1.Windows)}}},
+		{"configmaps", core.WithKind("ConfigMap"), []client.ListOption{inOperator}},
+		{"pods", core.WithKind("Pod"), []client.ListOption{inOperator, client.MatchingLabels(operatorLabels())}},
+		{"deployments", apps.WithKind("Deployment"), []client.ListOption{inOperator,
+			client.MatchingLabels(operatorLabels())}},
+		{"events", core.WithKind("Event"), []client.ListOption{inOperator}},
+		{"events-of-nodes", core.WithKind("Event"), []client.ListOption{client.MatchingFieldsSelector{
+			Selector: fields.OneTermEqualSelector("involvedObject.kind", "Node")}}},
+		{"runtimeclasses", schema.GroupVersionKind{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"}, nil},
+	} {
+		list, err := e.list(ctx, one.kind, one.options)
+		e.lack(one.name, err)
+		if err != nil && len(list.Items) == 0 {
+			continue
+		}
+		text, err := toYAML(list.UnstructuredContent())
+		e.lack(one.name, err)
+		e.Add("objects/"+one.name+".yaml", text)
+	}
+}
+
+// list reads objects in chunks, and cleans them. It returns an error together with the objects that came before it.
+func (e *Evidence) list(ctx context.Context, kind schema.GroupVersionKind, options []client.ListOption) (
+	*unstructured.UnstructuredList, error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	for next := ""; ; {
+		part := &unstructured.UnstructuredList{}
+		part.SetGroupVersionKind(all.GroupVersionKind())
+		if err := e.reader.List(ctx, part, append(options, client.Limit(chunk), client.Continue(next))...); err != nil {
+			return all, err
+		}
+		for _, object := range part.Items {
+			if object.SetGroupVersionKind(kind); !foreign(&object) {
+				e.redactor.clean(&object)
+				all.Items = append(all.Items, object)
+			}
+		}
+		switch next = part.GetContinue(); {
+		case next == "":
+			return all, nil
+		case len(all.Items) >= maxListed:
+			return all, fmt.Errorf("there are more than %d", len(all.Items))
+		}
+	}
+}
+
+// foreign reports whether an object is a ConfigMap of somebody else.
+func foreign(object *unstructured.Unstructured) bool {
+	name := object.GetName()
+	return object.GetKind() == "ConfigMap" && !strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
+		!slices.Contains([]string{contract.InstancesConfigMap, contract.ReleasedConfigMap,
+			contract.PayloadSourceConfigMap, contract.ReplacementsConfigMap, contract.PlacesConfigMap}, name)
+}
+
+// operatorLabels select the operator's pods and its Deployment.
+func operatorLabels() map[string]string {
+	return map[string]string{"app.kubernetes.io/name": contract.OperatorServiceAccount}
+}
+
+// operatorLogs adds the end of the logs of the operator's containers, and of their previous runs.
+func (e *Evidence) operatorLogs(ctx context.Context) {
+	pods, err := e.reader.clients.CoreV1().Pods(e.reader.operator).List(ctx, metav1.ListOptions{Limit: chunk,
+		LabelSelector: labels.FormatLabels(operatorLabels())})
+	if err != nil {
+		e.lack("operator's logs", err)
+		return
+	}
+	for _, pod := range pods.Items {
+		for _, container := range pod.Status.ContainerStatuses {
+			name := "operator/" + pod.Name + "-" + container.Name
+			e.podLog(ctx, name+".log", pod.Name, container.Name, false)
+			if container.RestartCount > 0 {
+				e.podLog(ctx, name+"-previous.log", pod.Name, container.Name, true)
+			}
+		}
+	}
+}
+
+// wholeLines removes a first line that the bound may have cut: the rest of a secret might not be recognized.
+func (e *Evidence) wholeLines(text []byte) []byte {
+	if int64(len(text)) < e.options.logBytes {
+		return text
+	}
+	_, text, _ = bytes.Cut(text, []byte("\n"))
+	return text
+}
+
+func (e *Evidence) podLog(ctx context.Context, file, pod, container string, previous bool) {
+	options := &corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(tailLines))}
+	text, err := end(ctx, e.reader.clients.CoreV1().Pods(e.reader.operator).GetLogs(pod, options), e.options.logBytes)
+	e.lack(file, err)
+	if err == nil || len(text) > 0 {
+		e.Add(file, e.wholeLines(text))
+	}
+}
+
+// nodeLogs adds the logs of nodes, several nodes at a time. A node that does not answer costs its own part only.
+func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
+	var names []string
+	for i := range nodes {
+		if name := nodes[i].Name; len(e.options.nodes) == 0 || slices.Contains(e.options.nodes, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range e.options.nodes {
+		if !slices.Contains(names, name) {
+			e.lack("node "+name, errors.New("there is no Windows node of this name"))
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(nodesAtOnce)
+	var telling sync.Mutex
+	done := 0
+	for _, name := range names {
+		group.Go(func() error {
+			count, err := e.nodeLog(ctx, name)
+			e.lack("node "+name, err)
+			told := fmt.Sprintf("%d logs", count)
+			if err != nil {
+				told += ", then " + oneLine(string(e.redactor.text([]byte(err.Error()))))
+			}
+			telling.Lock()
+			defer telling.Unlock()
+			done++
+			_, _ = fmt.Fprintf(e.progress, "%d/%d %s: %s\n", done, len(names), name, told)
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+// nodeLog adds the logs of one node. A service that the node does not have has no log. Any other failure ends it,
+// because the other logs would wait for the same.
+func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	report, err := e.reader.reportText(ctx, node)
+	switch {
+	case err == nil:
+		e.Add("nodes/"+node+"/report.json", report)
+	case !apierrors.IsNotFound(err): // an older daemon writes none
+		return 0, err
+	}
+	for _, service := range services() {
+		text, err := e.reader.log(ctx, node, logFile(service), e.options.logBytes)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if len(text) > 0 || err == nil {
+			count++
+			e.Add("nodes/"+node+"/"+service+".log", e.wholeLines(text))
+		}
+		if err != nil {
+			return count, err
+		}
+	}
+	return count, nil
 }

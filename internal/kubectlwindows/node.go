@@ -174,32 +174,16 @@ func (r *reader) log(ctx context.Context, node, file string, tail int64) ([]byte
 	return text, err
 }
 
-// end reads the end of an answer, also of one that is longer than it was asked for. What came before
-// an error is returned with it.
+// end returns the end of an answer, which may be longer than requested. It returns an error together with what came
+// before it.
 func end(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = answer.Close() }()
-	var last tail
-	last.most = int(most)
-	_, err = io.Copy(&last, io.LimitReader(answer, maxLog))
-	return last.text[max(0, len(last.text)-last.most):], err
-}
-
-// tail keeps the end of what is written, and at most as much again.
-type tail struct {
-	text []byte
-	most int
-}
-
-func (t *tail) Write(text []byte) (int, error) {
-	t.text = append(t.text, text...)
-	if left := len(t.text) - t.most; left > t.most {
-		t.text = append(t.text[:0], t.text[left:]...)
-	}
-	return len(text), nil
+	text, err := io.ReadAll(io.LimitReader(answer, maxLog))
+	return text[max(0, len(text)-int(most)):], err
 }
 
 func (p *plugin) drainCommand() *cobra.Command {

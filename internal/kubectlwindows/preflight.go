@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -120,17 +119,12 @@ func oneLine(text string) string { return strings.ReplaceAll(diagnosis.Visible(t
 func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, addresses []string) (checks, error) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
-	var mu sync.Mutex
-	var failed []error
-	found := make(checks, len(addresses))
+	found, failed := make(checks, len(addresses)), make([]error, len(addresses))
 	for i, address := range addresses {
 		group.Go(func() error {
 			one, err := r.check(ctx, o, address)
-			mu.Lock()
-			defer mu.Unlock()
-			found[i] = one
-			if err != nil {
-				failed = append(failed, fmt.Errorf("checking %s: %w", address, err))
+			if found[i] = one; err != nil {
+				failed[i] = fmt.Errorf("checking %s: %w", address, err)
 			}
 			return nil // each host is its own
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/windows-nodes/wmco/internal/diagnosis"
@@ -63,33 +64,27 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 	return diagnosis.Summarize(snapshot), nil
 }
 
-// watchStatus draws until it is interrupted. A terminal is cleared each time; elsewhere only what
-// differs is printed. An API server that is away for a while does not end it.
+// watchStatus draws until it is interrupted. It clears a terminal each time. Elsewhere it prints only what differs. It
+// goes on if the API server is away for a while.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
 	last := ""
-	for {
+	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {
 		screen, err := p.screen(ctx, r)
 		switch {
-		case ctx.Err() != nil:
-			return nil // Ctrl-C is how it ends
-		case err != nil && last == "":
-			return err
+		case err != nil && (last == "" || ctx.Err() != nil):
+			return false, err
 		case err != nil:
 			_, _ = fmt.Fprintln(p.ErrOut, "error:", diagnosis.Visible(err.Error()))
-		default:
-			if err = p.redraw(screen, last); err != nil {
-				return err
-			}
-			last = screen
+			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+		err = p.redraw(screen, last)
+		last = screen
+		return false, err
+	})
+	if ctx.Err() == nil { // Ctrl-C is how it ends
+		return err
 	}
+	return nil
 }
 
 // screen is what status prints now.
