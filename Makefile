@@ -100,7 +100,7 @@ payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIE
 generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference pages anew
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
-	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./internal/rollout/...,./config}' output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}' output:rbac:dir=config/rbac
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator-kubernetes paths=./config/kubernetes/rights output:rbac:dir=config/kubernetes/rights
 	go run ./docs/generate
 

@@ -21,7 +21,7 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 		"sigs.k8s.io/controller-tools/cmd/controller-gen")
 	run(t, root, generator, "crd", "paths=./api/...", "output:crd:dir="+filepath.Join(fresh, "crd"))
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator",
-		"paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./internal/rollout/...,./config}",
+		"paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./internal/controller/rollout/...,./config}",
 		"output:rbac:dir="+filepath.Join(fresh, "rbac"))
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator-kubernetes",
 		"paths=./config/kubernetes/rights", "output:rbac:dir="+filepath.Join(fresh, "kubernetes"))

@@ -242,13 +242,25 @@ type KeyTrial struct {
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
 }
 
-// Disruption is the place that a host has taken in the rollout budget.
+// Disruption is a host's request for a place in the rollout budget, or its place there.
 type Disruption struct {
-	// Purpose is why its node is disrupted.
+	// Purpose is why its node is to be disrupted.
 	// +kubebuilder:validation:Enum=Update;Reboot;Remove
 	Purpose DisruptionPurpose `json:"purpose"`
-	// Since is when it got the place.
-	Since metav1.Time `json:"since"`
+	// Revision is the revision that the node is taken to, where the rollout of that may be halted.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// RequestTime is when it was requested. It tells this request from an earlier one.
+	RequestTime metav1.MicroTime `json:"requestTime"`
+	// Since is when the host got its place; absent while it waits for one.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// HasPlace reports whether the host has a place in the rollout budget.
+func (s *WindowsInstanceStatus) HasPlace() bool {
+	return s.Disruption != nil && s.Disruption.Since != nil
 }
 
 // DisruptionPurpose is why a node is disrupted.
@@ -471,7 +483,7 @@ type WindowsInstanceStatus struct {
 	// accepted the present one.
 	// +optional
 	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
-	// Disruption is the host's place in the rollout budget; absent without one.
+	// Disruption is the host's request for a place in the rollout budget, or its place; absent while it wants none.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
 	// Update is how the node is taken to another revision.

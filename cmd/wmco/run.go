@@ -40,6 +40,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/orphan"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
@@ -50,7 +51,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/pods"
-	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -259,8 +259,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	})
 	keys := credential.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
 	machines := machine.NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),
-		Sets: machines, Namespace: o.namespace})
+	places, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Writer: mgr.GetClient(), Sets: machines, Namespace: o.namespace})
 	if err != nil {
 		return err
 	}
@@ -285,6 +285,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
 		source.Setup(mgr, o.namespace, entryProblems),
 		orphan.Setup(mgr, o.namespace),
+		places.Setup(mgr),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           shipped.Manifest().Missing,
@@ -300,9 +301,10 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
 			Misplaced: workloads.Misplaced, Spent: spent.Has,
-		}, gate, desired.Changed(), workloads.Changed()),
+		}, places, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
-			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines, Gate: gate,
+			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
+			Rollout:  places,
 			Problems: machineProblems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},

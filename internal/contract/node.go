@@ -97,10 +97,6 @@ const (
 	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time: the host is asked whether it accepts
 	// the private key if it was not asked since.
 	TryKeyAnnotation = Prefix + "try-key"
-	// PlaceAnnotation on a WindowsInstance is PlaceOfMachine and an RFC 3339 time while its Machine uses a
-	// place in the rollout budget. Any other value says that an unused place was revoked.
-	PlaceAnnotation = Prefix + "rollout-place"
-	PlaceOfMachine  = "Machine since "
 	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is
 	// ignored.
 	IgnoredAnnotation = Prefix + "ignored"

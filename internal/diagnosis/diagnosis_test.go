@@ -110,7 +110,7 @@ func fleet(hosts int) diagnosis.Snapshot {
 		case n == 8:
 			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonDraining)
 			instance.Status.Code, instance.Status.Message = contract.ReasonDraining.Code(), "3 pods are left"
-			instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: ago(3 * time.Minute)}
+			instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: new(ago(3 * time.Minute))}
 			instance.Status.Update = &v1alpha1.Update{Revision: newer, From: older,
 				Progress: v1alpha1.Progress{Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}}
 		case n == 9:

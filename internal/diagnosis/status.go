@@ -143,9 +143,9 @@ func Summarize(s Snapshot) Status {
 		}
 		status.Hosts = append(status.Hosts, host)
 		policy.Count(&status.Instances, one) // the status of the settings may be old
-		if d := one.Status.Disruption; d != nil {
+		if d := one.Status.Disruption; one.Status.HasPlace() {
 			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), d.Purpose,
-				host.Step, d.Since})
+				host.Step, *d.Since})
 		}
 	}
 	slices.SortFunc(status.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })

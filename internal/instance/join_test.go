@@ -722,7 +722,8 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.objects...)
 			i := newInstance()
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate} // or it may not be disrupted
+			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+				Since: new(metav1.Now())} // or it may not be disrupted
 			want(t, w.join(t, i, &journey.Session{}, v1alpha1.PhaseBootstrapping), "done", "")
 			asked := contract.BootstrapRequest{}
 			if ok, err := w.machine.Request(contract.VerbBootstrap, &asked); !ok || err != nil ||

@@ -1,7 +1,6 @@
 package instance_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubetesting "k8s.io/client-go/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -514,36 +512,6 @@ func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
 				t.Errorf("it says %s", outcome.Problem.Detail)
 			}
 		})
-	}
-}
-
-// staleClient shows the Node that was there before.
-type staleClient struct {
-	client.Client
-	node *corev1.Node
-}
-
-func (s staleClient) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	if n, ok := o.(*corev1.Node); ok {
-		s.node.DeepCopyInto(n)
-	}
-	return nil
-}
-
-func TestANodeThatTookTheNameMeanwhileIsNotDeleted(t *testing.T) {
-	t.Parallel()
-	fresh := joinedNode("1")
-	fresh.UID = "another"
-	w := newWorld(t, fresh)
-	before := joinedNode("1")
-	before.Spec.Unschedulable = true
-	before.Spec.Taints = []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}
-	i := leaving()
-	journey.Marks{Instance: i}.Apply(before)
-	w.Client = staleClient{Client: w.client, node: before}
-	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "waits", contract.ReasonInProgress)
-	if n := w.getNode(t); n == nil || n.UID != "another" {
-		t.Errorf("a node was deleted that the cache had not shown: %v", n)
 	}
 }
 

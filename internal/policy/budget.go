@@ -20,8 +20,6 @@ type Verdict struct {
 	Why    string
 	// Blocked is Why of a no by the budget, in words that stay while places go from node to node. Empty for any other.
 	Blocked string
-	// IsLost says that it holds only as long as the node's pods are lost: see Fleet.IsLost.
-	IsLost bool
 }
 
 // Shown is why, for a status: hundreds may wait, and each change is a write.
@@ -73,7 +71,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 			others.add(m.Node+": "+m.Unavailable, m.hasPlace())
 		}
 	}
-	return Verdict{Allowed: len(others.all) < limit, IsLost: true, Blocked: blocked(limit, others.unplaced...),
+	return Verdict{Allowed: len(others.all) < limit, Blocked: blocked(limit, others.unplaced...),
 		Why: fmt.Sprintf("%d of %d nodes were granted a place and maxUnavailable is %d%s", len(others.all),
 			total, limit, some(others.all))}
 }

@@ -45,7 +45,7 @@ func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 // onNode is the instance of a node; its name is that of its Machine, if it has one.
 func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	joined := metav1.Now()
-	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, JoinedTime: &joined}}
 	for _, edit := range edits {
 		edit(&i)
@@ -56,11 +56,21 @@ func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha
 func leavingInstance(i *v1alpha1.WindowsInstance) {
 	now := metav1.Now()
 	i.DeletionTimestamp = &now
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove, Since: now}
+	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove, Since: &now}
 }
 func deletedInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }
 func claiming(i *v1alpha1.WindowsInstance) {
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
+	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: new(metav1.Now())}
+}
+
+// places are the places that the statuses of instances show.
+func places(instances []v1alpha1.WindowsInstance) (all []policy.Place) {
+	for _, i := range instances {
+		if i.Status.HasPlace() {
+			all = append(all, policy.Place{Name: string(i.UID), Node: i.Status.NodeName})
+		}
+	}
+	return all
 }
 func forced(i *v1alpha1.WindowsInstance)  { i.Spec.RemovalPolicy = v1alpha1.RemovalForce }
 func joining(i *v1alpha1.WindowsInstance) { i.Status.JoinedTime = nil }
@@ -219,7 +229,7 @@ func TestMayDisruptAnytime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			verdict := policy.MayDisruptAnytime("a", policy.NewFleet(test.nodes, test.instances, test.sets, nil), test.budget)
+			verdict := policy.MayDisruptAnytime("a", policy.NewFleet(test.nodes, test.instances, test.sets, nil, places(test.instances)...), test.budget)
 			if verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
@@ -257,7 +267,8 @@ func TestA83_AHostThatCanNeverJoinIsNotMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fleet := policy.NewFleet(append(test.nodes, readyNode("a")), test.instances, []policy.Set{test.set}, nil)
+			fleet := policy.NewFleet(append(test.nodes, readyNode("a")), test.instances, []policy.Set{test.set}, nil,
+				places(test.instances)...)
 			verdict := policy.MayDisruptAnytime("a", fleet, nil)
 			if verdict.Allowed != test.allowed || !strings.Contains(verdict.Why, test.says) {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
@@ -301,10 +312,14 @@ func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testi
 		if of > 0 {
 			notReady(&nodes[0])
 		}
-		fleet := policy.NewFleet(nodes, []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")},
-			[]policy.Set{set("s", 2, "ma", "mb!", "mc")}, map[string]policy.Since{"a": since(of), "b": since(other)})
+		instances := []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")}
+		if place != "" {
+			claiming(&instances[1])
+		}
+		fleet := policy.NewFleet(nodes, instances, []policy.Set{set("s", 2, "ma", "mb!", "mc")},
+			map[string]policy.Since{"a": since(of), "b": since(other)}, places(instances)...)
 		fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
-		return fleet.WithDisrupted(place, "a place was given out for it")
+		return fleet
 	}
 	for name, test := range map[string]struct {
 		fleet   policy.Fleet
@@ -342,13 +357,9 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 // Who has a place is on its way, and somebody else is so a minute later. All others stay until somebody acts.
 func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	t.Parallel()
-	placed := func(i *v1alpha1.WindowsInstance) {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
-	}
+	instances := []v1alpha1.WindowsInstance{onNode("mb", "b", claiming), onNode("md", "d"), onNode("me", "e", claiming)}
 	fleet := policy.NewFleet([]corev1.Node{readyNode("a"), readyNode("b"), readyNode("c", cordoned), readyNode("d"),
-		readyNode("e")}, []v1alpha1.WindowsInstance{onNode("mb", "b", placed), onNode("md", "d")},
-		[]policy.Set{set("s", 1, "md!")}, nil)
-	fleet = fleet.WithDisrupted("e", "a place was given out for it")
+		readyNode("e")}, instances, []policy.Set{set("s", 1, "md!")}, nil, places(instances)...)
 	const want = "no more nodes may be unavailable, as maxUnavailable is 1 (c: it is cordoned, " +
 		"d: its Machine is being deleted)"
 	if verdict := policy.MayDisruptAnytime("a", fleet, nil); verdict.Allowed || verdict.Shown() != want {

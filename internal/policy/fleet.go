@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -44,23 +43,6 @@ type Member struct {
 	NotReady Since
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
-}
-
-// With is the fleet with the node of one instance as it is by now, by name; node is nil where it is
-// gone. seen is since when it is not Ready.
-func (f Fleet) With(name string, node *corev1.Node, instance *v1alpha1.WindowsInstance, seen Since) Fleet {
-	var nodes []corev1.Node
-	if node != nil && node.Labels[contract.OSIDLabel] == contract.OSIDWindows {
-		nodes = []corev1.Node{*node}
-	}
-	members := NewFleet(nodes, []v1alpha1.WindowsInstance{*instance}, f.Sets, map[string]Since{name: seen}).Members
-	for _, m := range f.Members {
-		if m.Node != name {
-			members = append(members, m)
-		}
-	}
-	f.Members = members
-	return f
 }
 
 // IsLost says that a node's pods are lost already, because the operator had begun with it, or it has not been Ready
@@ -110,10 +92,11 @@ type SetHost struct {
 }
 
 // NewFleet puts together what is known: all Windows nodes, all instances, the sets that make hosts
-// anew, and, by name, since when each node is not Ready. A Node that was
-// taken out of service because no instance has it is missed by nobody, and would hold back all others
-// for as long as it is there.
-func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since) Fleet {
+// again, since when each node is not Ready, by name, and the places that were given out. A Node without an instance
+// that the operator has taken out of service does not count: it would hold back all others for as long as it is there.
+func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
+	places ...Place) Fleet {
+	sets = withReplaced(sets, places)
 	byNode := map[string]*v1alpha1.WindowsInstance{}
 	for i := range instances {
 		if name := instances[i].Status.NodeName; name != "" {
@@ -129,19 +112,32 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 			continue
 		}
 		there[name] = true
-		member := memberOf(&nodes[i], byNode[name], made)
+		member := memberOf(&nodes[i], byNode[name], made, places)
 		member.NotReady = seen[name]
 		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
-			hasPlace := instance.Status.Disruption != nil
+			hasPlace := PlaceOf(places, instance) != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
 				Unavailable: "its Node is gone", Disrupted: hasPlace,
 				Unplaced: made.hosts[instance.Name].Leaving && !hasPlace, Set: made.setOf[instance.Name]})
 		}
 	}
 	return fleet
+}
+
+// withReplaced are the sets in which each Machine that has a place is being deleted.
+func withReplaced(sets []Set, places []Place) []Set {
+	sets = slices.Clone(sets)
+	for i := range sets {
+		sets[i].Hosts = slices.Clone(sets[i].Hosts)
+		for j := range sets[i].Hosts {
+			host := &sets[i].Hosts[j]
+			host.Leaving = host.Leaving || isHolder(places, MachineName(host.Name))
+		}
+	}
+	return sets
 }
 
 // made are the hosts of sets, and which set made each, by the name of their instances. byNode has that name by their
@@ -189,35 +185,10 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// WithDisrupted is the fleet in which a node has a place, or one is held for it, for who decides next by the same look.
-// why says so in words.
-func (f Fleet) WithDisrupted(node, why string) Fleet {
-	f.Members = slices.Clone(f.Members)
-	for i := range f.Members {
-		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Unavailable, m.Disrupted = why, true
-			m.Cordoned, m.Behind, m.Unplaced = false, false, false
-		}
-	}
-	return f
-}
-
-// WithDeleted is the fleet in which a host is being deleted.
-func (f Fleet) WithDeleted(host string) Fleet {
-	f.Sets = slices.Clone(f.Sets)
-	for i := range f.Sets {
-		hosts := slices.Clone(f.Sets[i].Hosts)
-		for j := range hosts {
-			hosts[j].Leaving = hosts[j].Leaving || hosts[j].Name == host
-		}
-		f.Sets[i].Hosts = hosts
-	}
-	return f
-}
-
 // memberOf looks at one node; instance is nil where none has it. What we have begun comes first: it does not show in
 // the Node at once.
-func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) Member {
+func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, places []Place) Member {
+	place := PlaceOf(places, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
 		// the cordon itself may have been lifted by somebody else
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
@@ -226,9 +197,9 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) 
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
 	member.Set = made.setOf[member.Host]
-	member.Unavailable = whyDisrupted(instance, made.hosts[member.Host].Leaving)
+	member.Unavailable = whyDisrupted(instance, place, made.hosts[member.Host].Leaving)
 	member.Disrupted = member.Unavailable != ""
-	member.Unplaced = member.Disrupted && (instance == nil || instance.Status.Disruption == nil)
+	member.Unplaced = member.Disrupted && place == nil
 	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
 	switch {
 	case member.Disrupted:
@@ -247,15 +218,14 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made) 
 // whyDisrupted says why a node is being disrupted, or is about to be; empty when it is not. instance is nil where none
 // has it.
 // One that is deleted serves until it has its place.
-func whyDisrupted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
+func whyDisrupted(instance *v1alpha1.WindowsInstance, place *Place, machineLeaves bool) string {
 	switch {
 	case machineLeaves:
 		return "its Machine is being deleted"
 	case instance == nil:
 		return ""
-	case instance.Status.Disruption != nil:
-		claim := instance.Status.Disruption
-		return fmt.Sprintf("it was granted a place (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
+	case place != nil:
+		return place.why()
 	case !instance.DeletionTimestamp.IsZero() && !NeedsPlace(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}

@@ -12,7 +12,7 @@ import (
 // Halted says in words why no other node may be taken to a revision: as many failed at it as the
 // user allows, and he did not say that it goes on all the same. It is empty when one may. What
 // instances say of themselves is the newest; the settings' status remembers those that are gone.
-func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []*v1alpha1.WindowsInstance) string {
+func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []v1alpha1.WindowsInstance) string {
 	if revision == "" || config.Annotations[contract.ResumeRolloutAnnotation] == revision {
 		return ""
 	}
@@ -22,9 +22,9 @@ func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []
 			failed = append(failed, f.Node)
 		}
 	}
-	for _, i := range instances {
-		if f := i.Status.UpdateFailure; f != nil && f.Revision == revision {
-			failed = append(failed, i.Status.NodeName)
+	for i := range instances {
+		if f := instances[i].Status.UpdateFailure; f != nil && f.Revision == revision {
+			failed = append(failed, instances[i].Status.NodeName)
 		}
 	}
 	slices.Sort(failed)

@@ -92,6 +92,8 @@ func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
 type ReplaceCandidate struct {
 	Name  string
 	Cause ReplaceCause
+	// CreatedAt is when it was made: of several, the oldest goes first.
+	CreatedAt time.Time
 	// Node of its host; empty when it has none.
 	Node string
 	// Set is the UID of the set that makes another Machine; empty without one. Due counts the hosts

@@ -32,9 +32,6 @@ type UpgradeFacts struct {
 	Lacks contract.Reason
 	// IsSettled says that it was so for the settling time.
 	IsSettled bool
-	// IsLive says that the Node was read past the cache: a revision that failed halts the rollout for all,
-	// which no cache that lags behind may decide.
-	IsLive bool
 	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that reports nothing.
 	VerifyTimeout, DaemonTimeout time.Duration
 }
@@ -65,9 +62,8 @@ type DrainFacts struct {
 	// previous revision already.
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
-	// IsUnseen says that the cache does not show that the daemon was told the revision, and its pods
-	// were not drained just now; IsNotRequested that the API server says that it was not.
-	IsUnseen, IsNotRequested bool
+	// IsUndrained says that the daemon was not told the revision yet, and that pods were not drained just now.
+	IsUndrained bool
 }
 
 // DrainState is how far a drain is.
@@ -93,8 +89,6 @@ const (
 	ActionTakePlace      UpgradeAction = "ask for a place in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
-	ActionReadAnnotation UpgradeAction = "read the Node's annotation from the API server"
-	ActionReadNode       UpgradeAction = "read the Node from the API server, and decide by that"
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
@@ -184,18 +178,12 @@ func upgradeEnds() []UpgradeRow {
 		return f.isLate(began, f.VerifyTimeout, now)
 	}
 	return []UpgradeRow{
-		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching,
-			ActionReadAnnotation, "",
-			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnseen }},
-		{switching, "the daemon was not told: the node may be back in service", draining, ActionWait, "",
-			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotRequested }},
+		{switching, "pods would feel it, the daemon was not told yet, and pods may have come since they were drained",
+			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
 		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		{switching, "the cache shows that the daemon went back, or that verifyTimeout is over", switching,
-			ActionReadNode, "",
-			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && (f.Refused || late(f, now)) }},
 		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
 		// that can't be joined in as much time again counts as one that failed.
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
@@ -208,9 +196,6 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "verifyTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
-		{verifying, "the cache shows that it is not Ready, or kubelet or the daemon report otherwise, and " +
-			"verifyTimeout is over", verifying, ActionReadNode, "",
-			func(f UpgradeFacts, now time.Time) bool { return !f.IsLive && f.Lacks != "" && late(f, now) }},
 		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout is over",
 			StepFailed,
 			ActionFail, contract.ReasonUpdateFailed,

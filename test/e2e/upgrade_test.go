@@ -249,7 +249,7 @@ func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 		if _, marked := node.Annotations[contract.CordonedAnnotation]; marked {
 			t.Errorf("%s still says that its cordon is ours", h.Name)
 		}
-		if i := v.instance(t, h); i.Status.Disruption != nil {
+		if i := v.instance(t, h); i.Status.HasPlace() {
 			t.Errorf("%s still holds a place: %+v", h.Name, i.Status.Disruption)
 		}
 	}
@@ -323,7 +323,7 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 		if err = v.Client.Get(ctx, client.ObjectKey{Name: blocked.Name}, node); err != nil {
 			return false, "", err
 		}
-		serves := !node.Spec.Unschedulable && i.Status.Disruption == nil
+		serves := !node.Spec.Unschedulable && !i.Status.HasPlace()
 		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked),
 			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
 	})

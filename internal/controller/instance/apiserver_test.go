@@ -47,7 +47,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	}{"its own": {present.UID, true}, "that of the one before": {"00000000-0000-0000-0000-000000000000", false}} {
 		seen := present.DeepCopy()
 		seen.UID = test.uid
-		c := newReconciliation(&Reconciler{client: api, now: time.Now}, seen, &life{})
+		c := newReconciliation(&Reconciler{client: api, now: time.Now}, seen, nil, &life{})
 		seen.Status.Message = name
 		if err = c.record.save(t.Context()); (err == nil) != test.saved {
 			t.Errorf("saving with %s UID: %v", name, err)
@@ -65,7 +65,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 		long := strings.Repeat("é", 100_000)
-		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, &life{})
+		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &life{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
 			Message: long, Revision: long, KubeletVersion: long, HeldRevision: long,
 			Update: &v1alpha1.Update{Message: long, Revision: "1", From: long,

@@ -39,7 +39,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	if place := status.Disruption; place != nil {
-		bound(&place.Since, 0)
+		bound(place.Since, 0)
 	}
 	if update := status.Update; update != nil {
 		bound(update.NextTime, policy.LongestDisruptBackoff)

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -27,7 +28,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/remove"
 	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 const (
@@ -42,7 +42,7 @@ type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
 	journeys journeys
-	gate     *rollout.Gate
+	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
 	// trials bound how many hosts are asked at once about a new key.
@@ -95,34 +95,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if life.gone {
 		return ctrl.Result{}, nil // the cache has yet to see it
 	}
-	c := newReconciliation(r, instance, life)
-	result, err := c.step(ctx)
-	if !c.isQueued { // who did not ask for a turn now waits for none any more, and would keep others from theirs
+	var result ctrl.Result
+	c, err := r.gather(ctx, instance, life)
+	if err == nil {
+		result, err = c.step(ctx)
+	}
+	if c == nil || !c.isQueued { // an instance that did not ask for a turn now would keep others from theirs
 		r.trials.Release(instance.UID)
 	}
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache has the newer object soon
-	}
-	if errors.Is(err, errGone) {
+	case errors.Is(err, errGone):
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",
 			instance.Spec.Address)
 		r.end(life)
 		return ctrl.Result{}, nil
 	}
-	if err == nil && c.record.lags {
-		result.RequeueAfter = policy.Soonest(result.RequeueAfter, journey.LongestLag)
-	}
 	return result, err
 }
 
-// reconciliation is one reconcile of one instance: it gathers, picks the journey, and saves.
+// reconciliation is one reconcile of one instance: it picks the journey, and saves.
 type reconciliation struct {
 	*Reconciler
-	// parts and journeys are those of the Reconciler, until they check the instance before what they do.
-	parts    *journey.Parts
-	journeys journeys
 	instance *v1alpha1.WindowsInstance
-	life     *life
+	// node is the Node of the instance's name; nil when there is none.
+	node *corev1.Node
+	life *life
 	// record is what is known and saved of the status; status writes reports into it.
 	record record
 	status reporter
@@ -131,24 +130,21 @@ type reconciliation struct {
 	isQueued bool
 }
 
-func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *life) *reconciliation {
-	c := &reconciliation{Reconciler: r, parts: r.parts, journeys: r.journeys, instance: instance, life: life,
-		record: record{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()},
+func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	life *life) *reconciliation {
+	saved := instance.DeepCopy()
+	boundTimes(&instance.Status, r.now())
+	c := &reconciliation{Reconciler: r, instance: instance, node: node, life: life,
+		record: record{Reconciler: r, instance: instance, life: life, saved: saved},
 		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
-	c.place = place{Reconciler: r, instance: instance, life: life, record: &c.record}
+	c.place = place{Reconciler: r, instance: instance, record: &c.record}
 	return c
 }
 
 // step leaves or proceeds; an instance that proceeds has our finalizer first.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
-	if err := c.record.load(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
-	}
-	if c.record.mayDisrupt() {
-		c.checkFirst()
 	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		with := c.record.saved.DeepCopy()
@@ -158,17 +154,9 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, fmt.Errorf("adding the finalizer: %w", vanished(err))
 		}
 		with.DeepCopyInto(c.instance)
-		c.record.saved = with.DeepCopy()
-		c.record.overlay()
+		c.record.saved, c.life.version = with, with.ResourceVersion
 	}
 	return c.proceed(ctx)
-}
-
-// checkFirst has the instance read from the API server before anything more is done to its node: see
-// record.ensureCurrent.
-func (c *reconciliation) checkFirst() {
-	c.parts = c.Reconciler.parts.Checked(c.record.ensureCurrent)
-	c.journeys = newJourneys(c.parts)
 }
 
 // proceed decides what an instance that stays needs.
@@ -272,11 +260,7 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 // check looks after a host that has joined. In the steady state it reads the Node from the cache and
 // writes nothing.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
-	node, err := c.node(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	found, err := c.look(ctx, node)
+	found, err := c.look(ctx, c.node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -284,7 +268,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.look(ctx, node); err != nil { // the Node shows it, too
+			if found, err = c.look(ctx, c.node); err != nil { // the Node shows it, too
 				return ctrl.Result{}, err
 			}
 		}
@@ -333,16 +317,6 @@ func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Fi
 
 func is(outcome journey.Outcome, reason contract.Reason) bool {
 	return outcome.Problem != nil && outcome.Problem.Reason == reason
-}
-
-// node reads the Node of a host that has joined; nil when there is none. It is a conflict where its revision would
-// be put right by an instance that only a stale cache shows.
-func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
-	node, err := c.parts.Nodes.Get(ctx, c.instance.Status.NodeName)
-	if err == nil && node != nil && c.journeys.health.Corrects(ctx, c.instance, node) {
-		err = c.record.ensureCurrent(ctx)
-	}
-	return node, err
 }
 
 // config gives the settings in force.

@@ -104,7 +104,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
-		i.Status.Disruption != nil || i.Status.UpdateFailure != nil {
+		i.Status.HasPlace() || i.Status.UpdateFailure != nil {
 		t.Errorf("it was joined again, and is %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -136,7 +136,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			r.reconcile(t, 1)
 			fails := failures
 			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-				if i := r.get(t, 1); i.Status.Disruption == nil {
+				if i := r.get(t, 1); !i.Status.HasPlace() {
 					t.Errorf("while it is dialled it has no place: %+v", i.Status)
 				}
 				windows("0 22 * * 6")
@@ -147,7 +147,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 				r.advance(t, 1, time.Minute)
 			}
 			r.joinsAgain(t, 1)
-			if i := r.get(t, 1); i.Status.Disruption == nil || i.Status.Phase != v1alpha1.PhaseConfirming {
+			if i := r.get(t, 1); !i.Status.HasPlace() || i.Status.Phase != v1alpha1.PhaseConfirming {
 				t.Fatalf("the window closed, and it is %+v", i.Status)
 			}
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
@@ -156,7 +156,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			r.reconcile(t, 1)
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
-				i.Status.Disruption != nil || i.Status.UpdateFailure != nil {
+				i.Status.HasPlace() || i.Status.UpdateFailure != nil {
 				t.Errorf("it was joined again, and is %+v", i.Status)
 			}
 		})
@@ -192,7 +192,7 @@ func (r *rig) hasPlace(t *testing.T, n int, has bool) {
 	i := r.get(t, n)
 	i.Status.Disruption = nil
 	if has {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: metav1.NewTime(r.clock)}
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: new(metav1.NewTime(r.clock))}
 	}
 	if err := r.api.Status().Update(t.Context(), i); err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	}
 	r.joinsAgain(t, 1)
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure != nil || i.Status.DesiredRevision != held || i.Status.Disruption != nil {
+	if i.Status.UpdateFailure != nil || i.Status.DesiredRevision != held || i.Status.HasPlace() {
 		t.Fatalf("it did not become Ready there either: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -332,7 +332,7 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
-		i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+		i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("it is at the revision: %+v", i.Status)
 	}
 }
@@ -363,7 +363,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 		r.joinsAgain(t, 1)
 	}
 	i := r.get(t, 1)
-	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.Disruption != nil && i.Status.Update.Revision != r.version {
+	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasPlace() && i.Status.Update.Revision != r.version {
 		t.Errorf("it was dialled %d times, and is %+v (held %s)", more, i.Status, held)
 	}
 }
@@ -390,7 +390,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
 	desire("cure", "")
 	r.advance(t, 1, 20*time.Minute)
-	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Revision != r.version || i.Status.Disruption == nil {
+	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Revision != r.version || !i.Status.HasPlace() {
 		t.Fatalf("it was to go to %q after %q, and is %+v", r.version, other, i.Status)
 	}
 	r.register(t, 1, "")
@@ -398,7 +398,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.register(t, 1, r.version)
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
-		i.Status.UpdateFailure != nil || i.Status.Disruption != nil {
+		i.Status.UpdateFailure != nil || i.Status.HasPlace() {
 		t.Errorf("at the end it is %+v", i.Status)
 	}
 }
@@ -472,7 +472,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
 			arrange(t, r, i)
-			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.Disruption != nil {
+			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.HasPlace() {
 				t.Fatalf("%v, place %+v", err, i.Status.Disruption)
 			}
 			r.restart(t)
@@ -495,7 +495,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 			r.joinsAgain(t, 1)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.HeldRevision != r.version || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable ||
+			if i.Status.HeldRevision != r.version || i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable ||
 				i.Status.UpdateFailure != nil {
 				t.Errorf("at the end it is %+v", i.Status)
 			}
@@ -531,7 +531,7 @@ func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
 	dialled := false
 	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
 		dialled = true
-		if i := r.get(t, 1); i.Status.Disruption != nil {
+		if i := r.get(t, 1); i.Status.HasPlace() {
 			t.Errorf("while it is dialled it has a place: %+v", i.Status)
 		}
 		return true
@@ -566,7 +566,7 @@ func TestAHostThatFollowsAnewHasNoPlaceUntilItIsReady(t *testing.T) {
 	dialled := false
 	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
 		dialled = true
-		if i := r.get(t, 1); i.Status.Disruption != nil {
+		if i := r.get(t, 1); i.Status.HasPlace() {
 			t.Errorf("while it is dialled it has a place: %+v", i.Status)
 		}
 		return true
@@ -610,7 +610,7 @@ func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
 			arrange(t, r, desire)
 			r.hasPlace(t, 2, false)
 			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-				if i := r.get(t, 1); i.Status.Disruption == nil {
+				if i := r.get(t, 1); !i.Status.HasPlace() {
 					t.Errorf("it was ready before, and is dialled without a place: %+v", i.Status)
 				}
 				return true
@@ -671,7 +671,7 @@ func TestAJoinThatFollowsAndLosesItsPlaceComesBackWhereTheRolloutIsHalted(t *tes
 	for range 3 {
 		r.advance(t, 1, time.Minute)
 	}
-	if i = r.get(t, 1); i.Status.DesiredRevision != held || i.Status.Update != nil || i.Status.Disruption != nil {
+	if i = r.get(t, 1); i.Status.DesiredRevision != held || i.Status.Update != nil || i.Status.HasPlace() {
 		t.Errorf("it held %q, and is %+v", held, i.Status)
 	}
 }

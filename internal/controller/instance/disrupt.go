@@ -118,8 +118,7 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*journ
 	return view, nil
 }
 
-// note reports an outcome's events and metrics, and leaves the queue for a place where none is asked
-// for any more.
+// note reports an outcome's events and metrics.
 func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
 	if place := outcome.Released; place != nil {
@@ -129,16 +128,13 @@ func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	if outcome.IsRequested {
 		c.life.requestedAt = c.now()
 	}
-	if c.instance.Status.Disruption == nil && outcome.Then != journey.AskForPlace {
-		c.gate.Leave(c.life.name())
-	}
 }
 
 // askForPlace asks for a place in the rollout budget for a journey. It is done when it is there.
 func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *journey.View,
 	asks journey.Outcome) journey.Outcome {
 	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
-	verdict, err := c.place.take(ctx, view.Node, place.Purpose, place.Revision,
+	verdict, err := c.place.take(ctx, place.Purpose, place.Revision,
 		func() { to.Granted(&c.instance.Status) })
 	switch {
 	case err != nil:
@@ -170,7 +166,7 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 func (c *reconciliation) rebootToo(ctx context.Context, view *journey.View) {
 	status := &c.instance.Status
 	c.journeys.reboot.Observe(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter)
-	status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: journey.Seconds(c.now())}
+	status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionReboot, ""
 	c.journeys.reboot.Granted(status)
 	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason", status.Reboot.Reason)
 	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
@@ -218,11 +214,7 @@ func (r *Reconciler) halted(ctx context.Context, revision string) (why string, e
 	if err = r.client.List(ctx, list); err != nil {
 		return "", fmt.Errorf("listing WindowsInstances: %w", err)
 	}
-	all := make([]*v1alpha1.WindowsInstance, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	return policy.Halted(revision, config, all), nil
+	return policy.Halted(revision, config, list.Items), nil
 }
 
 // bounds are the user's, or the defaults.

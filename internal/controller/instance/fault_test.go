@@ -27,7 +27,7 @@ import (
 func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i, node := r.get(t, n), r.node(t, n)
-	if i.Status.Disruption != nil || node.Spec.Unschedulable ||
+	if i.Status.HasPlace() || node.Spec.Unschedulable ||
 		node.Annotations[contract.DesiredRevisionAnnotation] == r.version {
 		t.Errorf("host %d is disrupted: cordoned %v, annotations %v, status %+v", n, node.Spec.Unschedulable,
 			node.Annotations, i.Status)
@@ -89,7 +89,7 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 	places := 0
 	for _, n := range []int{1, 2, 3} {
 		r.reconcile(t, n)
-		if r.get(t, n).Status.Disruption != nil {
+		if r.get(t, n).Status.HasPlace() {
 			places++
 		}
 	}
@@ -357,7 +357,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 		"kubelet ended right after its start"))
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if failed := i.Status.UpdateFailure; failed == nil || failed.Revision != r.version || i.Status.Disruption != nil {
+	if failed := i.Status.UpdateFailure; failed == nil || failed.Revision != r.version || i.Status.HasPlace() {
 		t.Fatalf("nobody notes at what it failed: %+v", i.Status)
 	}
 	dials := r.machine(2).Dials()
@@ -461,7 +461,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 			lacks(r)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
-			if i.Status.Disruption != nil || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+			if i.Status.HasPlace() || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("it waits with a place: %+v", i.Status)
 			}
 			r.reconcile(t, 2)
@@ -494,11 +494,11 @@ func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *test
 			r.reconcile(t, 1)
 			r.machine(1).Fail(string(contract.VerbHandover), nil)
 			hadPlace := false
-			r.saving = func() { hadPlace = hadPlace || r.get(t, 1).Status.Disruption != nil }
+			r.saving = func() { hadPlace = hadPlace || r.get(t, 1).Status.HasPlace() }
 			lacks(r)
 			for range 2 {
 				r.advance(t, 1, time.Minute)
-				if i := r.get(t, 1); !hadPlace || i.Status.Disruption != nil || i.Status.Reason != string(reason) {
+				if i := r.get(t, 1); !hadPlace || i.Status.HasPlace() || i.Status.Reason != string(reason) {
 					t.Fatalf("it had a place %v, and is %+v", hadPlace, i.Status)
 				}
 			}
@@ -726,7 +726,7 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("no tiers"))
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Disruption != nil || i.Status.Reason != string(contract.ReasonLabelsRefused) {
+	if i := r.get(t, 1); i.Status.HasPlace() || i.Status.Reason != string(contract.ReasonLabelsRefused) {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -756,7 +756,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	}
 	for range 5 {
 		r.advance(t, 1, 6*time.Minute)
-		if i = r.get(t, 1); i.Status.Disruption != nil {
+		if i = r.get(t, 1); i.Status.HasPlace() {
 			t.Fatalf("it keeps its place: %+v", i.Status)
 		}
 	}
@@ -776,7 +776,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.advance(t, 1, 2*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, second)
-	if i = r.get(t, 1); i.Status.Revision != second || i.Status.Disruption != nil {
+	if i = r.get(t, 1); i.Status.Revision != second || i.Status.HasPlace() {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -824,7 +824,7 @@ func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 				delete(r.broken, "node")
 				r.advance(t, 1, time.Minute)
 				i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-				if i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+				if i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
 					t.Errorf("status %+v", i.Status)
 				}
 			})
@@ -854,14 +854,14 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 			r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
 			r.reconcile(t, 1)
 			i := r.expect(t, 1, phase, v1alpha1.StepDraining, contract.ReasonAPICallFailed)
-			if i.Status.Disruption == nil {
+			if !i.Status.HasPlace() {
 				t.Fatalf("status %+v", i.Status)
 			}
 			r.restart(t)
 			r.reconcile(t, 1)
 			r.advance(t, 1, 11*time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-			if i.Status.Disruption != nil || i.Status.DrainTime != nil ||
+			if i.Status.HasPlace() || i.Status.DrainTime != nil ||
 				!strings.Contains(i.Status.Message, "hands off") {
 				t.Errorf("status %+v", i.Status)
 			}
@@ -876,14 +876,14 @@ func TestACordonThatIsRefusedHoldsThePlaceOfARemovalNoLongerThanADrain(t *testin
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
-	if i.Status.Disruption == nil {
+	if !i.Status.HasPlace() {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.restart(t)
 	r.reconcile(t, 1)
 	r.advance(t, 1, 11*time.Minute)
 	i = r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDrainBlocked)
-	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "hands off") {
+	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "hands off") {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -903,12 +903,12 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	})
 	again := r.reconcile(t, 1).RequeueAfter
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonAPICallFailed)
-	if i.Status.Disruption == nil || again > time.Minute {
+	if !i.Status.HasPlace() || again > time.Minute {
 		t.Fatalf("it is tried again after %s, status %+v", again, i.Status)
 	}
 	r.advance(t, 1, time.Hour)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonAPICallFailed)
-	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "hands off") ||
+	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "hands off") ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -923,7 +923,7 @@ func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "cloud:///1" })
 	r.changes(t, 1, func(n *corev1.Node) { n.Spec.ProviderID = "cloud:///2" })
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.Disruption != nil {
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.HasPlace() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" })
@@ -965,7 +965,7 @@ func TestADrainBeginsAnewWithAPlaceThatIsNewerThanItsStart(t *testing.T) {
 	r.restart(t)
 	r.reconcile(t, 1)
 	i = r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	if began := i.Status.DrainTime; began == nil || began.Before(&i.Status.Disruption.Since) {
+	if began := i.Status.DrainTime; began == nil || began.Before(i.Status.Disruption.Since) {
 		t.Errorf("the drain began at %v, and the place was taken at %v", began, i.Status.Disruption.Since)
 	}
 }
@@ -982,7 +982,7 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	r.pod(t, 1, "web")
 	r.stagedAll(t, 1)
 	r.reconcile(t, 1)
-	if r.get(t, 1).Status.Disruption == nil {
+	if !r.get(t, 1).Status.HasPlace() {
 		t.Fatal("it did not take its place")
 	}
 	r.version, r.key.Hash = first, "another" // a key that it would write down
@@ -992,7 +992,7 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 		if r.stale = nil; err != nil {
 			t.Logf("the stale one says %v", err)
 		}
-		if r.get(t, 1).Status.Disruption == nil {
+		if !r.get(t, 1).Status.HasPlace() {
 			t.Fatal("the claim is erased")
 		}
 		before = r.get(t, 1)
@@ -1020,7 +1020,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 			r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "away"))
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching ||
-				i.Status.Disruption != nil {
+				i.Status.HasPlace() {
 				t.Fatalf("it is not on its way without a place: %+v", i.Status)
 			}
 			r.isReady(t, 1, false)
@@ -1064,8 +1064,7 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 			i := r.get(t, 1)
 			gone(&i.Status)
 			i.Status.Phase = v1alpha1.PhasePending
-			c := newReconciliation(r.Reconciler, i, r.life(i))
-			verdict, err := joining{c}.mayJoin(t.Context())
+			verdict, err := r.mayJoin(t, i)
 			if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
 				t.Errorf("%s, Ready %v: %+v, %v", name, ready, verdict, err)
 			}
@@ -1087,7 +1086,7 @@ func stuck(t *testing.T) *rig {
 // overtaken has the second host go on while something is done about the first one, which needs no place for that.
 func (r *rig) overtaken(t *testing.T, doing string) {
 	t.Helper()
-	if i := r.get(t, 1); i.Status.Disruption != nil {
+	if i := r.get(t, 1); i.Status.HasPlace() {
 		t.Errorf("while %s, it has a place: %+v", doing, i.Status)
 	}
 	r.reconcile(t, 2)
@@ -1105,7 +1104,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseConnecting, v1alpha1.StepSwitching, contract.ReasonUnreachable); dialled != 1 ||
-		i.Status.Disruption != nil || i.Status.Failures != 1 {
+		i.Status.HasPlace() || i.Status.Failures != 1 {
 		t.Errorf("dialled %d times, status %+v", dialled, i.Status)
 	}
 }
@@ -1122,7 +1121,7 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	dialled := 0
 	r.slow = func(context.Context) error {
 		dialled++
-		if i := r.get(t, 1); i.Status.Disruption != nil {
+		if i := r.get(t, 1); i.Status.HasPlace() {
 			t.Errorf("status %+v", i.Status)
 		}
 		r.reconcile(t, 2)
@@ -1152,7 +1151,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	i, node := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive), r.node(t, 1)
-	if sent != 2 || i.Status.Disruption != nil || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 ||
+	if sent != 2 || i.Status.HasPlace() || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 ||
 		node.Spec.Unschedulable || len(i.Status.BootstrapCredentials) > 0 || i.Status.DaemonStopped {
 		t.Fatalf("sent %d times, %d connections, %d slots, status %+v", sent, r.machine(1).Open(), r.parts.Slots.Held(),
 			i.Status)
@@ -1163,7 +1162,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	for _, kept := range []bool{true, false} { // for once
 		dialled := 0
 		r.slow = func(context.Context) error {
-			if dialled++; (r.get(t, 1).Status.Disruption != nil) != kept {
+			if dialled++; (r.get(t, 1).Status.HasPlace()) != kept {
 				t.Errorf("want its place kept %v, status %+v", kept, r.get(t, 1).Status)
 			}
 			return unreachable()
@@ -1187,7 +1186,7 @@ func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	before := r.machine(1).Dials()
 	for range 3 {
 		r.reconcile(t, 1)
-		if i := r.get(t, 1); r.machine(1).Open() != 1 || r.machine(1).Dials() != before+1 || i.Status.Disruption != nil {
+		if i := r.get(t, 1); r.machine(1).Open() != 1 || r.machine(1).Dials() != before+1 || i.Status.HasPlace() {
 			t.Fatalf("%d connections of %d dials, status %+v", r.machine(1).Open(), r.machine(1).Dials(), i.Status)
 		}
 	}
@@ -1215,7 +1214,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	for range 2 { // it keeps its place while it reboots
 		i := r.get(t, 1)
-		if i.Status.RebootTime == nil || i.Status.Disruption == nil || r.calls(1, contract.VerbPrepare) != 1 {
+		if i.Status.RebootTime == nil || !i.Status.HasPlace() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)
 		}
 		r.machine(1).Fail(hosttest.Dialling, unreachable())

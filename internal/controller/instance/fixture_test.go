@@ -3,6 +3,7 @@ package instance
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -35,12 +36,12 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
-	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
@@ -81,10 +82,11 @@ type rig struct {
 	staleNode *corev1.Node
 	unseen    string
 	liveNodes int
-	// saving runs before a status is written; slow instead of dialling; quiet says that events are
+	// saving runs before a status is written, which is written; slow instead of dialling; quiet says that events are
 	// not kept.
-	saving func()
-	slow   func(ctx context.Context) error
+	saving  func()
+	written *v1alpha1.WindowsInstanceStatus
+	slow    func(ctx context.Context) error
 	// reaches tells which addresses are dialled in spite of slow; nil for none.
 	reaches func(address string) bool
 	// sending runs before payload is sent, of which the daemon's program is the first.
@@ -178,6 +180,30 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	return r
 }
 
+// Reconcile reconciles an instance, then has the rollout controller decide, and reconciles again what that answers.
+func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	for again := 0; ; again++ {
+		result, err := r.Reconciler.Reconcile(ctx, request)
+		if err != nil || again == 3 {
+			return result, err
+		}
+		if _, err = r.rollout.Reconcile(ctx, ctrl.Request{}); errors.Is(err, errKilled) {
+			return result, err
+		}
+		isAnswered := false
+		for len(r.rollout.Answers()) > 0 {
+			if answer := <-r.rollout.Answers(); answer.Object.GetName() == request.Name {
+				isAnswered = true
+			} else {
+				r.woken <- answer
+			}
+		}
+		if !isAnswered {
+			return result, nil
+		}
+	}
+}
+
 // restart begins anew, as another operator process does.
 func (r *rig) restart(t *testing.T) {
 	t.Helper()
@@ -213,14 +239,14 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
 		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
-	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Writer: r.api,
+	if r.rollout, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Writer: r.api,
 		Namespace: namespace, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
-		Bounds: r.bounds, Observed: r.gate.Observed, Spent: func(id string) bool { return id == r.spent },
+		Bounds: r.bounds, Observed: r.rollout.Observed, Spent: func(id string) bool { return id == r.spent },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -282,6 +308,11 @@ func (r *rig) faults() interceptor.Funcs {
 			options ...client.SubResourcePatchOption) error {
 			if err := ctx.Err(); err != nil {
 				return err
+			}
+			if i, ok := o.(*v1alpha1.WindowsInstance); ok {
+				r.mu.Lock()
+				r.written = i.Status.DeepCopy()
+				r.mu.Unlock()
 			}
 			if r.saving != nil {
 				r.saving()

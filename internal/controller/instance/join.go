@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -29,7 +28,7 @@ type joining struct{ *reconciliation }
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
-	if status.Disruption != nil || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
+	if status.HasPlace() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disrupts no pods
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
@@ -44,7 +43,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		if revision == "" {
 			revision = c.parts.Revisions.NotHeld(ctx, c.instance)
 		}
-		return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, revision,
+		return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision,
 			func() { c.journeys.upgrade.Granted(status) })
 	}
 	c.journeys.join.RejoinAtHeld(status)
@@ -75,10 +74,7 @@ func (c joining) mayUpgradeWhileDown(ctx context.Context, node *corev1.Node, ser
 	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
 		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
 	}
-	if node == nil { // it is missing in the fleet, and has its place there like one that is down
-		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: status.NodeName}}
-	}
-	return c.place.take(ctx, node, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
+	return c.place.take(ctx, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
 }
 
 // upgradeWhileDown has a host whose node has not been Ready for long begin to go to the revision that is desired by
@@ -120,7 +116,6 @@ func (c joining) upgradeWhileDown(ctx context.Context) error {
 
 // run goes through the phases until one waits or fails.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	c.checkFirst() // a phase that goes on without a save may be one that is over
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
 			if err != nil {
@@ -203,7 +198,8 @@ func (c joining) awaitPlace(ctx context.Context) *ending {
 	if err != nil || verdict.Allowed {
 		return onError(err)
 	}
-	if status := &c.instance.Status; verdict.Reason == "" && join.IsUpgradedWhileDown(status.Update) {
+	if status := &c.instance.Status; c.place.isUndecided { // which takes a moment
+	} else if verdict.Reason == "" && join.IsUpgradedWhileDown(status.Update) {
 		c.endWork()
 		status.Phase, c.life.failedIn = v1alpha1.PhasePending, ""
 	} else if err = c.pauseRejoin(ctx); err != nil {
@@ -237,7 +233,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	if err := c.upgradeWhileDown(ctx); err != nil {
 		return onError(err)
 	}
-	isUnknown := status.JoinedTime == nil && status.Disruption == nil // its Node may serve: see join.restore
+	isUnknown := status.JoinedTime == nil && !status.HasPlace() // its Node may serve: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
 		return nil // it asks when it is ready
 	}
@@ -246,7 +242,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 		return waits
 	}
 	isReached := c.life.isReached
-	if c.life.isReached = false; status.Disruption == nil {
+	if c.life.isReached = false; !status.HasPlace() {
 		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
@@ -266,7 +262,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 		c.life.isReached = waits.err == nil
 		return false, waits
 	}
-	if c.life.session.IsGranted = true; status.Disruption != nil {
+	if c.life.session.IsGranted = true; status.HasPlace() {
 		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
 	}
 	return journey.JoinRevision(status) != revision, nil
@@ -276,7 +272,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 // then looked after again.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
-	if status.Disruption != nil || status.JoinedTime == nil ||
+	if status.HasPlace() || status.JoinedTime == nil ||
 		c.life.session.Connected() && join.IsOverSSH(status.Update) && !join.IsUpgradedWhileDown(status.Update) {
 		// it serves until it has its place
 		return false, nil

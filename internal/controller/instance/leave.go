@@ -108,34 +108,26 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status) {
 		return free, nil
 	}
-	node, err := c.parts.Nodes.Ours(ctx, c.instance)
-	if err == nil && node == nil {
-		node, err = c.parts.Nodes.OursLive(ctx, c.instance)
+	if node := journey.Ours(c.node, c.instance); node == nil {
+		return free, nil
 	}
-	if err != nil || node == nil {
-		return free, err
-	}
-	if place := status.Disruption; place != nil {
-		if place.Purpose != v1alpha1.DisruptionRemove { // it goes on in the place that it has
-			status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove,
-				Since: journey.Seconds(c.now())}
-		}
+	if status.HasPlace() { // it goes on in the place that it has
+		status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionRemove, ""
 		return free, nil
 	}
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
 	default: // what is under way at the host ends
-		if err = c.pauseRejoin(ctx); err != nil {
+		if err := c.pauseRejoin(ctx); err != nil {
 			return free, err
 		}
 	}
 	if status.HostKey != "" && status.NodeName != "" { // it is to be reached
 		if key := c.parts.Access.HasKey(ctx); !key.IsDone() {
-			c.gate.Leave(c.life.name())
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}
 	}
-	return c.place.take(ctx, node, v1alpha1.DisruptionRemove, "", func() {
+	return c.place.take(ctx, v1alpha1.DisruptionRemove, "", func() {
 		if status.Phase != v1alpha1.PhaseRemoving {
 			c.turn(ctx)
 		}
@@ -145,7 +137,6 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 // turn ends the join and begins the removal.
 func (c leaving) turn(ctx context.Context) {
 	c.endWork()
-	c.gate.Leave(c.life.name())
 	status := &c.instance.Status
 	status.Failures, status.NextAttemptTime, status.DrainTime, status.Update, status.Reboot = 0, nil, nil, nil, nil
 	c.life.failedIn = ""

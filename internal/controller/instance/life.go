@@ -15,21 +15,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// life is what is kept of an instance between reconciles. The leader is the only writer of a
-// status, so what it knows is truer than a cache that may lag behind; after a restart the API
-// server has it. One worker at a time has an instance's key, and with it its life.
+// life is what is kept of an instance between reconciles: what can't be read again. One worker at a time has an
+// instance's key, and with it its life.
 type life struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// status is what is known; saved is what the API server has of it. They differ while it does
-	// not answer.
-	status, saved *v1alpha1.WindowsInstanceStatus
-	// version is the object's resource version at saved, which it was at seen.
+	// version is the newest resource version of the instance that was read or written.
 	version string
-	seen    time.Time
-	// conflicted says that the last write was refused, because the API server has another version.
-	conflicted bool
+	// isBehind says that a write was refused, because the API server has another version.
+	isBehind bool
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.
 	rebootWithdrawn bool
 	// requestedAt is when a revision was last requested of its daemon.
@@ -117,8 +112,6 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 func (r *Reconciler) end(one *life) {
 	one.gone = true
 	one.session.End()
-	r.gate.Leave(string(one.uid))
-	r.gate.Freed() // it may have had a place in the rollout budget
 	r.parts.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
 	r.parts.Claims.Forget(one.uid)
@@ -161,6 +154,3 @@ func vanished(err error) error {
 	}
 	return err
 }
-
-// name is that under which the instance asks for a place in the rollout budget.
-func (l *life) name() string { return string(l.uid) }

@@ -74,26 +74,3 @@ func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
 		t.Errorf("%d writes of the Node, status %+v", r.nodePatches-patches, i.Status)
 	}
 }
-
-func TestANodeThatIsOlderThanWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
-	t.Parallel()
-	r := staged(t, 1)
-	r.publish(t, first, contract.Manifest{})
-	before := r.node(t, 1)
-	r.follows(t, 1)
-	r.staleNode = before
-	patches := r.nodePatches
-	if result := r.reconcile(t, 1); result.RequeueAfter != journey.ConflictRetry || r.nodePatches != patches {
-		t.Errorf("%d writes, and again after %v", r.nodePatches-patches, result.RequeueAfter)
-	}
-	// A cache that shows it for a minute shows the truth: the API server's world was set back.
-	r.advance(t, 1, 2*time.Minute)
-	if r.nodePatches != patches+1 {
-		t.Errorf("%d writes", r.nodePatches-patches)
-	}
-	r.staleNode = nil
-	r.reconcile(t, 1)
-	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirrored {
-		t.Errorf("it has %s", told)
-	}
-}

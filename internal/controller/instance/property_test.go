@@ -137,7 +137,7 @@ func (f *fleet) serves(name string) bool {
 	}
 	a := n.Annotations
 	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable &&
-		i.Status.Disruption == nil &&
+		!i.Status.HasPlace() &&
 		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
@@ -181,13 +181,13 @@ func (f *fleet) watch(old, wanted client.Object) error {
 	switch was := old.(type) {
 	case *v1alpha1.WindowsInstance:
 		now, ok := wanted.(*v1alpha1.WindowsInstance)
-		if ok && was.Status.Disruption == nil && now.Status.Disruption != nil {
+		if ok && !was.Status.HasPlace() && now.Status.HasPlace() {
 			f.claims(now)
 		}
-		if ok && was.Status.Disruption != nil && now.Status.Disruption == nil {
+		if ok && was.Status.HasPlace() && !now.Status.HasPlace() {
 			f.givesBack(was, now)
 		}
-		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil &&
+		if ok && was.Status.Update != nil && was.Status.HasPlace() && now.Status.HasPlace() &&
 			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose &&
 			now.Status.Disruption.Purpose == v1alpha1.DisruptionReboot {
 			f.goesOn(was, now)
@@ -211,7 +211,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if instance == nil {
 			break
 		}
-		place, to := instance.Status.Disruption != nil, now.Annotations[contract.DesiredRevisionAnnotation]
+		place, to := instance.Status.HasPlace(), now.Annotations[contract.DesiredRevisionAnnotation]
 		f.tells(was, now, instance.Status.Update)
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
@@ -255,17 +255,17 @@ func (f *fleet) rejoins(name string) bool {
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
-	if list := f.p.now.places; list == nil || !strings.Contains(list.Data["grants"], `"`+string(i.UID)+`"`) {
+	if list := f.p.now.places; list == nil || !strings.Contains(list.Data["places"], `"`+string(i.UID)+`"`) {
 		f.violated("%s takes a place that is not in the list", name)
 	}
 	hands := 1
 	lost := 0
 	for other := range f.host {
-		if f.p.now.instances[other].Status.Disruption != nil {
+		if f.p.now.instances[other].Status.HasPlace() {
 			hands++
 		}
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
-		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.Disruption != nil ||
+		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.HasPlace() ||
 			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue && one.Status.Phase != v1alpha1.PhaseRemoving
 		if other != name && missed && !f.serves(other) {
 			lost++
@@ -478,7 +478,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 		return false, nil, nil
 	}
 	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
-	if i := f.p.now.instances[name]; i == nil || i.Status.Disruption == nil {
+	if i := f.p.now.instances[name]; i == nil || !i.Status.HasPlace() {
 		f.violated("pods of %s are evicted without a place in the budget", name)
 	}
 	if f.host[name].blocked && f.host[name].refused {
@@ -741,7 +741,7 @@ func (f *fleet) look(name string) {
 	if f.bootstraps(name) > bootstraps {
 		f.again++
 		f.note("%s is joined again", name)
-		if i := f.p.now.instances[name]; served && (i == nil || i.Status.Disruption == nil) {
+		if i := f.p.now.instances[name]; served && (i == nil || !i.Status.HasPlace()) {
 			f.violated("%s is joined again while it serves", name)
 		}
 	}
@@ -798,7 +798,7 @@ func (f *fleet) heal() {
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
 			rest = rest && i.Status.Revision == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&
-				i.Status.Disruption == nil &&
+				!i.Status.HasPlace() &&
 				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" &&
 				!node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
 		}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubetesting "k8s.io/client-go/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -93,7 +92,7 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 					t.Errorf("%s is still there", gone)
 				}
 			}
-			if i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
+			if i.Status.HasPlace() || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
 				r.machine(1).Dials() != dials {
 				t.Errorf("status %+v, %v", i.Status, n.Labels)
 			}
@@ -152,7 +151,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	r.reconcile(t, 2)
 	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
-	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.Disruption != nil ||
+	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.HasPlace() ||
 		i.Status.DesiredRevision != first || n.Spec.Unschedulable {
 		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
 	}
@@ -179,7 +178,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	n := r.node(t, 1)
 	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
-		i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
+		!i.Status.HasPlace() || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
 		i.Status.Revision != second || i.Status.Update != nil {
 		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -189,7 +188,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.boots(t, 1, "boot-2")
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
+	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasPlace() || i.Status.Reboots != 1 ||
 		n.Annotations[contract.RebootRequestedAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -225,7 +224,7 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 			r.arrives(t, 1, second)
 			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
-				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+				i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("it is %+v", i.Status)
 			}
 		})
@@ -242,7 +241,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.slow = hosttestUnreachable
 	r.advance(t, 1, 21*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootTimedOut)
-	if i.Status.Disruption == nil || i.Status.Fix == "" {
+	if !i.Status.HasPlace() || i.Status.Fix == "" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.advance(t, 1, time.Hour)
@@ -284,7 +283,7 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials+1 ||
-		i.Status.Disruption != nil || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
+		i.Status.HasPlace() || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("%d dials, %+v", r.machine(1).Dials()-dials, i.Status)
 	}
@@ -365,7 +364,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			n := r.node(t, 1)
 			if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || evictions > 0 || i.Status.Reboots != 1 ||
-				i.Status.Disruption != nil || n.Spec.Unschedulable {
+				i.Status.HasPlace() || n.Spec.Unschedulable {
 				t.Errorf("%d evictions, %+v, %v", evictions, i.Status, n.Annotations)
 			}
 		})
@@ -529,13 +528,13 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 		boot += "x"
 		r.boots(t, 1, boot)
-		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.Disruption != nil {
+		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.HasPlace() {
 			t.Fatalf("after reboot %d: %+v", n+1, i.Status)
 		}
 	}
 	r.advance(t, 1, time.Hour)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootIneffective)
-	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") ||
+	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "3 times") ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -641,41 +640,14 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
 	r.advance(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
-	if i := r.get(t, 2); i.Status.Disruption != nil {
+	if i := r.get(t, 2); i.Status.HasPlace() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.clock = time.Date(2026, 1, 2, 22, 1, 0, 0, time.UTC)
 	r.isReady(t, 2, false)
 	r.advance(t, 2, 6*time.Minute)
-	if i := r.get(t, 2); i.Status.Disruption == nil {
+	if i := r.get(t, 2); !i.Status.HasPlace() {
 		t.Errorf("status %+v", i.Status)
-	}
-}
-
-// The API server shows the place still, as that of who goes ahead.
-func TestAPlaceWhoseReturnIsNotWrittenYetIsUsedForNothingElse(t *testing.T) {
-	t.Parallel()
-	r := staged(t, 1)
-	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
-		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *",
-			Duration: metav1.Duration{Duration: time.Hour}}}
-	})
-	r.clock = time.Date(2026, 1, 1, 22, 58, 0, 0, time.UTC)
-	r.switched(t, 1)
-	r.annotate(t, 1, contract.RevisionAnnotation, second)
-	r.reconcile(t, 1)
-	r.clock = r.clock.Add(5 * time.Minute)
-	r.broken["status"] = apierrors.NewServiceUnavailable("away")
-	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
-		t.Fatal("its place is given back by no write")
-	}
-	delete(r.broken, "status")
-	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
-	r.reconcile(t, 1)
-	r.reconcile(t, 1)
-	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
-		contract.ReasonMaintenanceWindowClosed); i.Status.Disruption != nil {
-		t.Errorf("it has a place: %+v", i.Status.Disruption)
 	}
 }
 

@@ -5,10 +5,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // report turns an outcome into reason, code, fix and conditions. Ready is the node's, whatever is
@@ -24,40 +28,58 @@ func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 
 // result saves once and says when to come again.
 func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
+	c.place.withdraw()
 	if err := c.record.save(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// What comes of a revision that was requested of hundreds of nodes at once is written down by few at a
-// time, and by the others a little later: while nodes have yet to hear and to answer, that goes
-// first. It is so for writeThrottle after the request.
+// After a revision was requested of hundreds of nodes at once, few statuses are written at a time, and the others a
+// little later: nodes that have yet to hear and to answer go first. It is so for writeThrottle after the request.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await saves what was reported of an outcome, and says when to come again. For the quiet time
-// after a revision was requested of a daemon nothing is saved of that the node has yet to follow, to be
-// Ready again or to stay so, if the daemon says nothing against it.
+// await saves what was reported of an outcome, and says when to come again. For the quiet time after a revision was
+// requested of a daemon, a status is not written that only says that the node has yet to follow, to be Ready again or
+// to stay so.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
+	c.place.withdraw()
 	since := c.now().Sub(c.life.requestedAt)
-	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) {
+	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) || !c.mayPostpone() {
 		return c.result(ctx, outcome.After)
 	}
 	if !outcome.IsDone() && since < quiet && isTransient(outcome.Problem.Reason) {
-		return c.record.postpone(outcome.After, quiet-since)
+		return ctrl.Result{RequeueAfter: policy.Soonest(outcome.After, quiet-since)}, nil
 	}
-	if !c.record.isUrgent() {
+	if c.isReady(&c.record.saved.Status) == c.isReady(&c.instance.Status) {
 		if !c.notes.TryAcquire(1) {
-			return c.record.postpone(outcome.After, writeDelay+time.Duration(c.jitter()*float64(writeDelay)))
+			later := writeDelay + time.Duration(c.jitter()*float64(writeDelay))
+			return ctrl.Result{RequeueAfter: policy.Soonest(outcome.After, later)}, nil
 		}
 		defer c.notes.Release(1)
 	}
 	return c.result(ctx, outcome.After)
+}
+
+func (c *reconciliation) isReady(status *v1alpha1.WindowsInstanceStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+}
+
+// mayPostpone reports whether all that changed in the status can be read from the Node again later.
+func (c *reconciliation) mayPostpone() bool {
+	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
+		s := status.DeepCopy()
+		s.Reason, s.Code, s.Message, s.Fix, s.Conditions = "", "", "", "", nil
+		s.Revision, s.DesiredRevision, s.HeldRevision, s.KubeletVersion = "", "", "", ""
+		s.UnresponsiveSince = nil
+		return s
+	}
+	return equality.Semantic.DeepEqual(rest(&c.record.saved.Status), rest(&c.instance.Status))
 }
 
 // isTransient says that a daemon has time to get over a reason by itself.

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/rollout"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // two hosts that have joined, and a new revision that needs SSH.
@@ -193,8 +193,8 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	seen := 0
-	r.saving = func() { // the first status that is written is the claim, and the host was not contacted yet
-		if seen++; seen == 1 && r.machine(1).Dials() != 1 {
+	r.saving = func() { // the first statuses that are written are the request and the place, and nobody dialled yet
+		if seen++; seen <= 2 && r.machine(1).Dials() != 1 {
 			t.Error("the host is disrupted before anybody can see it")
 		}
 	}
@@ -206,7 +206,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	}
 	r.restart(t) // an operator that takes over knows it
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Disruption != nil || r.machine(2).Dials() != 1 {
+	if i := r.get(t, 2); i.Status.HasPlace() || r.machine(2).Dials() != 1 {
 		t.Errorf("a second one went ahead: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
@@ -214,7 +214,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Disruption != nil {
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.HasPlace() {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -231,74 +231,12 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 	}
 	delete(r.broken, "status")
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Disruption == nil {
+	if i := r.get(t, 2); !i.Status.HasPlace() {
 		t.Errorf("the place is lost: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
-	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.Disruption != nil {
+	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.HasPlace() {
 		t.Error("two went ahead")
-	}
-}
-
-func TestWhoIsCalledDoesNotAskTheCache(t *testing.T) {
-	t.Parallel()
-	r := updating(t)
-	past := newRig(t) // what the cache shows: the first host has its place for ever
-	r.reconcile(t, 1)
-	i := r.get(t, 1)
-	i.ResourceVersion = ""
-	if err := past.api.Create(t.Context(), i); err != nil {
-		t.Fatal(err)
-	}
-	if err := past.api.Status().Update(t.Context(), i); err != nil {
-		t.Fatal(err)
-	}
-	nodes := &corev1.NodeList{}
-	if err := r.api.List(t.Context(), nodes); err != nil {
-		t.Fatal(err)
-	}
-	for n := range nodes.Items {
-		nodes.Items[n].ResourceVersion = ""
-		if err := past.api.Create(t.Context(), &nodes.Items[n]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gate, err := rollout.New(rollout.Options{Cached: past.api, Live: r.api, Writer: r.api, Namespace: namespace,
-		Now: r.now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.gate = gate
-	r.reconcile(t, 2)
-	if r.machine(2).Dials() != 1 {
-		t.Fatal("the second one did not wait")
-	}
-	r.sign(t)
-	r.reconcile(t, 1)
-	r.register(t, 1, second)
-	r.reconcile(t, 1)
-	r.reconcile(t, 2)
-	if r.get(t, 2).Status.Disruption == nil {
-		t.Error("it was called, and the cache held it back")
-	}
-}
-
-// Whoever decides next reads the API server: a place that is only in memory is given twice.
-func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
-	t.Parallel()
-	r := updating(t)
-	i := r.get(t, 1)
-	c := newReconciliation(r.Reconciler, i, r.life(i))
-	node, err := r.journeys.health.Serving(t.Context(), i)
-	if err != nil || node == nil {
-		t.Fatalf("node %v, %v", node, err)
-	}
-	verdict, err := c.place.take(t.Context(), node, v1alpha1.DisruptionUpdate, "", func() {})
-	if err != nil || !verdict.Allowed {
-		t.Fatalf("%+v, %v", verdict, err)
-	}
-	if r.get(t, 1).Status.Disruption == nil {
-		t.Error("nobody else can see the place")
 	}
 }
 
@@ -314,9 +252,27 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	i := r.get(t, 2)
 	i.Status.Update = &v1alpha1.Update{Revision: second, From: first, OverSSH: true,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}}
-	c := newReconciliation(r.Reconciler, i, r.life(i))
-	verdict, err := joining{c}.mayJoin(t.Context())
+	verdict, err := r.mayJoin(t, i)
 	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
 		t.Errorf("%+v, %v", verdict, err)
 	}
+}
+
+// mayJoin asks whether a host may be joined that is as i says, with what the rollout controller answers.
+func (r *rig) mayJoin(t *testing.T, i *v1alpha1.WindowsInstance) (policy.Verdict, error) {
+	t.Helper()
+	if err := r.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	c := newReconciliation(r.Reconciler, i, nil, r.life(i))
+	if _, err := (joining{c}).mayJoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.record.save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.rollout.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	return joining{c}.mayJoin(t.Context())
 }

@@ -24,9 +24,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // workers is how many hosts may be in a remote call at once. A worker mostly waits for the network;
@@ -37,10 +37,10 @@ const workers = 256
 // finds no room is lost, and slotRetry stands in.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Live, Slots and Claims are made here. gate lets
-// nodes be disrupted one after the other; changed delivers whenever options.Desired answers
+// Setup adds the controller to a manager. options.Live, Slots and Claims are made here. places
+// says who may be disrupted; changed delivers whenever options.Desired answers
 // otherwise than before, and misplaced each Node of which options.Misplaced does.
-func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed,
+func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
@@ -49,13 +49,13 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	r := &Reconciler{
 		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
 			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,
-		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, gate: gate,
+		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, rollout: places,
 		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}
 	r.trials = journey.NewSlots(trials, r.wake)
 	options.Slots = journey.NewSlots(defaultJoins, r.wake)
 	options.Claims = journey.NewClaims()
-	options.Live, options.Bounds, options.Observed = mgr.GetAPIReader(), r.bounds, gate.Observed
+	options.Live, options.Bounds, options.Observed = mgr.GetAPIReader(), r.bounds, places.Observed
 	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	r.journeys = newJourneys(r.parts)
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
-			keyNews(), setBack()))).
+			keyNews()))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
@@ -77,6 +77,8 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 				predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WatchesRawSource(source.Channel(misplaced, handler.EnqueueRequestsFromMapFunc(r.ofNode))).
+		WatchesRawSource(source.Channel(places.Answers(), &handler.EnqueueRequestForObject{},
+			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{},
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -169,13 +171,4 @@ func digest(node *corev1.Node) []any {
 // keyNews lets an instance through when its host is to be asked about the key.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] })
-}
-
-// setBack lets an instance through that is older than the cache has shown it, as it is after a restore of etcd:
-// only its status may be another.
-func setBack() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		old, shown := e.ObjectOld.GetResourceVersion(), e.ObjectNew.GetResourceVersion()
-		return newer(shown, old) != shown
-	}}
 }

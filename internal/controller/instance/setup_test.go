@@ -98,19 +98,6 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 	}
 }
 
-// After a restore of etcd a status may be an earlier one, and nothing else be changed.
-func TestAnInstanceThatIsSetBackIsLookedAt(t *testing.T) {
-	t.Parallel()
-	of := func(version string) *v1alpha1.WindowsInstance {
-		return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
-	}
-	for shown, wakes := range map[string]bool{"9": true, "10": false, "11": false} {
-		if got := setBack().Update(event.UpdateEvent{ObjectOld: of("10"), ObjectNew: of(shown)}); got != wakes {
-			t.Errorf("%s after 10: %v", shown, got)
-		}
-	}
-}
-
 func TestACertificateRequestWakesItsInstance(t *testing.T) {
 	t.Parallel()
 	csr := &certificatesv1.CertificateSigningRequest{

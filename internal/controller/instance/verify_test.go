@@ -47,7 +47,7 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 			r.advance(t, 1, time.Minute)
 			r.advance(t, 1, time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.Revision != second || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+			if i.Status.Revision != second || i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -63,23 +63,6 @@ func (r *rig) verifies(t *testing.T) {
 	r.isReady(t, 1, false)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonNodeNotReady)
-}
-
-// Of a node that is well nothing is read past the cache, and of one that fails once.
-func TestAFailureCostsOneReadPastTheCache(t *testing.T) {
-	t.Parallel()
-	r := staged(t, 1)
-	r.switched(t, 1)
-	reads := r.liveNodes
-	r.advance(t, 1, time.Minute)
-	if r.liveNodes != reads {
-		t.Errorf("%d reads while it waits", r.liveNodes-reads)
-	}
-	r.advance(t, 1, v1alpha1.DefaultVerifyTimeout)
-	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
-	if r.liveNodes != reads+1 {
-		t.Errorf("%d reads for a failure", r.liveNodes-reads)
-	}
 }
 
 // Between the decision on where a node goes and the write that tells its daemon, the operator may end, a
@@ -131,7 +114,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 				for range 5 {
 					r.advance(t, 1, time.Second)
 					i, has := r.get(t, 1), r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
-					if i.Status.Disruption != nil || has != told {
+					if i.Status.HasPlace() || has != told {
 						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Update)
 					}
 				}
@@ -145,7 +128,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 					r.advance(t, 1, time.Minute)
 				}
 				i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-				if i.Status.Revision != next || i.Status.Disruption != nil {
+				if i.Status.Revision != next || i.Status.HasPlace() {
 					t.Errorf("in the end: %+v", i.Status)
 				}
 			})
@@ -165,14 +148,14 @@ func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testi
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.get(t, 1)
-	if i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable ||
+	if !i.Status.HasPlace() || !r.node(t, 1).Spec.Unschedulable ||
 		r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first {
 		t.Fatalf("it serves before its daemon has reported: %+v", i.Status)
 	}
 	r.arrives(t, 1, first)
 	r.advance(t, 1, time.Minute)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+	if i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
-	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/scheme"
@@ -107,7 +107,7 @@ func (s *stage) start() {
 	parse := func(pem []byte) (string, error) { return "hash of " + string(pem), nil }
 	options, err := Options{
 		Namespace: namespace, Changed: s.changed,
-		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Gate: gate,
+		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Rollout: gate,
 		Problems: problem.NewState(),
 		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -20,10 +20,10 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // recheck is how often Machines that should make room are looked at again though nothing was heard
@@ -38,14 +38,11 @@ type replacer struct {
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
-	gate     *rollout.Gate
+	rollout  *rollout.Rollout
 	events   events.EventRecorder
 	options  Options
 	told     *told
 	attempts *attempts
-	// missed are Machines whose instance was another by the time that the use of their place was written.
-	// Others go first, so that no host keeps them by what its kubelet reports.
-	missed map[string]bool
 }
 
 // errChanged says that a Machine is not what it was when it was decided about.
@@ -57,8 +54,9 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !ok {
-		return r.withoutKey(ctx)
+	if !ok { // it can't be said of any Machine whether it should make room
+		_, after, err := r.decide(ctx, nil, "")
+		return ctrl.Result{RequeueAfter: after}, err
 	}
 	due, after, err := r.due(ctx, hash)
 	if errors.Is(err, errChanged) {
@@ -67,53 +65,48 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if len(due) == 0 {
-		r.told.news(nil)
-		clear(r.missed)
-		return ctrl.Result{RequeueAfter: after}, nil
-	}
 	// A cache that lags behind must not have Machines deleted that have the right key.
-	if present, _, err := r.keyHash(ctx, r.options.LiveKeys); err != nil || present != hash {
+	if present, _, err := r.keyHash(ctx, r.options.LiveKeys); len(due) > 0 && (err != nil || present != hash) {
 		return ctrl.Result{RequeueAfter: staleRetry}, err
 	}
-	decisions, errs := r.consider(ctx, due, hash)
+	decisions, again, err := r.decide(ctx, due, hash)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
 	restricted := map[string]policy.ReplaceDecision{}
-	for i, decision := range decisions {
-		if decision.Action == policy.ActWait || decision.Action == policy.ActNever {
-			restricted[due[i].machine.Name] = decision
-		}
-		if decision.Action == policy.ActAsk {
-			errs = append(errs, r.ask(ctx, due[i].machine.Name))
+	for _, one := range due {
+		name := one.machine.Name
+		decision := decisions[name]
+		switch decision.Action {
+		case policy.ActReplace:
+			errs = append(errs, r.replace(ctx, one, hash))
+		case policy.ActWait, policy.ActNever:
+			restricted[name] = decision
+		case policy.ActAsk:
+			errs = append(errs, r.ask(ctx, name))
 		}
 		if decision.Reason == contract.ReasonReplacementIneffective {
 			r.attempts.stored = nil // the administrator may delete it
 		}
 	}
 	r.tellRestricted(due, restricted)
-	if err = errors.Join(errs...); err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: recheck}, nil
+	return ctrl.Result{RequeueAfter: policy.Soonest(after, again)}, errors.Join(errs...)
 }
 
-// withoutKey gives places back while nobody can say of any Machine whether it is to go.
-func (r *replacer) withoutKey(ctx context.Context) (ctrl.Result, error) {
-	all, err := r.owned(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
+// decide has it decided about all Machines that should make room. again is when to look once more; 0 while no Machine
+// should, and none has a place.
+func (r *replacer) decide(ctx context.Context, due []dueMachine, hash string) (
+	decisions map[string]policy.ReplaceDecision, again time.Duration, err error) {
+	candidates := make([]policy.ReplaceCandidate, len(due))
+	for i := range due {
+		candidates[i] = r.candidate(due[i], hash)
 	}
-	result := ctrl.Result{}
-	for _, one := range all {
-		left, err := r.giveBack(ctx, one.instance, one.machine.Deleting)
-		if errors.Is(err, errChanged) {
-			left, err = staleRetry, nil
-		}
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		result.RequeueAfter = policy.Soonest(result.RequeueAfter, left)
+	decision, err := r.rollout.Replace(ctx, candidates)
+	if len(due) > 0 || slices.ContainsFunc(decision.Places, func(p policy.Place) bool { return p.Machine != "" }) {
+		again = recheck
 	}
-	return result, nil
+	return decision.Machines, again, err
 }
 
 // keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
@@ -158,12 +151,6 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 		if cause != "" && !m.Deleting {
 			one.cause = cause
 			due = append(due, one)
-		} else {
-			left, err := r.giveBack(ctx, instance, m.Deleting)
-			if err != nil {
-				return nil, 0, err
-			}
-			after = policy.Soonest(after, left)
 		}
 		after = policy.Soonest(after, max(wait, 0))
 	}
@@ -208,59 +195,6 @@ func nodeOf(m inventory.Machine, instance *v1alpha1.WindowsInstance) string {
 	return cmp.Or(instance.Status.NodeName, m.NodeRef)
 }
 
-// consider has it decided about all Machines by one look, and deletes those that may go.
-func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) ([]policy.ReplaceDecision, []error) {
-	decisions, looks := make([]policy.ReplaceDecision, len(due)), make([]rollout.Snapshot, len(due))
-	requests := make([]rollout.Request, len(due))
-	for i := range due {
-		requests[i] = request(due[i], func(look rollout.Snapshot) bool {
-			looks[i] = look
-			decisions[i] = r.decide(due[i].machine, look, hash)
-			return decisions[i].Action == policy.ActReplace
-		})
-		if r.missed[due[i].machine.Name] {
-			requests[i].Order.NotReady, requests[i].Order.Since = false, r.options.Now().Add(time.Minute)
-		}
-	}
-	errs := make([]error, len(due))
-	answers := r.gate.AcquireAll(ctx, requests)
-	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
-	defer cancel()
-	for i, answer := range answers {
-		switch problem, ok := contract.AsProblem(answer.Err); {
-		case ok:
-			decisions[i] = policy.ReplaceDecision{Action: policy.ActWait, Reason: problem.Reason,
-				Message: problem.Detail}
-		case answer.Granted:
-			decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash)
-		case answer.Err == nil:
-			_, errs[i] = r.giveBack(ctx, due[i].instance, false)
-		default:
-			errs[i] = answer.Err
-		}
-		if errors.Is(errs[i], errChanged) { // it is looked at again
-			errs[i] = nil
-		}
-	}
-	return decisions, errs
-}
-
-// giveBack gives back the place of a Machine that is not to be deleted any more, or not yet: a write may
-// have been lost before, or an operator. left is how long its deletion may still arrive; the place is
-// kept until then.
-func (r *replacer) giveBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
-	isLeaving bool) (left time.Duration, err error) {
-	isUsed, left := r.gate.IsUsed(instance)
-	if isLeaving || !isUsed || left > 0 {
-		return left, nil
-	}
-	err = r.gate.Return(ctx, instance.DeepCopy())
-	if apierrors.IsConflict(err) {
-		return 0, errChanged
-	}
-	return 0, wrap("giving back the place of Machine "+instance.Name, err)
-}
-
 // askAgainAfter is how long a host has to answer before its answer is requested once more.
 const askAgainAfter = time.Minute
 
@@ -279,104 +213,66 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
 }
 
-func request(due dueMachine, decide func(look rollout.Snapshot) bool) rollout.Request {
-	return rollout.Request{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
-		Order: rollout.Order{NotReady: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
-			Name: due.machine.Name},
-		Decide: decide}
+// candidate is a Machine that should make room, as the caches show it.
+func (r *replacer) candidate(due dueMachine, hash string) policy.ReplaceCandidate {
+	m := due.machine
+	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt, Node: due.node,
+		Ignored: m.Ignored, Leaving: m.Deleting, ManagedBy: m.ManagedBy, Paused: due.instance.Spec.Paused,
+		Stale:   policy.IsRefusalStale(due.instance, r.options.Now()),
+		Unready: r.options.UserData != nil && !r.options.UserData(hash)}
+	if m.Owner != nil && m.Owner.Kind == ownerKind {
+		c.Set, c.Ineffective = m.Owner.UID, r.attempts.isIneffective(m.Owner.UID, m.UID, hash)
+	}
+	return c
 }
 
-func (r *replacer) decide(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceDecision {
-	return policy.DecideReplace(r.candidate(m, look, hash), look.Fleet, look.MaxUnavailable, look.Closed)
+// replace deletes a Machine that has a place, unless it or its instance is another by now. Where it certainly stays,
+// the place is withdrawn; where nobody knows, the place lasts until the deletion is tried again.
+func (r *replacer) replace(ctx context.Context, due dueMachine, hash string) error {
+	err := r.remove(ctx, due, hash)
+	if errors.Is(err, errChanged) || isRefused(err) {
+		err = errors.Join(err, r.rollout.Withdraw(ctx, due.machine.Name))
+	}
+	if errors.Is(err, errChanged) {
+		return nil // it is looked at again
+	}
+	return err
 }
 
-// replace deletes a Machine that has a place. First its instance says that the place is used; it is
-// given back if the Machine certainly stays.
-func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Snapshot,
-	hash string) (policy.ReplaceDecision, error) {
-	instance := look.Instances[due.machine.Name].DeepCopy()
-	err := r.gate.Use(ctx, instance)
-	delete(r.missed, due.machine.Name)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		r.missed[due.machine.Name] = true
-		return policy.ReplaceDecision{}, errChanged
-	case err != nil:
-		return policy.ReplaceDecision{}, err
-	}
-	decision, err := r.remove(ctx, due, look, hash)
-	if errors.Is(err, errChanged) || rollout.IsNotWritten(err) {
-		err = errors.Join(err, r.gate.Return(ctx, instance))
-	}
-	return decision, err
+// isRefused says that a write was certainly not done.
+func isRefused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) &&
+		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }
 
-// remove deletes a Machine, unless it would be decided otherwise about it as it is now.
-func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Snapshot,
-	hash string) (policy.ReplaceDecision, error) {
-	now := &machinev1beta1.Machine{}
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && now.UID != due.machine.UID:
-		return policy.ReplaceDecision{Action: policy.ActNothing}, errChanged
-	case err != nil:
-		return policy.ReplaceDecision{}, wrap("reading Machine "+due.machine.Name, err)
+// remove reads the Machine and its instance past the cache, and deletes the Machine if it is still to be replaced.
+func (r *replacer) remove(ctx context.Context, due dueMachine, hash string) error {
+	m, instance := &machinev1beta1.Machine{}, &v1alpha1.WindowsInstance{}
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, m)
+	if err == nil {
+		err = r.live.Get(ctx, client.ObjectKeyFromObject(due.instance), instance)
 	}
-	m := fromOpenShift(now)
-	if look, err = r.byNow(ctx, m, look); err != nil {
-		return policy.ReplaceDecision{}, err
-	}
-	decision := r.decide(m, look, hash)
-	if decision.Action != policy.ActReplace {
-		return decision, errChanged
-	}
-	if err = r.attempts.replaced(ctx, due.machine, hash, look.Fleet.Sets); err != nil {
-		return decision, err
-	}
-	return decision, r.delete(ctx, now, due)
-}
-
-// byNow is a look with the Node of a Machine as it is by now. A node may go as out of service only if it has not come
-// back since the fleet was read: that changes nothing of its instance, by which a place would be void.
-func (r *replacer) byNow(ctx context.Context, m inventory.Machine, look rollout.Snapshot) (rollout.Snapshot, error) {
-	instance := look.Instances[m.Name]
-	if instance == nil || nodeOf(m, instance) == "" {
-		return look, nil
-	}
-	name, node := nodeOf(m, instance), &corev1.Node{}
-	err := r.live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
+		return errChanged
 	}
 	if err != nil {
-		return look, wrap("reading Node "+name, err)
+		return wrap("reading Machine "+due.machine.Name, err)
 	}
-	look.Fleet = look.Fleet.With(name, node, instance, r.gate.Observed.NotReady(node))
-	return look, nil
-}
-
-func (r *replacer) candidate(m inventory.Machine, look rollout.Snapshot, hash string) policy.ReplaceCandidate {
-	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, ManagedBy: m.ManagedBy}
-	instance := look.Instances[m.Name]
-	if instance == nil || !isOf(instance, m) {
-		return c
+	now := fromOpenShift(m)
+	cause, _ := policy.WhyReplace(instance, hash, r.options.Now(), r.options.RefusalTimeout)
+	if now.UID != due.machine.UID || now.Deleting || now.Ignored || cause == "" || instance.Spec.Paused ||
+		policy.IsRefusalStale(instance, r.options.Now()) {
+		return errChanged
 	}
-	why := func(i *v1alpha1.WindowsInstance) policy.ReplaceCause {
-		cause, _ := policy.WhyReplace(i, hash, r.options.Now(), r.options.RefusalTimeout)
-		return cause
+	sets, err := r.options.View.Sets(ctx, true)
+	if err != nil {
+		return err
 	}
-	c.Cause, c.Stale = why(instance), policy.IsRefusalStale(instance, r.options.Now())
-	c.Node, c.Paused = nodeOf(m, instance), instance.Spec.Paused
-	if m.Owner != nil && m.Owner.Kind == ownerKind {
-		c.Set = m.Owner.UID
-		c.Due = look.Fleet.Count(c.Set, func(host string) bool {
-			return look.Instances[host] != nil &&
-				why(look.Instances[host]) != ""
-		})
-		c.Ineffective = r.attempts.isIneffective(m.Owner.UID, m.UID, hash)
+	if err = r.attempts.replaced(ctx, due.machine, hash, sets); err != nil {
+		return err
 	}
-	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)
-	return c
+	return r.delete(ctx, m, due)
 }
 
 // delete deletes the very Machine that was decided about, as it was then.

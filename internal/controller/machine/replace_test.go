@@ -24,10 +24,10 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // key is the private key as somebody reads it.
@@ -53,8 +53,6 @@ type yard struct {
 	denied error
 	// byCloud says that somebody else deletes.
 	byCloud bool
-	// meanwhile happens when the use of a place is written down.
-	meanwhile func()
 	// stale are Machines as a cache that lags behind shows them.
 	stale map[string]*machinev1beta1.Machine
 }
@@ -88,15 +86,7 @@ func newYard(t *testing.T, replicas int) *yard {
 		clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), stale: map[string]*machinev1beta1.Machine{}}
 	y.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithStatusSubresource(&v1alpha1.WindowsInstance{},
 		&machinev1beta1.Machine{}).
-		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object,
-			patch client.Patch, options ...client.PatchOption) error {
-			err := c.Patch(ctx, o, patch, options...)
-			if y.meanwhile != nil && o.GetAnnotations()[contract.PlaceAnnotation] != "" {
-				y.meanwhile()
-				y.meanwhile = nil
-			}
-			return err
-		}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
 			options ...client.DeleteOption) error {
 			if _, is := o.(*machinev1beta1.Machine); !is || y.byCloud {
 				return c.Delete(ctx, o, options...)
@@ -129,16 +119,15 @@ func (y *yard) restart() {
 	view := NewView(y.api)
 	var reader client.Reader = lagging{y.api, y}
 	view.cached.Store(&reader)
-	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: y.api, Sets: view, Namespace: namespace,
-		Now: y.now})
+	places, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: y.api, Sets: view,
+		Namespace: namespace, Now: y.now})
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	y.replacer = &replacer{
-		missed: map[string]bool{},
-		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, attempts: &attempts{client: y.api, live: y.api, namespace: namespace},
+	y.replacer = &replacer{client: y.api, machines: reader, live: y.api, rollout: places, events: y, told: &told{},
+		attempts: &attempts{client: y.api, live: y.api, namespace: namespace},
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
-			Now: y.now},
+			Now: y.now, View: view},
 	}
 }
 
@@ -161,7 +150,7 @@ func (y *yard) machine(name string, joined bool) {
 			Name: "set", UID: "set", Controller: ptr.To(true)}},
 	}})
 	i := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("instance-" + name)},
 		Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name,
 			UID: types.UID("uid-" + name)}},
 	}
@@ -531,40 +520,8 @@ func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 		y.t.Fatal(err)
 	}
 	y.clock = y.clock.Add(-time.Hour)
-	y.gate.Observed.NotReady(node)
+	y.rollout.Observed.NotReady(node)
 	y.clock = y.clock.Add(time.Hour)
-}
-
-// Its instance does not show that the node serves again, so its place is not void.
-func TestAMachineWhoseNodeComesBackMeanwhileIsNotDeleted(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		meanwhile func(y *yard)
-		left      []string
-	}{
-		"it stays away":                    {func(*yard) {}, []string{"m1", "m2"}},
-		"its Node goes":                    {func(y *yard) { y.deleteNode("m0") }, []string{"m1", "m2"}},
-		"it is Ready, and another is away": {func(y *yard) { y.nodeIs("m0", corev1.ConditionTrue) }, []string{"m0", "m1", "m2"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			y := newYard(t, 3)
-			y.rotate("b")
-			y.refuses("m0", "m1")
-			y.nodeIs("m0", corev1.ConditionFalse)
-			y.nodeIs("m1", corev1.ConditionFalse)
-			y.meanwhile = func() { test.meanwhile(y) }
-			y.reconcile()
-			y.want(test.left...)
-		})
-	}
-}
-
-func (y *yard) deleteNode(name string) {
-	y.t.Helper()
-	if err := y.api.Delete(y.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		y.t.Fatal(err)
-	}
 }
 
 func TestADeletionThatIsRefusedIsSaid(t *testing.T) {

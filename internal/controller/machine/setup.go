@@ -11,8 +11,8 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its
@@ -30,8 +30,8 @@ type Options struct {
 	Changed <-chan event.GenericEvent
 	// View is filled in by the controllers; others may have it before they run.
 	View *View
-	// Gate lets Machines be deleted one after the other. Its Sets are the View's.
-	Gate *rollout.Gate
+	// Rollout lets Machines be deleted one after the other. Its Sets are the View's.
+	Rollout *rollout.Rollout
 	// Problems gets what keeps Machines from becoming nodes.
 	Problems *problem.State
 	// Keys reads the private key through the cache, LiveKeys past it.
@@ -47,7 +47,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil ||
+	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Rollout == nil ||
 		o.Problems == nil || o.Keys == nil || o.LiveKeys == nil {
 		return o, errors.New("setting up the machine controllers: an option is missing")
 	}

@@ -129,8 +129,7 @@ func (s *starter) project(machines cache.Cache) error {
 // worker: decisions are taken one after the other.
 func (s *starter) replace(machines cache.Cache) error {
 	r := &replacer{
-		missed: map[string]bool{}, client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(),
-		gate:   s.options.Gate,
+		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(), rollout: s.options.Rollout,
 		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{},
 		attempts: &attempts{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), namespace: s.options.Namespace},
 	}

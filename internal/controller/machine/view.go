@@ -16,9 +16,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // excludeDrain on a Machine has whoever removes it leave its Node undrained. The user set it, and

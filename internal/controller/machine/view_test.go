@@ -51,7 +51,7 @@ func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 			y := newYard(t, 3)
 			test.change(y)
 			for _, live := range []bool{false, true} {
-				got, err := y.gate.Sets.Sets(t.Context(), live)
+				got, err := y.options.View.Sets(t.Context(), live)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 func TestA83_AMachineWhoseNameIsRefusedIsNoHostThatIsMissing(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 3)
-	view := y.gate.Sets.(*View)
+	view := y.options.View
 	view.refuse(map[string]*contract.Problem{
 		"m0": contract.NewProblem(contract.ReasonMachineNameInvalid, "it is too long"),
 		"m1": contract.NewProblem(contract.ReasonMachineAddressUnusable, "its name has yet to resolve"),

@@ -241,7 +241,7 @@ func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) 
 	switch {
 	case !s.ready:
 		return !isJustDown(i, now) || i.Status.Reason == string(contract.ReasonRolloutHalted)
-	case i.Status.Disruption != nil:
+	case i.Status.HasPlace():
 		return false
 	}
 	return halted || i.Status.Update != nil && i.Status.Update.Tries > 0
@@ -273,7 +273,7 @@ func isSpent(f Facts) bool {
 // waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or
 // removed.
 func waits(i *v1alpha1.WindowsInstance) bool {
-	if i.Status.Disruption != nil {
+	if i.Status.HasPlace() {
 		return false
 	}
 	switch reason := contract.Reason(i.Status.Reason); {

@@ -26,10 +26,8 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: all[:min(len(all), maxFailures)]}
 	var moving, paused int
 	var waiting []*v1alpha1.WindowsInstance
-	var instances []*v1alpha1.WindowsInstance
 	for i := range f.Instances {
 		one := &f.Instances[i]
-		instances = append(instances, one)
 		if one.Status.JoinedTime == nil || !one.DeletionTimestamp.IsZero() {
 			continue
 		}
@@ -50,7 +48,7 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 	}
 	seen := f.Config.DeepCopy()
 	seen.Status.Rollout = r
-	halted := policy.Halted(f.DesiredRevision, seen, instances)
+	halted := policy.Halted(f.DesiredRevision, seen, f.Instances)
 	switch {
 	case r.Updated == r.Total:
 		r.Phase, r.Message = v1alpha1.RolloutIdle, contract.CountAre(int(r.Total), "node")+" at the revision"
@@ -131,10 +129,10 @@ type hostProgress struct {
 
 func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	s := &i.Status
-	p := hostProgress{revision: s.DesiredRevision, unavailable: s.Disruption != nil ||
+	p := hostProgress{revision: s.DesiredRevision, unavailable: s.HasPlace() ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
 	p.updated = s.Update == nil && s.DesiredRevision == revision && s.Revision == revision
-	p.moving, p.paused = s.Disruption != nil || s.Update == nil && !p.updated, i.Spec.Paused
+	p.moving, p.paused = s.HasPlace() || s.Update == nil && !p.updated, i.Spec.Paused
 	if s.Update != nil {
 		if s.Update.NextTime != nil {
 			p.next = s.Update.NextTime.String()

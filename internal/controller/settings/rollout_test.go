@@ -38,7 +38,8 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 		case "switching":
 			i.Status.Revision, i.Status.Update = "1",
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+				Since: new(metav1.NewTime(time.Unix(1, 0)))}
 		case "over SSH": // it is reached first, and then asks for a place
 			i.Status.Update = &v1alpha1.Update{Revision: "2", OverSSH: true,
 				Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
@@ -244,7 +245,8 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 		return i
 	}
 	switching := waits("d")
-	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+		Since: new(metav1.NewTime(time.Unix(1, 0)))}
 	rebooted := joined("g")
 	rebooted.Status.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 	meta.SetStatusCondition(&rebooted.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,

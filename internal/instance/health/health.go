@@ -52,7 +52,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // before away in the same write, and who has lost its place must have it back first.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepVerifying ||
-		status.Disruption == nil) {
+		!status.HasPlace()) {
 		return ""
 	}
 	return status.DesiredRevision
@@ -146,7 +146,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		found.Outcome = journey.Wait(again, contract.ReasonRevisionPending,
 			"revision %s is desired and waits for the rollout budget",
 			desired.Revision)
-		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
+		if !status.HasPlace() && journey.NodeReadyAt(node, status.DesiredRevision) {
 			return h.uncordon(ctx, found) // it serves until it has its turn, whatever was begun with it before
 		}
 		return found, nil

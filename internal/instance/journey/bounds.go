@@ -2,11 +2,9 @@ package journey
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -39,29 +37,16 @@ func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node, nil when there is none, and says whether anybody is disrupted there by
-// work on its host, which then needs a place in the rollout budget. That nobody is, is believed of the API
-// server only, which costs one read at that moment. A cache that lags behind is a conflict: it shows more
-// soon. It is not asked about a host that has yet to join: it may show a Node of before, which is gone.
+// InService reads an instance's Node past the cache, nil when there is none, and says whether work on its host disrupts
+// anybody there, and so needs a place in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	serves := func(node *corev1.Node) bool { return node != nil && !p.IsOut(node, bounds) }
-	if instance.Status.JoinedTime == nil {
-		node, err = p.Nodes.OursLive(ctx, instance)
-		return node, serves(node), err
-	}
-	if node, err = p.Nodes.Ours(ctx, instance); err != nil || serves(node) {
-		return node, serves(node), err
-	}
-	if node, err = p.Nodes.OursLive(ctx, instance); serves(node) {
-		err = apierrors.NewConflict(corev1.Resource("nodes"), node.Name,
-			errors.New("the cache has yet to see that it serves"))
-	}
-	return node, false, err
+	node, err = p.Nodes.OursLive(ctx, instance)
+	return node, node != nil && !p.IsOut(node, bounds), err
 }
 
 // HasJoined says that a host has joined, and is not being removed.

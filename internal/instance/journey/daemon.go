@@ -109,7 +109,7 @@ func Begun(step v1alpha1.Step) bool {
 }
 
 func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
-	return status.Disruption != nil && status.Disruption.Purpose == purpose
+	return status.HasPlace() && status.Disruption.Purpose == purpose
 }
 
 // IsBounded says that a node that is not Ready is on a journey that has an end of its own. One that is

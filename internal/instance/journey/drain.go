@@ -104,9 +104,6 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, pod *corev1.Pod) {
 	if name <= l.turn.after {
 		return
 	}
-	if l.away == nil {
-		l.away = p.Nodes.mayAct(ctx)
-	}
 	if l.untried = l.away != nil; l.untried {
 		return
 	}
@@ -150,7 +147,7 @@ func (l *podsLeft) block(pod *corev1.Pod, err error) {
 // the host got its present place is that of an earlier drain.
 func (p *Parts) drainLeft(instance *v1alpha1.WindowsInstance, timeout time.Duration) time.Duration {
 	status := &instance.Status
-	if began := status.DrainTime; began == nil || status.Disruption != nil && began.Before(&status.Disruption.Since) {
+	if began := status.DrainTime; began == nil || status.HasPlace() && began.Before(status.Disruption.Since) {
 		status.DrainTime = new(Seconds(p.Now()))
 	}
 	return p.Left(p.Observed.Since(instance, "drain", status.DrainTime.Time), timeout)

@@ -1,7 +1,6 @@
 package journey
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +125,7 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 // refusal says which labels and taints the API server refuses, and why: by a right or a policy, by a webhook, which
 // may say so without a code, or as not valid. Trying again does not help, unlike with all else. Nil for that.
 func (m Marks) refusal(node string, err error) error {
-	if m.Bare || errors.Is(err, errLags) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
+	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
 		return nil
 	}

@@ -3,7 +3,6 @@ package journey
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -18,24 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Nodes reads Nodes through the cache, and writes what the operator has on them.
-type Nodes struct {
-	options *Options
-	written *written
-	// ensureCurrent is that of Parts.Checked; nil where nothing is to be checked.
-	ensureCurrent func(ctx context.Context) error
-}
-
-// mayAct is an error where what was decided may not be done.
-func (n *Nodes) mayAct(ctx context.Context) error {
-	if n.ensureCurrent == nil {
-		return nil
-	}
-	if err := n.ensureCurrent(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errLags, err)
-	}
-	return nil
-}
+// Nodes reads Nodes, and writes what the operator has on them.
+type Nodes struct{ options *Options }
 
 // Cordon cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
 // cordon that is there already is not ours and stays, and one that somebody has lifted meanwhile is a
@@ -95,31 +78,21 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node where it differs; node is then what the API server has. It answers a
-// conflict when somebody else has written, or the cache lags behind.
+// change writes a Node where it differs; node is then what the API server has. It answers a conflict when somebody else
+// has written since the Node was read.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
 	if equality.Semantic.DeepEqual(node, wanted) {
 		return nil
 	}
-	if err := n.written.check(node, n.options.Now()); err != nil {
-		return fmt.Errorf("%w: %w", errLags, err)
-	}
-	if err := n.mayAct(ctx); err != nil {
-		return err
-	}
 	if err := n.options.Client.Patch(ctx, wanted,
 		client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
-	n.written.note(wanted, n.options.Now())
 	wanted.DeepCopyInto(node)
 	return nil
 }
-
-// errLags says that the cache has yet to show what we wrote last, which takes it milliseconds.
-var errLags = errors.New("the cache lags behind")
 
 // changeDespiteConflicts is change for a Node that its host may write without end: where the version that was read is
 // refused, it is tried under the one that the API server has, and then under none, so edit must change
@@ -128,7 +101,7 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)
 	for _, isLocked := range []bool{true, false} {
-		if !apierrors.IsConflict(err) || errors.Is(err, errLags) {
+		if !apierrors.IsConflict(err) {
 			return err
 		}
 		live, failed := n.Live(ctx, node.Name)
@@ -147,7 +120,6 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 		edit(wanted)
 		base.UID = "" // which has the patch name it, and refused for another Node of that name
 		if err = n.options.Client.Patch(ctx, wanted, client.MergeFrom(base)); err == nil {
-			n.written.note(wanted, n.options.Now())
 			wanted.DeepCopyInto(node)
 		}
 	}
@@ -251,7 +223,7 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 		return nil, nil
 	}
 	node, err := n.Get(ctx, instance.Status.NodeName)
-	return ours(node, instance), err
+	return Ours(node, instance), err
 }
 
 // OursLive is Ours past the cache, for what must not be done to a node that only a cache that lags behind
@@ -261,10 +233,11 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return nil, nil
 	}
 	node, err := n.Live(ctx, instance.Status.NodeName)
-	return ours(node, instance), err
+	return Ours(node, instance), err
 }
 
-func ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
+// Ours is the Node if it is the instance's; nil otherwise.
+func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	if node == nil || Foreign(node, instance) != nil ||
 		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {
 		return nil

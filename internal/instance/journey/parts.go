@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -127,20 +126,9 @@ func New(options Options) (*Parts, error) {
 		options.Misplaced = func(string) (*contract.Problem, bool) { return nil, true }
 	}
 	parts := &Parts{Options: options, turns: &turns{nodes: map[string]turn{}}}
-	parts.Nodes = &Nodes{options: &parts.Options, written: &written{nodes: map[types.UID]write{}}}
-	parts.Access, parts.Daemons = &Access{&parts.Options}, &Daemons{&parts.Options}
+	parts.Nodes, parts.Access, parts.Daemons = &Nodes{&parts.Options}, &Access{&parts.Options}, &Daemons{&parts.Options}
 	parts.Revisions = &Revisions{options: &parts.Options, changes: &changes{}}
 	return parts, nil
-}
-
-// Checked are these parts for one reconcile of an instance. Before whatever they do to a Node or its
-// pods, ensureCurrent is called, which answers a conflict where the API server has another instance than the
-// one by which it was decided: a place in the rollout budget that only a cache shows was given back,
-// and may be another's.
-func (p *Parts) Checked(ensureCurrent func(ctx context.Context) error) *Parts {
-	checked, nodes := *p, *p.Nodes
-	nodes.ensureCurrent, checked.Nodes = ensureCurrent, &nodes
-	return &checked
 }
 
 // RevokeCredentials ends kubelet's first credentials: it has its own, or the host leaves.

@@ -21,21 +21,16 @@ type View struct {
 	// API server has it.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
-	// Node is what the cache shows, or, where IsLive, what the API server has.
-	Node   *corev1.Node
-	IsLive bool
-	Bounds Bounds
+	Node     *corev1.Node
+	Bounds   Bounds
 	// Desired is what is published; nil while nothing is. Change is what it takes to get there; nil
 	// where it is not desired.
 	Desired *blueprint.Desired
 	Change  *Update
 	// RebootDue says that the node goes on with a reboot when it has its revision.
 	RebootDue bool
-	// Drain is what the drain of this reconcile came to; Live the revision that is
-	// requested of the daemon according to the API server, where that was read; IsRequested that its
-	// revision was requested.
+	// Drain is what the drain of this reconcile came to; IsRequested says that the revision was requested in it.
 	Drain       *Outcome
-	Live        *string
 	IsRequested bool
 	// Jitter spreads tries, in [0,1).
 	Jitter float64
@@ -94,7 +89,7 @@ func (v *View) IsNoted(purpose v1alpha1.DisruptionPurpose) bool {
 		if here := Progress(status, purpose); here != nil {
 			e.step = here.Step
 		}
-		e.place, e.revision = status.Disruption != nil, status.DesiredRevision
+		e.place, e.revision = status.HasPlace(), status.DesiredRevision
 		e.switched = status.Update != nil && status.Update.SwitchTime != nil
 		if status.Reboot != nil {
 			e.boot = status.Reboot.BootID
@@ -124,7 +119,7 @@ func (p *Parts) KeepsPlace(ctx context.Context, view *View, purpose v1alpha1.Dis
 	isSwitched bool, place func(view *View) Place) Outcome {
 	status := &view.Instance.Status
 	here := Progress(status, purpose)
-	if here == nil || !Begun(here.Step) || status.Disruption != nil {
+	if here == nil || !Begun(here.Step) || status.HasPlace() {
 		return Done()
 	}
 	if here.Step == v1alpha1.StepDraining && !isSwitched {
@@ -168,11 +163,10 @@ func (p *Parts) TryLater(ctx context.Context, view *View, purpose v1alpha1.Disru
 
 // Release gives a place in the rollout budget back, and has the host in service.
 func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose, result string) *Released {
-	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
-	if status.Disruption == nil {
-		return nil
+	var released *Released
+	if status.HasPlace() {
+		released = &Released{purpose, status.Disruption.Since.Time, result}
 	}
-	released := &Released{purpose, status.Disruption.Since.Time, result}
-	status.Disruption = nil
+	status.Phase, status.DrainTime, status.Disruption = v1alpha1.PhaseReady, nil, nil
 	return released
 }

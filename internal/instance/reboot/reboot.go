@@ -167,7 +167,7 @@ func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome,
 				return r.finish(ctx, view), nil
 			}
 		default:
-			if status.Disruption == nil {
+			if !status.HasPlace() {
 				return r.TakePlace(view, r.place(view)), nil
 			}
 		}

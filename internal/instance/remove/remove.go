@@ -36,7 +36,7 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 // when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
-	node, err := r.lastNode(ctx, instance)
+	node, err := r.Nodes.OursLive(ctx, instance)
 	if err != nil {
 		return journey.Retry(err)
 	}
@@ -78,18 +78,9 @@ func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsIns
 	return err
 }
 
-// lastNode reads the instance's Node, past a cache that has none: what is missed now is left in the cluster.
-func (r *Remove) lastNode(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
-	node, err := r.Nodes.Ours(ctx, instance)
-	if err == nil && node == nil {
-		node, err = r.Nodes.OursLive(ctx, instance)
-	}
-	return node, err
-}
-
 // deleteNode deletes the instance's Node, also one that kubelet registered while we were at the host.
 func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
-	node, err := r.lastNode(ctx, instance)
+	node, err := r.Nodes.OursLive(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}

@@ -42,12 +42,12 @@ func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUnseen says that a node is about to be switched, and the cache does not show that this was requested. It
-// may be back in service since its pods were taken for lost.
-func isUnseen(view *journey.View) bool {
+// isUndrained says that a node is about to be switched, and its daemon was not told yet: its pods were not drained in
+// this reconcile, and others may have come since an earlier one.
+func isUndrained(view *journey.View) bool {
 	update := view.Instance.Status.Update
 	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.Drain == nil &&
-		view.Live == nil && view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision
+		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
 }
 
 // quiet is how long nothing is said of a node whose services are only started anew: until it is time
@@ -64,7 +64,7 @@ func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeF
 	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
 	staging := stagingFacts(update, node)
 	f := policy.UpgradeFacts{
-		IsLive: view.IsLive, HasPlace: status.Disruption != nil, Drains: update.Drains,
+		HasPlace: status.HasPlace(), Drains: update.Drains,
 		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.sinceNothing(view),
@@ -103,7 +103,7 @@ func (u *Upgrade) isStuck(view *journey.View) bool {
 // what it lacked.
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
-	return ready && staging.IsStaged && staging.CanStage && status.Disruption == nil &&
+	return ready && staging.IsStaged && staging.CanStage && !status.HasPlace() &&
 		!journey.Begun(status.Update.Step)
 }
 
@@ -186,13 +186,11 @@ func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFact
 func (u *Upgrade) drainFacts(ctx context.Context, view *journey.View) policy.DrainFacts {
 	update, node := view.Instance.Status.Update, view.Node
 	f := policy.DrainFacts{
-		Uncordoned: journey.IsUncordoned(node), IsOut: u.IsOut(node, view.Bounds), IsUnseen: isUnseen(view),
+		Uncordoned: journey.IsUncordoned(node), IsOut: u.IsOut(node, view.Bounds), IsUndrained: isUndrained(view),
 		HasLeft: u.HasLeft(ctx, update, requestedOf(node)),
 	}
 	if view.Drain != nil {
 		f.Drain = drainState(*view.Drain)
-	} else if view.Live != nil {
-		f.IsNotRequested = *view.Live != update.Revision && *view.Live != ""
 	}
 	return f
 }

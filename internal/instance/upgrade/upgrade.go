@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -41,13 +40,11 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 	if !kept.IsDone() || kept.Then != journey.Stop {
 		return kept, nil
 	}
-	if !isUnseen(view) {
-		if err := u.aim(ctx, view); err != nil {
-			return journey.Outcome{}, err
-		}
+	if !isUndrained(view) {
+		u.aim(ctx, view)
 	}
 	for {
-		if status.Update.Step == v1alpha1.StepSwitching && !isUnseen(view) {
+		if status.Update.Step == v1alpha1.StepSwitching && !isUndrained(view) {
 			u.noteSwitch(status)
 		}
 		if view.MustSave(purpose) {
@@ -56,9 +53,8 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 		facts := u.facts(ctx, view)
 		row := policy.NextUpgrade(status.Update.Step, facts, u.Now())
 		u.noteFacts(view, facts)
-		outcome, ends, err := u.act(ctx, view, row, facts)
-		if err != nil || ends {
-			return outcome, err
+		if outcome, ends := u.act(ctx, view, row, facts); ends {
+			return outcome, nil
 		}
 	}
 }
@@ -80,62 +76,36 @@ func (u *Upgrade) noteFacts(view *journey.View, facts policy.UpgradeFacts) {
 
 // act does what a row says. It ends the reconcile's part unless there is more to decide.
 func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.UpgradeRow,
-	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool, err error) {
-	status, node := &view.Instance.Status, view.Node
+	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
+	status := &view.Instance.Status
 	update := status.Update
 	switch row.Action {
 	case policy.ActionFail:
-		return u.fail(ctx, view, facts, u.failure(view, row)), true, nil
+		return u.fail(ctx, view, facts, u.failure(view, row)), true
 	case policy.ActionTakePlace:
-		return u.takePlace(ctx, view), true, nil
+		return u.takePlace(ctx, view), true
 	case policy.ActionJoin:
 		logf.FromContext(ctx).Info("upgrading over SSH", "revision", update.Revision)
 		update.OverSSH = true
 		u.ToStep(&update.Progress, row.Next)
 		status.Phase = v1alpha1.PhasePending
-		return journey.Outcome{Then: journey.JoinAgain}, true, nil
+		return journey.Outcome{Then: journey.JoinAgain}, true
 	case policy.ActionFinish:
-		return u.finish(ctx, view), true, nil
+		return u.finish(ctx, view), true
 	case policy.ActionReturn:
-		return u.returnFromBack(ctx, view), true, nil
-	case policy.ActionReadNode:
-		return u.readNode(ctx, view)
-	case policy.ActionReadAnnotation:
-		live := &corev1.Node{}
-		if err := u.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); err != nil {
-			return outcome, true, fmt.Errorf("reading node %s: %w", node.Name, err)
-		}
-		view.Live = new(live.Annotations[contract.DesiredRevisionAnnotation])
-		if *view.Live == update.Revision || *view.Live == "" {
-			return journey.Outcome{Then: journey.Save}, true, nil // and from there it goes on as if the cache showed it
-		}
+		return u.returnFromBack(ctx, view), true
 	case policy.ActionWait:
 		if row.Next == update.Step {
-			return u.wait(view, row), true, nil
+			return u.wait(view, row), true
 		}
 	}
-	if err = u.write(ctx, view, row.Action); err != nil {
+	if err := u.write(ctx, view, row.Action); err != nil {
 		outcome = journey.RetryWrite(err)
 		outcome.Quiet = quiet(view)
-		return outcome, true, nil
+		return outcome, true
 	}
 	u.toStep(view, row.Next)
-	return outcome, false, nil
-}
-
-// readNode has the table decide by what the API server has of the Node. One that is gone is left to the
-// next look at the instance.
-func (u *Upgrade) readNode(ctx context.Context, view *journey.View) (outcome journey.Outcome, ends bool, err error) {
-	live, err := u.Nodes.OursLive(ctx, view.Instance)
-	switch {
-	case err != nil:
-		return journey.Retry(err), true, nil
-	case live == nil:
-		return journey.Wait(journey.ConflictRetry, contract.ReasonNodePending, "node %s vanished",
-			view.Node.Name).Unreported(), true, nil
-	}
-	view.Node, view.IsLive = live, true
-	return outcome, false, nil
+	return outcome, false
 }
 
 // write does what changes the Node or the status, and what the table is asked again after.
@@ -179,7 +149,7 @@ func (u *Upgrade) toStep(view *journey.View, step v1alpha1.Step) {
 			view.Drain = &drained
 		}
 	case update.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
-		update.SwitchTime, status.DesiredRevision = nil, *view.Live
+		update.SwitchTime, status.DesiredRevision = nil, requestedOf(view.Node)
 	}
 	u.ToStep(&status.Update.Progress, step)
 }
@@ -259,7 +229,7 @@ func (u *Upgrade) takePlace(ctx context.Context, view *journey.View) journey.Out
 }
 
 // aim sets out for the desired revision, or turns to a newer one where the node is.
-func (u *Upgrade) aim(ctx context.Context, view *journey.View) error {
+func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
 	status := &view.Instance.Status
 	update, desired := status.Update, view.Desired
 	begin := func(revision, from string, drains, payload bool) {
@@ -274,31 +244,22 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) error {
 		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
 	case desired != nil && update.Revision != desired.Revision: // from where it is, without going back in between
 		if journey.Begun(update.Step) {
-			if err := u.noteRequested(ctx, view); err != nil {
-				return err
-			}
+			noteRequested(view)
 		}
 		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Revision, "instead",
 			update.Revision)
 		on := u.Revisions.Compare(ctx, update.Revision, *desired)
 		begin(desired.Revision, update.From, update.Drains || on.Drains, on.Payload)
 	}
-	return nil
 }
 
-// noteRequested puts down which revision the daemon has been told last. What was decided and not told is
-// not told any more: from here on, whoever put that right would disrupt a node without a place.
-func (u *Upgrade) noteRequested(ctx context.Context, view *journey.View) error {
-	live, err := u.Nodes.OursLive(ctx, view.Instance)
-	if err != nil {
-		return err
-	}
+// noteRequested puts down which revision the daemon has been told last. What was decided and not told is not told any
+// more: otherwise a later correction of the Node would disrupt it without a place.
+func noteRequested(view *journey.View) {
 	status := &view.Instance.Status
-	told := requestedOf(live)
-	if told != "" && (told == status.Update.Revision || told == status.Update.From) {
+	if told := requestedOf(view.Node); told != "" && (told == status.Update.Revision || told == status.Update.From) {
 		status.DesiredRevision = told
 	}
-	return nil
 }
 
 // requestedOf is the revision that a Node's daemon is told to have; empty where there is none.

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/windows-nodes/wmco/internal/rollout"
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
 // reports has the node of a host say since when it is not Ready.
@@ -36,24 +37,21 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			away, other := serving("away"), serving("other")
-			away[0].(*corev1.Node).UID, other[0].(*corev1.Node).UID = "1", "2"
+			away, other := asking("away"), asking("other")
+			other[1].(*v1alpha1.WindowsInstance).Status.Disruption = nil
 			reports(away[0].(*corev1.Node), test.status, now.Add(test.wrong))
 			reports(other[0].(*corev1.Node), corev1.ConditionFalse, now)
 			p, clock := newPlane(t, append(away, other...)...), now
-			gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+			r, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
 				Now: func() time.Time { return clock }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var lost bool
+			// one that is out of service does not wait for the other
 			ask := func() bool {
-				q := disrupt("away")
-				q.Decide = func(look rollout.Snapshot) bool { lost = look.Fleet.IsLost("away"); return false }
-				if _, err := gate.Acquire(t.Context(), q); err != nil {
-					t.Fatal(err)
-				}
-				return lost
+				decide(t, r)
+				verdict, _ := r.Verdict(p.instance(t, "away"))
+				return verdict.Allowed
 			}
 			if got := ask(); got != (test.lost == 0) {
 				t.Fatalf("at first sight it is out of service: %v", got)

@@ -15,13 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	facts "github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/policy"
-	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/clock"
 )
 
@@ -39,7 +40,8 @@ type host struct {
 	node             bool   // it has a Node
 	ready, cordoned  bool
 	version, desired int
-	claimed          bool
+	request          int  // that it makes for a place; 0 for none
+	claimed          bool // it has its place
 	deleting         bool // its Machine is told to go
 	key              int  // the key that it accepts
 	writes           int  // of its instance
@@ -187,20 +189,6 @@ func (w writer) Update(_ context.Context, o client.Object, _ ...client.UpdateOpt
 	return nil
 }
 
-// Patch writes an instance's annotation, if it is still the one that was read.
-func (w writer) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
-	h := w.c.now.find(o.GetName())
-	if h == nil {
-		return apierrors.NewNotFound(corev1.Resource("instances"), o.GetName())
-	}
-	if o.GetResourceVersion() != fmt.Sprint(h.writes) {
-		return apierrors.NewConflict(corev1.Resource("instances"), o.GetName(), errors.New("it is another by now"))
-	}
-	h.writes++
-	o.SetResourceVersion(fmt.Sprint(h.writes))
-	return nil
-}
-
 func (h host) asNode() corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Annotations: map[string]string{
 		contract.RevisionAnnotation: fmt.Sprint(h.version), contract.DesiredRevisionAnnotation: fmt.Sprint(h.desired),
@@ -221,8 +209,14 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 		joined := metav1.NewTime(time.Unix(1, 0))
 		i.Status.NodeName, i.Status.JoinedTime = h.name, &joined
 	}
+	if h.request != 0 {
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+			RequestTime: metav1.NewMicroTime(time.Unix(int64(h.request), 0)),
+		}
+		i.Status.Update = &v1alpha1.Update{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+	}
 	if h.claimed {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+		i.Status.Disruption.Since = new(metav1.NewTime(time.Unix(3, 0)))
 	}
 	if h.deleting {
 		now := metav1.NewTime(time.Unix(2, 0))
@@ -242,10 +236,12 @@ type cluster struct {
 	r       *rand.Rand
 	now     world
 	past    []world
-	gate    *rollout.Gate
+	rollout *rollout.Rollout
 	clock   time.Time
 	acted   int
-	journal []string
+	// requests counts those of instances.
+	requests int
+	journal  []string
 	// slow are writes that use places and are still on their way, by name; used counts those that
 	// arrived, and were taken.
 	slow map[string]late
@@ -312,33 +308,38 @@ func (c *cluster) watch(h *host, what string) {
 
 // restart is another operator: nothing is remembered.
 func (c *cluster) restart() {
-	gate, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Writer: writer{c: c}, Sets: c,
+	again, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Writer: writer{c: c}, Sets: c,
 		Namespace: namespace, Now: func() time.Time { return c.clock }})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.gate = gate
+	c.rollout = again
 }
 
-// update has a host taken to the wanted revision, as far as the gate allows. The operator may die
-// right after it has taken the place.
+// update has a host taken to the wanted revision, as far as it may. The operator may die at any moment.
 func (c *cluster) update(name string) {
-	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{
-		Name: name, Node: name, Wake: func() {},
-		Decide: func(look rollout.Snapshot) bool {
-			return policy.MayDisruptAnytime(name, look.Fleet,
-				look.MaxUnavailable).Allowed
-		},
-	})
 	h := c.now.find(name)
-	switch died := c.r.IntN(20); {
-	case !granted || err != nil:
+	if h.request == 0 {
+		c.requests++
+		h.request, h.writes = c.requests, h.writes+1
+	}
+	if c.r.IntN(3) > 0 {
+		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // a conflict is one of two operators
+	}
+	if c.r.IntN(3) == 0 {
+		return // others come first
+	}
+	instance := h.asInstance(c.now.key)
+	if _, known := c.rollout.Verdict(&instance); !known && c.r.IntN(2) == 0 {
 		return
-	case h == nil:
-		c.gate.Freed()
+	}
+	has, err := c.rollout.HasPlace(c.t.Context(), &instance)
+	switch died := c.r.IntN(20); {
+	case !has || err != nil:
+		h.writes++ // it says why it waits
 		return
 	case !h.node:
-		c.returns(h)
+		h.request, h.writes = 0, h.writes+1
 		return
 	case died == 0: // before anybody can see that it uses its place
 		c.restart()
@@ -394,55 +395,40 @@ func (c *cluster) claim(h *host) {
 	c.note("updates %s", h.name)
 }
 
-// returns gives a place back that is not used.
-func (c *cluster) returns(h *host) {
-	instance := h.asInstance(c.now.key)
-	if err := c.gate.Return(c.t.Context(), &instance); err != nil {
-		c.t.Error(err)
+// replace has Machines deleted whose hosts refuse the key, as far as it may.
+func (c *cluster) replace() {
+	var due []policy.ReplaceCandidate
+	for _, h := range c.now.hosts {
+		instance := h.asInstance(c.now.key)
+		cause, _ := policy.WhyReplace(&instance, fmt.Sprint(c.now.key), time.Unix(100, 0), time.Second)
+		if h.set != "" && cause != "" && !h.deleting {
+			due = append(due, policy.ReplaceCandidate{Name: h.name, Node: instance.Status.NodeName, Cause: cause,
+				Set: types.UID(h.set)})
+		}
 	}
-}
-
-// replace has a Machine deleted, as far as the gate allows.
-func (c *cluster) replace(name string) {
-	granted, err := c.gate.Acquire(c.t.Context(), rollout.Request{
-		Name: "Machine " + name, Node: name, Machine: name,
-		Decide: func(look rollout.Snapshot) bool {
-			instance := look.Instances[name]
-			if instance == nil {
-				return false
-			}
-			why := func(i *v1alpha1.WindowsInstance) policy.ReplaceCause {
-				cause, _ := policy.WhyReplace(i, fmt.Sprint(c.now.key), time.Unix(100, 0), time.Second)
-				return cause
-			}
-			candidate := policy.ReplaceCandidate{Name: name, Node: instance.Status.NodeName, Cause: why(instance)}
-			if h := c.now.find(name); h != nil {
-				candidate.Set, candidate.Leaving = types.UID(h.set), h.deleting
-			}
-			candidate.Due = look.Fleet.Count(candidate.Set,
-				func(host string) bool { return look.Instances[host] != nil && why(look.Instances[host]) != "" })
-			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable,
-				look.Closed).Action == policy.ActReplace
-		},
-	})
-	h := c.now.find(name)
-	switch {
-	case !granted || err != nil:
-		return
-	case h == nil:
-		c.gate.Freed()
-		return
-	case h.deleting:
-		c.returns(h)
-		return
-	case c.r.IntN(20) == 0: // the operator dies before it deletes the Machine
-		c.restart()
+	decided, err := c.rollout.Replace(c.t.Context(), due)
+	if err != nil {
 		return
 	}
-	c.watch(h, "replaces")
-	c.atLeast(h)
-	h.deleting = true
-	c.note("replaces %s", name)
+	for _, one := range due {
+		h := c.now.find(one.Name)
+		switch {
+		case decided.Machines[one.Name].Action != policy.ActReplace:
+			continue
+		case h == nil || h.deleting:
+			if err = c.rollout.Withdraw(c.t.Context(), one.Name); err != nil {
+				c.t.Error(err)
+			}
+			continue
+		case c.r.IntN(20) == 0: // the operator dies before it deletes the Machine
+			c.restart()
+			return
+		}
+		c.watch(h, "replaces")
+		c.atLeast(h)
+		h.deleting = true
+		c.note("replaces %s", h.name)
+	}
 }
 
 // atLeast is the observer of a set: one that loses a host that serves must be left with as many as
@@ -473,8 +459,7 @@ func (c *cluster) happen() {
 		}
 	case 1, 2: // … and comes back
 		if h.claimed && h.desired == w.version {
-			h.version, h.ready, h.claimed, h.writes = h.desired, true, false, h.writes+1
-			c.gate.Freed()
+			h.version, h.ready, h.claimed, h.request, h.writes = h.desired, true, false, 0, h.writes+1
 		}
 	case 3, 4: // a host that goes is gone
 		if h.deleting {
@@ -523,10 +508,9 @@ func (c *cluster) happen() {
 		}
 	case 14: // a host that is joined again answers, and comes back at the revision that it held
 		if h.claimed && h.node && !h.ready {
-			h.desired, h.ready, h.claimed, h.writes = h.version, true, false, h.writes+1
+			h.desired, h.ready, h.claimed, h.request, h.writes = h.version, true, false, 0, h.writes+1
 			c.rejoined++
 			c.note("%s is joined again", h.name)
-			c.gate.Freed()
 		}
 	}
 	if w.isUnset {
@@ -598,8 +582,8 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 			if h.node && h.desired != c.now.version && !h.claimed {
 				c.update(h.name)
 			}
-			if h.set != "" && h.key != c.now.key {
-				c.replace(h.name)
+			if c.r.IntN(2) == 0 {
+				c.replace()
 			}
 			if c.r.IntN(30) == 0 {
 				c.restart()

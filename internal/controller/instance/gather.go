@@ -1,0 +1,87 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// gather reads what one reconcile goes by, and is the only place that decides what is read past the cache. If a node
+// serves and nothing is under way, or if a host joins for the first time, so that its node serves nobody, the cache is
+// good enough. Otherwise the API server is asked for the instance, its Node and the list of places: a cache that lags
+// behind may show a place, a Node or a revision that is not there any longer. Every write names the version that was
+// read here. If somebody else has written in between, it is refused, and the next reconcile looks again.
+func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
+	life *life) (*reconciliation, error) {
+	name := cached.Status.NodeName
+	node, err := r.parts.Nodes.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !life.knowsMoreThan(cached) && r.isSettled(ctx, cached, node) {
+		return newReconciliation(r, cached, node, life), nil
+	}
+	live := &v1alpha1.WindowsInstance{}
+	err = r.parts.Live.Get(ctx, life.key, live)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != life.uid:
+		return nil, errGone
+	case err != nil:
+		return nil, fmt.Errorf("reading the instance past the cache: %w", err)
+	}
+	life.version, life.isBehind = live.ResourceVersion, false
+	if live.Status.NodeName != "" {
+		if node, err = r.parts.Nodes.Live(ctx, live.Status.NodeName); err != nil {
+			return nil, err
+		}
+	}
+	if live.Status.HasPlace() {
+		has, err := r.rollout.HasPlace(ctx, live)
+		if err != nil {
+			return nil, fmt.Errorf("reading who has a place in the rollout budget: %w", err)
+		}
+		if !has {
+			live.Status.Disruption.Since = nil // it asks again
+		}
+	}
+	return newReconciliation(r, live, node, life), nil
+}
+
+// isSettled reports whether a cache that lags behind can do no harm: nothing is under way that disrupts a node.
+func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
+	status := &instance.Status
+	switch {
+	case status.Disruption != nil || journey.IsUnderWay(status):
+		return false
+	case !instance.DeletionTimestamp.IsZero():
+		return instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard
+	case isLookedAfter(instance):
+		return node != nil && policy.IsReady(node) && !r.journeys.health.Corrects(ctx, instance, node)
+	}
+	return status.JoinedTime == nil && (node == nil || node.Annotations[contract.DesiredRevisionAnnotation] == "" ||
+		node.Annotations[contract.DesiredRevisionAnnotation] == status.DesiredRevision)
+}
+
+// isLookedAfter says that a host has joined, and not begun to join again.
+func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
+	switch instance.Status.Phase {
+	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting:
+		return true
+	}
+	return false
+}
+
+// knowsMoreThan says that the operator has written or read a newer version of an instance than the cache shows, or met
+// another's write. Versions of one object are numbers that grow (KEP-5504).
+func (l *life) knowsMoreThan(cached *v1alpha1.WindowsInstance) bool {
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, l.version)
+	return l.isBehind || err == nil && order < 0
+}

@@ -1,0 +1,301 @@
+// Package rollout answers WHOSE TURN it is to be disrupted. Instances request a place in the rollout budget in their
+// status, and the controller of Machines names those that should make room for others. This package reads the fleet,
+// has the policy decide, and writes the list of places.
+//
+// All places are in one ConfigMap. A decision reads the list first, then the fleet past the cache, and writes the list
+// under the version that it read: of two operators that decide at the same time, the API server refuses one. Before an
+// instance or a Machine is disrupted, whoever does it reads the list. So the memory of an operator decides nothing: it
+// has the reasons why others wait, which the next operator finds out again.
+package rollout
+
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-rollout-places,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
+	"github.com/windows-nodes/wmco/internal/observed"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	// decisionTimeout ends a decision that waits for an API server that does not answer.
+	decisionTimeout = 30 * time.Second
+	// waitingRetry is how often it is decided again while somebody waits: time alone opens windows, and has nodes count
+	// as lost.
+	waitingRetry  = time.Minute
+	conflictRetry = time.Second
+	// news is how many instances may have an answer before their controller takes notice. Further answers are lost; the
+	// instances look by themselves within a minute.
+	news = 8192
+)
+
+// Sets tells which sets make hosts again.
+type Sets interface {
+	// Sets lists them, through a cache or, live, past it. There are none while there is no API of such sets.
+	Sets(ctx context.Context, live bool) ([]policy.Set, error)
+}
+
+// Options are what a Rollout works with. All are required but Sets and Now.
+type Options struct {
+	// Cached reads through the manager's cache, Live past it.
+	Cached, Live client.Reader
+	// Writer writes the list of places.
+	Writer client.Writer
+	// Sets may be nil.
+	Sets Sets
+	// Namespace of the operator, where the instances are.
+	Namespace string
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Rollout gives out the places. It may be used from several goroutines.
+type Rollout struct {
+	options Options
+	// Observed is since when Nodes are not Ready, as this operator sees it.
+	Observed *observed.Log
+	answers  chan event.GenericEvent
+
+	// deciding lets one decision through after the other. last is the list as it was read or written last.
+	deciding sync.Mutex
+	last     *list
+
+	mu       sync.Mutex
+	verdicts map[string]policy.Verdict
+}
+
+// New checks that everything is there.
+func New(options Options) (*Rollout, error) {
+	if options.Cached == nil || options.Live == nil || options.Writer == nil || options.Namespace == "" {
+		return nil, errors.New("making the rollout: an option is missing")
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &Rollout{options: options, Observed: observed.New(options.Now), verdicts: map[string]policy.Verdict{},
+		answers: make(chan event.GenericEvent, news)}, nil
+}
+
+// Setup adds the controller to a manager.
+func (r *Rollout) Setup(mgr ctrl.Manager) error {
+	look := handler.EnqueueRequestsFromMapFunc(watch.One(r.options.Namespace, contract.PlacesConfigMap))
+	err := ctrl.NewControllerManagedBy(mgr).Named("rollout").
+		Watches(&v1alpha1.WindowsInstance{}, look, builder.WithPredicates(watch.Changed(instanceNews))).
+		Watches(&corev1.Node{}, look, builder.WithPredicates(watch.Changed(nodeNews))).
+		Watches(&v1alpha1.WindowsMachineConfig{}, look, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the rollout controller: %w", err)
+	}
+	return nil
+}
+
+// instanceNews is what a decision sees of an instance.
+func instanceNews(i *v1alpha1.WindowsInstance) []any {
+	s := &i.Status
+	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.JoinedTime != nil, s.Phase, i.DeletionTimestamp != nil,
+		i.Spec.RemovalPolicy}
+}
+
+// nodeNews is what a decision sees of a Node.
+func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
+
+// Answers delivers each instance about which it was decided otherwise than before.
+func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
+
+// Verdict is what was decided last about an instance's request. It is false while nothing was.
+func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	verdict, ok := r.verdicts[string(instance.UID)]
+	return verdict, ok
+}
+
+// HasPlace says by the API server whether an instance has the place that it requests, before anything is disrupted. A
+// place that it does not use yet is decided about once more, as the fleet is now; so is one that is not on the list, as
+// after somebody deleted that.
+func (r *Rollout) HasPlace(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	if instance.Status.HasPlace() {
+		read, err := r.read(ctx)
+		if err != nil || policy.PlaceOf(read.places, instance) != nil {
+			return err == nil, err
+		}
+	}
+	decision, err := r.decide(ctx, policy.RolloutState{Uses: instance.UID})
+	return policy.PlaceOf(decision.Places, instance) != nil, err
+}
+
+// Reconcile decides about the instances that request a place.
+func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	decision, err := r.decide(ctx, policy.RolloutState{})
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil // another operator has written the list
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	for _, verdict := range decision.Verdicts {
+		if !verdict.Allowed {
+			return ctrl.Result{RequeueAfter: waitingRetry}, nil
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+// Replace decides about all Machines that should make room for others, together with the instances that request a
+// place. A Machine whose decision is to replace it has a place: it is deleted, or the place is withdrawn.
+func (r *Rollout) Replace(ctx context.Context,
+	machines []policy.ReplaceCandidate) (policy.RolloutDecision, error) {
+	return r.decide(ctx, policy.RolloutState{Machines: machines, IsKnown: true})
+}
+
+// Withdraw takes the place of a Machine back that is certainly not deleted.
+func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
+	r.deciding.Lock()
+	defer r.deciding.Unlock()
+	read, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, read, slices.DeleteFunc(slices.Clone(read.places),
+		func(p policy.Place) bool { return p.Name == policy.MachineName(machine) }))
+}
+
+// decide goes by the cache first, and past it where a place is to be given out, used or taken back, or a Machine to be
+// deleted: that spares the API server lists of the whole fleet. asked has what is known besides the fleet.
+func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
+	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
+	defer cancel()
+	r.deciding.Lock()
+	defer r.deciding.Unlock()
+	isLive := r.last == nil || asked.Uses != ""
+	for {
+		if isLive {
+			read, err := r.read(ctx)
+			if err != nil {
+				return decision, err
+			}
+			r.last = &read
+		}
+		state, err := r.look(ctx, asked, isLive)
+		if err != nil {
+			return decision, err
+		}
+		decision = policy.DecidePlaces(r.last.places, state)
+		isSame := slices.Equal(decision.Places, r.last.places)
+		if !isLive && (!isSame || decision.Replaces()) {
+			isLive = true
+			continue
+		}
+		if !isSame {
+			err = r.write(ctx, *r.last, decision.Places)
+		}
+		if problem, ok := contract.AsProblem(err); ok {
+			logf.FromContext(ctx).Error(err, "nobody gets a place in the rollout budget")
+			decision, err = unwritten(decision, problem), nil
+		}
+		if err == nil {
+			r.answer(state, decision)
+		}
+		return decision, err
+	}
+}
+
+// unwritten is a decision whose list the API server refuses: nobody gets a place by it.
+func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
+	d.Places = nil
+	for name, verdict := range d.Verdicts {
+		if verdict.Allowed {
+			d.Verdicts[name] = policy.Verdict{Reason: problem.Reason, Why: problem.Detail}
+		}
+	}
+	for name, decision := range d.Machines {
+		if decision.Action == policy.ActReplace {
+			d.Machines[name] = policy.ReplaceDecision{Action: policy.ActWait, Reason: problem.Reason,
+				Message: problem.Detail}
+		}
+	}
+	return d
+}
+
+// answer keeps the verdicts, and wakes each instance that has a place now, or waits for another reason than before,
+// except for the one that asks.
+func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
+	instances := state.Instances
+	r.mu.Lock()
+	before := r.verdicts
+	r.verdicts = decision.Verdicts
+	r.mu.Unlock()
+	for i := range instances {
+		verdict, asks := decision.Verdicts[string(instances[i].UID)]
+		old, known := before[string(instances[i].UID)]
+		isNews := !known || old.Allowed || old.Shown() != verdict.Shown()
+		if verdict.Allowed {
+			isNews = !instances[i].Status.HasPlace()
+		}
+		if asks && isNews && instances[i].UID != state.Uses {
+			select {
+			case r.answers <- event.GenericEvent{Object: &instances[i]}:
+			default:
+			}
+		}
+	}
+}
+
+// look reads the fleet. The list of places was read before: one that is given out meanwhile has the API server refuse
+// what is decided by this look.
+func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool) (policy.RolloutState, error) {
+	reader := r.options.Cached
+	if live {
+		reader = r.options.Live
+	}
+	instances, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
+	if err := reader.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
+		return state, fmt.Errorf("listing instances: %w", err)
+	}
+	var err error
+	if r.options.Sets != nil {
+		if state.Sets, err = r.options.Sets.Sets(ctx, live); err != nil {
+			return state, fmt.Errorf("listing what makes hosts: %w", err)
+		}
+	}
+	err = reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows})
+	if err != nil {
+		return state, fmt.Errorf("listing nodes: %w", err)
+	}
+	if state.Config, err = cluster.Settings(ctx, reader, r.options.Namespace); err != nil {
+		return state, err
+	}
+	state.Nodes, state.Instances, state.Now = nodes.Items, instances.Items, r.options.Now()
+	state.NotReady = map[string]policy.Since{}
+	for i := range nodes.Items {
+		state.NotReady[nodes.Items[i].Name] = r.Observed.NotReady(&nodes.Items[i])
+	}
+	return state, nil
+}

@@ -1,0 +1,327 @@
+package rollout_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/rollout"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/lab/scheme"
+)
+
+const namespace = "ns"
+
+// plane is an API server; it counts lists, and writes of the list of places, which refuses makes fail.
+type plane struct {
+	client.WithWatch
+	lists, writes atomic.Int32
+	refuses       error
+}
+
+func newPlane(t *testing.T, objects ...client.Object) *plane {
+	t.Helper()
+	p := &plane{}
+	write := func() error { p.writes.Add(1); return p.refuses }
+	p.WithWatch = fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &corev1.Node{}).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			p.lists.Add(1)
+			return c.List(ctx, list, o...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := write(); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			if _, is := o.(*corev1.ConfigMap); is {
+				if err := write(); err != nil {
+					return err
+				}
+			}
+			return c.Update(ctx, o, options...)
+		},
+	}).Build()
+	return p
+}
+
+// asking is a node that serves, and its instance, which requests a place.
+func asking(name string) []client.Object {
+	return []client.Object{
+		&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name),
+				Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		},
+		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
+			Status: v1alpha1.WindowsInstanceStatus{NodeName: name, Disruption: &v1alpha1.Disruption{
+				Purpose: v1alpha1.DisruptionUpdate, RequestTime: metav1.NewMicroTime(time.Unix(1, 0))}}},
+	}
+}
+
+func (p *plane) instance(t *testing.T, name string) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	if err := p.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// change writes the status of an instance.
+func (p *plane) change(t *testing.T, name string, edit func(*v1alpha1.WindowsInstanceStatus)) {
+	t.Helper()
+	i := p.instance(t, name)
+	edit(&i.Status)
+	if err := p.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uses has an instance use its place, or give it back.
+func (p *plane) uses(t *testing.T, name string, is bool) {
+	t.Helper()
+	p.change(t, name, func(s *v1alpha1.WindowsInstanceStatus) {
+		if s.Disruption.Since = new(metav1.Now()); !is {
+			s.Disruption = nil
+		}
+	})
+}
+
+func (p *plane) places(t *testing.T) *corev1.ConfigMap {
+	t.Helper()
+	list := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: namespace, Name: contract.PlacesConfigMap}
+	if err := p.Get(t.Context(), key, list); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func newRollout(t *testing.T, p *plane) *rollout.Rollout {
+	t.Helper()
+	r, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func decide(t *testing.T, r *rollout.Rollout) ctrl.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// has asks whether an instance has its place.
+func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
+	t.Helper()
+	is, err := r.HasPlace(t.Context(), i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is
+}
+
+// answered lists who was woken.
+func answered(r *rollout.Rollout) (names []string) {
+	for len(r.Answers()) > 0 {
+		names = append(names, (<-r.Answers()).Object.GetName())
+	}
+	return names
+}
+
+func TestOneAfterTheOtherHasAPlace(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	r := newRollout(t, p)
+	if result := decide(t, r); result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute {
+		t.Errorf("while one waits it is decided again in %s", result.RequeueAfter)
+	}
+	if names := answered(r); fmt.Sprint(names) != "[a b]" {
+		t.Errorf("%v were answered", names)
+	}
+	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) {
+		t.Fatal("the place is not the first one's")
+	}
+	p.uses(t, "a", true)
+	answered(r)
+	decide(t, r)
+	if verdict, known := r.Verdict(p.instance(t, "b")); !known || verdict.Allowed || len(answered(r)) != 0 ||
+		!strings.Contains(verdict.Shown(), "maxUnavailable is 1") {
+		t.Errorf("%+v", verdict)
+	}
+	p.uses(t, "a", false)
+	decide(t, r)
+	if names := answered(r); fmt.Sprint(names) != "[b]" || !has(t, r, p.instance(t, "b")) {
+		t.Errorf("%v were answered", names)
+	}
+}
+
+// Hundreds that wait do not have the whole fleet read past the cache again and again.
+func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	live := newPlane(t, append(asking("a"), asking("b")...)...)
+	r, err := rollout.New(rollout.Options{Cached: p, Live: live, Writer: live, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decide(t, r)
+	lists, writes := live.lists.Load(), live.writes.Load()
+	for range 10 {
+		decide(t, r)
+	}
+	if lists == 0 || live.lists.Load() != lists || writes != 1 || live.writes.Load() != writes {
+		t.Errorf("%d lists and %d writes, then %d and %d", lists, writes, live.lists.Load(), live.writes.Load())
+	}
+}
+
+func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	decide(t, newRollout(t, p))
+	r := newRollout(t, p)
+	decide(t, r)
+	if !has(t, r, p.instance(t, "a")) || has(t, r, p.instance(t, "b")) {
+		t.Error("an unused place went to another")
+	}
+	p.uses(t, "a", true)
+	if err := p.Delete(t.Context(), p.places(t)); err != nil {
+		t.Fatal(err)
+	}
+	r = newRollout(t, p)
+	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) || !strings.Contains(p.places(t).Data["places"], `"a"`) {
+		t.Error("a place that only the status shows is lost with the list")
+	}
+}
+
+// A place answers one request. Another of the same instance may be for a revision that is halted.
+func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	r := newRollout(t, p)
+	decide(t, r)
+	p.change(t, "b", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "bad", Code: "W706"}
+	})
+	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Disruption.Revision, s.Disruption.RequestTime = "bad", metav1.NewMicroTime(time.Unix(2, 0))
+	})
+	decide(t, r)
+	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Reason != contract.ReasonRolloutHalted ||
+		has(t, r, p.instance(t, "a")) {
+		t.Errorf("%+v", verdict)
+	}
+	if !has(t, r, p.instance(t, "b")) {
+		t.Error("nobody has the place")
+	}
+}
+
+// Another operator writes the list while this one decides.
+func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	first, second := newRollout(t, p), newRollout(t, p)
+	decide(t, first)
+	decide(t, second)
+	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) { s.Disruption = nil })
+	decide(t, second) // b has it
+	if !has(t, second, p.instance(t, "b")) {
+		t.Fatal("the place is not free")
+	}
+	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, RequestTime: metav1.NewMicroTime(time.Unix(3, 0))}
+	})
+	if is, err := first.HasPlace(t.Context(), p.instance(t, "a")); is || err != nil && !apierrors.IsConflict(err) {
+		t.Errorf("both have a place: %t, %v", is, err)
+	}
+}
+
+func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	r := newRollout(t, p)
+	decide(t, r)
+	p.uses(t, "a", true)
+	for _, text := range []string{`[{"name": 7}, %s]`, `{`, ``} {
+		list := p.places(t)
+		list.Data["places"] = strings.ReplaceAll(text, "%s", strings.Trim(list.Data["places"], "[]"))
+		if err := p.Update(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		r = newRollout(t, p)
+		decide(t, r)
+		if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) {
+			t.Errorf("%q gives the place to another", text)
+		}
+	}
+}
+
+func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, asking("a")...)
+	p.refuses = apierrors.NewForbidden(corev1.Resource("configmaps"), contract.PlacesConfigMap, nil)
+	r := newRollout(t, p)
+	if result := decide(t, r); result.RequeueAfter <= 0 {
+		t.Error("it is never tried again")
+	}
+	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Allowed || verdict.Reason != contract.ReasonPlacesUnwritable ||
+		has(t, r, p.instance(t, "a")) {
+		t.Errorf("%+v", verdict)
+	}
+	p.refuses = nil
+	decide(t, r)
+	if !has(t, r, p.instance(t, "a")) {
+		t.Error("it stays so")
+	}
+}
+
+// A ConfigMap takes 1 MiB.
+func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
+	t.Parallel()
+	var all []policy.Place
+	for n := range 1000 {
+		name := fmt.Sprintf("%0253d", n)
+		all = append(all, policy.Place{Name: policy.MachineName(name), Node: name, Machine: name, Since: metav1.Now(),
+			RequestTime: metav1.NowMicro(), IsUsed: true})
+	}
+	if text, err := json.Marshal(all); err != nil || len(text) > 1<<20-1<<12 {
+		t.Errorf("it has %d bytes, %v", len(text), err)
+	}
+}
+
+func TestARolloutNeedsAllItsParts(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	for name, options := range map[string]rollout.Options{
+		"no cache":     {Live: p, Writer: p, Namespace: namespace},
+		"nothing live": {Cached: p, Writer: p, Namespace: namespace},
+		"no writer":    {Cached: p, Live: p, Namespace: namespace},
+		"no namespace": {Cached: p, Live: p, Writer: p},
+	} {
+		if _, err := rollout.New(options); err == nil {
+			t.Errorf("%s: it is made all the same", name)
+		}
+	}
+}
