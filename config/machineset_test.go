@@ -111,7 +111,7 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			}
 			reading := inventory.ReadMachine(inventory.Machine{
 				Name: set.Name + suffix, Namespace: set.Namespace, Phase: inventory.MachineProvisioned,
-				Addresses: []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.7"}},
+				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}},
 			}, platform, nil)
 			if reading.Entry == nil {
 				t.Errorf("a Machine of it becomes no instance: %+v", reading)

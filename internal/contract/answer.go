@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a host reports. They are far above what an honest host reports, and not above those of the API.
+// Limits of a host's answers. Honest answers stay far below them. The limits of the API are not lower.
 const (
 	MaxName    = 253 // of a host or Node, in bytes
 	MaxID      = 128 // of a machine or a boot
-	MaxText    = 256 // the name of a product, or what is to be prepared
+	MaxText    = 256 // the name of a product, or of something to prepare
 	maxEntries = 8192
 	maxRequest = 16 << 10
 )

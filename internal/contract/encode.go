@@ -19,7 +19,7 @@ import (
 // SaltSize is how many random bytes a Confidential's salt has.
 const SaltSize = 16
 
-// Limits of a Confidential. A Secret holds 1 MiB; the names beside it need little.
+// Limits of a Confidential. A Secret holds 1 MiB, and its metadata needs little of that.
 const (
 	maxPacked   = 1<<20 - 4<<10
 	maxUnpacked = 16 << 20
@@ -34,9 +34,8 @@ func (c Confidential) Encode() (data []byte, digest string, err error) {
 	return data, Digest(data), nil
 }
 
-// EnvironmentDigest is what Manifest.ConfidentialEnvironment says of this Confidential: it changes
-// with the environment, and without the salt nobody can try out what the environment is. It is
-// empty when there is no environment.
+// EnvironmentDigest is the value of Manifest.ConfidentialEnvironment for this Confidential, empty without an
+// environment. It changes when the environment changes. Without the salt, nobody can find out the environment by trial.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""
@@ -48,12 +47,12 @@ func (c Confidential) EnvironmentDigest() string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// ParseConfidential reads what Encode gave and checks that it is what the manifest means. Its
-// errors are *Problem with ReasonManifestInvalid and say nothing of the content.
+// ParseConfidential reads the output of Encode and checks that the manifest names it. Errors are *Problem with
+// ReasonManifestInvalid and never show the content.
 func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	var c Confidential
 	if Digest(data) != m.Confidential {
-		return c, NewProblem(ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
+		return c, NewProblem(ReasonManifestInvalid, "the manifest names another confidential part")
 	}
 	// The parser's errors may quote text.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {

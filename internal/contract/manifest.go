@@ -38,21 +38,20 @@ type DaemonSettings struct {
 // Log is a log file of a service, and the limits that keep it from filling the disk. A limit of 0
 // is none.
 type Log struct {
-	// Path is the file that the service writes. Older files lie beside it and have names that begin
-	// with its name without the extension and a hyphen, and end in its extension, such as
-	// kubelet-20260102-150405.log beside kubelet.log.
+	// Path is the file that the service writes. Older files are in the same folder. Their names begin with the name of
+	// this file without its extension, followed by a hyphen, and have the same extension: kubelet-20260102-150405.log
+	// is an older kubelet.log.
 	Path string `json:"path"`
-	// Rotates says that the service, or the program that runs it, moves a full file aside by
-	// itself. Otherwise the daemon does: such a service holds its file open for appending and lets
-	// nobody rename it, so what is in it is copied aside, and then it is emptied in place.
+	// Rotates says that the service, or the program that runs it, renames a full file itself. Otherwise the daemon
+	// copies the content to another file and empties the file: such a service holds its file open for appending and
+	// lets nobody rename it.
 	Rotates bool `json:"rotates,omitempty"`
-	// MaxSize is the size in bytes at which the file is full.
+	// MaxSize is the size in bytes of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
-	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon
-	// removes those of every service.
+	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon removes files that are
+	// older, for every service.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
-	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others of
-	// every service.
+	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others for every service.
 	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
@@ -73,8 +72,8 @@ type Service struct {
 	Priority uint `json:"priority"`
 	// Disruptive says that pods feel a restart of this service.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// RequiresFile is a file that others write and without which the service would end at once:
-	// the daemon starts it as soon as the file is there. Nothing waits for that meanwhile.
+	// RequiresFile is a file that somebody else writes, without which the service would end at once. The daemon starts
+	// the service as soon as the file exists. Nothing else waits for it.
 	RequiresFile string `json:"requiresFile,omitempty"`
 	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of
 	// it alone restarts nothing.
@@ -107,9 +106,8 @@ const (
 	FactManagementIP Fact = "managementIP" // management IP of the pods' HNS network
 	// FactFullHostname is the lower-case host name with the host's primary DNS suffix, if it has one.
 	FactFullHostname Fact = "fullHostname"
-	// FactAWSHostname is the private DNS name by which AWS knows the machine,
-	// latest/meta-data/local-hostname of the metadata service (version 2, with a token): its first
-	// word, in lower case.
+	// FactAWSHostname is the private DNS name of the machine in AWS: the first word of latest/meta-data/local-hostname
+	// of the metadata service (version 2, with a token), in lower case.
 	FactAWSHostname Fact = "awsHostname"
 	// FactGCPHostname is the name that Google's cloud gave the machine,
 	// computeMetadata/v1/instance/hostname with the header Metadata-Flavor: Google, in lower case;
@@ -212,7 +210,7 @@ func (m Manifest) DaemonProgram() (File, bool) {
 	return File{}, false
 }
 
-// File is one managed file. Exactly one of Digest and Content says what it holds.
+// File is one managed file, either a payload blob (Digest) or a text (Content).
 type File struct {
 	// Path is absolute, with backslashes.
 	Path string `json:"path"`

@@ -21,7 +21,7 @@ const (
 	DirStore = `C:\k\store`
 	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests.
 	DirSealed = `C:\k\wicd-sealed`
-	// DirMetrics holds what windows_exporter serves beside its own metrics.
+	// DirMetrics holds metrics that windows_exporter serves in addition to its own.
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`
 	DirDaemonLog  = DirLog + `\wicd`
@@ -75,7 +75,7 @@ const (
 	PathState = `C:\k\wicd-state.json`
 	// PathDaemonLog is the daemon's log, under the name that log collectors of users fetch.
 	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
-	// PathReport is what the daemon says of the host, for people: a NodeReport as JSON.
+	// PathReport is the daemon's report about the host, for people: a NodeReport as JSON.
 	PathReport = DirDaemonLog + `\report.json`
 	// PathLock is there while a verb runs, or the daemon makes sure that none does, and only then. No ordinary user may
 	// make a file there.

@@ -59,7 +59,7 @@ func JoinProblems(problems []*Problem) error {
 // Subject is what a reason is about.
 type Subject string
 
-// Subjects that have a condition of their own.
+// Subjects with their own condition.
 const (
 	AboutReach Subject = "reaching the host"
 	AboutHost  Subject = "the host itself"
@@ -101,9 +101,8 @@ const (
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
 	// Two entries or Machines have the same address.
 	ReasonAddressDuplicate Reason = "AddressDuplicate"
-	// Another instance already stands for the host behind this entry or Machine, or for a host of the same name or with
-	// a copy of its disk. Of a host that is to be removed: another machine answers at its address, with the same SSH
-	// host key.
+	// Another instance already stands for the host of this entry or Machine, or for a host with the same name or a copy
+	// of its disk. While a host is being removed: another machine with the same SSH host key answers at its address.
 	ReasonHostDuplicate Reason = "HostDuplicate"
 	// A WindowsInstance of the Machine's name exists that was not made from this Machine.
 	ReasonMachineNameTaken Reason = "MachineNameTaken"
@@ -133,7 +132,7 @@ const (
 	ReasonUnreachable Reason = "Unreachable"
 	// The host refuses the private key for this user.
 	ReasonKeyRefused Reason = "KeyRefused"
-	// The host shows another SSH host key than the one that was given or pinned.
+	// The host shows another SSH host key than the given or pinned key.
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
 	// The connection broke during work on the host, or was ended because the host takes a transfer too slowly.
 	ReasonConnectionLost Reason = "ConnectionLost"
@@ -171,7 +170,7 @@ const (
 	ReasonMetadataUnavailable Reason = "MetadataUnavailable"
 	// The host does not have the address in spec.nodeIP.
 	ReasonNodeIPMissing Reason = "NodeIPMissing"
-	// The hybrid network has a VXLAN port of its own, which Windows Server 2019 does not support.
+	// The hybrid network has a custom VXLAN port, which Windows Server 2019 does not support.
 	ReasonVXLANPortUnsupported Reason = "VXLANPortUnsupported"
 	// The host has a static address, which Windows may lose when the container network is made.
 	ReasonStaticAddress Reason = "StaticAddress"
@@ -179,8 +178,8 @@ const (
 	ReasonSeveralGateways Reason = "SeveralGateways"
 	// The host can't reach the API server at the address that nodes use, or something else answers there.
 	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
-	// The host's address is one of those that the cluster gives to pods or Services, so neither they nor Linux nodes
-	// would reach the host; or it is one of the API server or of ingress.
+	// The host's address is in a network of the cluster's pods or Services, so neither they nor Linux nodes would reach
+	// the host; or it is an address of the API server or of ingress.
 	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
 	// VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their default. When
 	// the container network is made, the host's address moves to such an interface: vCenter then shows no address, and
@@ -204,7 +203,7 @@ const (
 	// Windows does not reboot the host when the daemon asks for it.
 	ReasonRebootFailed Reason = "RebootFailed"
 
-	// What arrived on the host does not match its checksum.
+	// Data that arrived on the host does not match its checksum.
 	ReasonPayloadCorrupt Reason = "PayloadCorrupt"
 	// The transfer ended early, or what came could not be stored, or did not stay on the host.
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
@@ -229,7 +228,7 @@ const (
 	ReasonForeignInterference Reason = "ForeignInterference"
 	// A CA certificate can't be added to the host's root store or removed from it.
 	ReasonTrustFailed Reason = "TrustFailed"
-	// What the daemon keeps encrypted on the host can't be decrypted any more.
+	// The daemon can't decrypt what it keeps encrypted on the host.
 	ReasonDecryptionFailed Reason = "DecryptionFailed"
 	// The route to the cloud's metadata service can't be set.
 	ReasonRouteFailed Reason = "RouteFailed"
@@ -264,7 +263,7 @@ const (
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
 	// The node is at its new revision, or back from its reboot, and has to stay Ready for the settling time.
 	ReasonSettling Reason = "Settling"
-	// Somebody uncordoned the node while the operator was draining it, so it stays in service.
+	// A user uncordoned the node while the operator was draining it, so it stays in service.
 	ReasonUncordoned Reason = "Uncordoned"
 	// kubelet is healthy, but the daemon has not acted on a request for as long as the operator's flag --daemon-timeout
 	// says (5m by default), or its certificate has expired.
@@ -275,11 +274,10 @@ const (
 	// The node is the operator's but has no WindowsInstance: its host left without being cleaned and came back, or
 	// registered it while its Machine was deleted. It is cordoned.
 	ReasonNodeOrphaned Reason = "NodeOrphaned"
-	// The list of places in the rollout budget can't be written, so no node is disrupted: somebody made the ConfigMap
-	// windows-rollout-places immutable or too large, or a policy of the cluster denies the write.
+	// The list of places in the rollout budget can't be written, so no node is disrupted: the ConfigMap
+	// windows-rollout-places is immutable or too large, or a policy of the cluster denies the write.
 	ReasonPlacesUnwritable Reason = "PlacesUnwritable"
-	// The API server refuses the labels or taints that the Node is to have, because a policy denies them or they are
-	// not valid.
+	// The API server refuses the labels or taints of the Node, because a policy denies them or they are not valid.
 	ReasonLabelsRefused Reason = "LabelsRefused"
 
 	// Pods are being evicted from the node.
@@ -290,7 +288,7 @@ const (
 	ReasonCleanupFailed Reason = "CleanupFailed"
 	// The Machine of this host is being deleted, and the host with it.
 	ReasonMachineLeaving Reason = "MachineLeaving"
-	// The host is to be removed and waits for a place in the rollout budget. Its node is in service meanwhile.
+	// The removal of the host waits for a place in the rollout budget. Until then its node is in service.
 	ReasonRemovalPending Reason = "RemovalPending"
 	// As many hosts are joining as maxConcurrentJoins allows.
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
@@ -312,13 +310,13 @@ const (
 	ReasonMachineUnowned Reason = "MachineUnowned"
 	// The Machine has the label windowsmachineconfig.openshift.io/ignore.
 	ReasonMachineIgnored Reason = "MachineIgnored"
-	// The Machine is a copy of one of another API, which manages it.
+	// Another API manages the Machine, which is a copy of that API's Machine.
 	ReasonMachineManagedElsewhere Reason = "MachineManagedElsewhere"
 	// Machines were replaced, and none of the new ones has accepted the private key yet.
 	ReasonReplacementIneffective Reason = "ReplacementIneffective"
 	// The user data of new Machines does not hold the present key yet, or is another Secret than windows-user-data.
 	ReasonUserDataStale Reason = "UserDataStale"
-	// An error occurred that has no reason of its own.
+	// An error occurred that has no other reason.
 	ReasonInternal Reason = "InternalError"
 
 	// The secret cloud-private-key does not exist or lacks private-key.pem.
@@ -350,9 +348,9 @@ const (
 	ReasonKubeletConfigRefused Reason = "KubeletConfigRefused"
 	// A setting of the WindowsMachineConfig is not valid.
 	ReasonSettingInvalid Reason = "SettingInvalid"
-	// What nodes need does not fit into a Secret.
+	// The data for nodes does not fit into a Secret.
 	ReasonDesiredStateTooLarge Reason = "DesiredStateTooLarge"
-	// The secret windows-user-data belongs to somebody else, so the operator leaves it alone.
+	// The secret windows-user-data belongs to another owner, so the operator leaves it alone.
 	ReasonUserDataForeign Reason = "UserDataForeign"
 	// The operator may not write the secret windows-user-data.
 	ReasonUserDataForbidden Reason = "UserDataForbidden"
@@ -385,16 +383,16 @@ const (
 	ReasonPodsNotRead Reason = "PodsNotRead"
 	// The Windows nodes of this cluster belong to an operator in another namespace. This one does nothing, and ends.
 	ReasonAnotherOperator Reason = "AnotherOperator"
-	// The address of the API server for hosts is one that only pods and nodes reach: it is in the network of Services
-	// or pods, or the name of a Service.
+	// Only pods and nodes reach the address of the API server for hosts: it is in the network of Services or pods, or
+	// the name of a Service.
 	ReasonAPIServerInternal Reason = "APIServerInternal"
 	// The networks of pods and of Services overlap.
 	ReasonNetworksOverlap Reason = "NetworksOverlap"
-	// The secret windows-services-latest can't be replaced: somebody's finalizer holds it, or the API server refuses
-	// what it is to hold.
+	// The secret windows-services-latest can't be replaced: a finalizer holds it, or the API server refuses its new
+	// content.
 	ReasonLatestNotPublished Reason = "LatestNotPublished"
-	// For a minute or longer something that nodes need could not be read or published: the API server refuses it or
-	// does not answer, or somebody's finalizer holds an object.
+	// For a minute or longer, something that nodes need could not be read or published: the API server refuses it or
+	// does not answer, or a finalizer holds an object.
 	ReasonRevisionNotPublished Reason = "RevisionNotPublished"
 	// The WindowsMachineConfig was deleted. The spec that was in force stays in force, and the object is restored with
 	// it after a minute.
@@ -407,16 +405,16 @@ type explanation struct {
 	fix    string
 }
 
-var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table, too large to build it for each question
+var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table that never changes
 	ReasonEntryMalformed: {101, "Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries " +
 		"are not affected."},
 	ReasonAddressUnresolvable: {102, "Correct the name, or add its A record to the DNS server that the operator's " +
 		"pod uses."},
 	ReasonAddressDuplicate: {103, "Remove one of the two. The older one stays in charge. If one is being removed " +
-		"already and stays, its WindowsInstance says why; if its host is gone for good, set spec.removalPolicy there " +
-		"to Force."},
-	ReasonHostDuplicate: {104, "Remove or rename one of the two. Give a cloned host its own identity with sysprep, " +
-		"and SSH host keys of its own. For a removal, have the address lead to the host again: look at DNS, DHCP and " +
+		"and stays, its WindowsInstance says why. If its host no longer exists, set spec.removalPolicy there to " +
+		"Force."},
+	ReasonHostDuplicate: {104, "Remove or rename one of the two. Give a cloned host a new identity with sysprep, " +
+		"and new SSH host keys. For a removal, let the address lead to the host again: look at DNS, DHCP and " +
 		"forwarded ports. The machine that answered was not cleaned."},
 	ReasonMachineNameTaken: {105, "Delete that WindowsInstance, or the entry that it was made from."},
 	ReasonMachineNameInvalid: {106, "Give its MachineSet a shorter name. A Machine's name may have at most 15 " +
@@ -429,11 +427,11 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 		"or empty it, which is followed at once."},
 	ReasonInstanceRefused: {110, "Change the quota or policy that the message names, or give the operator its rights " +
 		"back. It is tried again every 30 seconds."},
-	ReasonEntrySettingUnknown: {111, "Use username=<name>, port=<number> and hostKey=<type> <base64> only, each on a " +
-		"line of its own."},
+	ReasonEntrySettingUnknown: {111, "Use username=<name>, port=<number> and hostKey=<type> <base64> only, each " +
+		"on a separate line."},
 	ReasonEntryNotUTF8: {112, "Create the entry again from a file in UTF-8. Windows PowerShell writes UTF-16 with >: " +
 		"use Set-Content -Encoding utf8 there."},
-	ReasonEntryUserInvalid: {113, "Write username=<name>, and each further setting on a line of its own."},
+	ReasonEntryUserInvalid: {113, "Write username=<name>, and each further setting on a separate line."},
 	ReasonEntryPortInvalid: {114, "Write port=<number> with the port of the host's SSH server, or leave it out for " +
 		"22."},
 	ReasonEntryHostKeyInvalid: {115, "Write hostKey=<type> <base64>, as a line of ssh-keyscan shows it."},
@@ -457,7 +455,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 	ReasonKeyNotAuthorized: {208, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the " +
 		"host. Until then the node goes on working, and only what needs SSH waits. A Machine is replaced " +
 		"automatically, as far as the rollout budget and its MachineSet allow."},
-	ReasonOutputTooLarge: {209, "Find out what answers at this address, and whether somebody else controls the host."},
+	ReasonOutputTooLarge: {209, "Find out what answers at this address, and whether an attacker controls the " +
+		"host."},
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
 		"10), and restart sshd."},
 	ReasonBuildUnsupported: {301, "Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). " +
@@ -488,9 +487,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 		"it, and keep programs that inspect TLS off the way. Where the address is wrong for hosts, set " +
 		"spec.apiServer of the WindowsMachineConfig; on OpenShift it is status.apiServerInternalURI of the " +
 		"Infrastructure cluster, so have hosts resolve that name."},
-	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of the " +
-		"WindowsInstance to such an address that it has. The networks of a cluster can't be changed: where they are " +
-		"those of the site, hosts need others."},
+	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of " +
+		"the WindowsInstance to such an address of the host. The networks of a cluster can't be changed: if the site " +
+		"uses the same networks, hosts need others."},
 	ReasonAddressHidden: {316, "On the host, or in the template of its Machine, add the line exclude-nics= to the " +
 		"section [guestinfo] of C:\\ProgramData\\VMware\\VMware Tools\\tools.conf. If the file or the section is " +
 		"missing, create it."},
@@ -510,21 +509,21 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 		"process wicd-….exe and what it waits for, and end it."},
 	ReasonRebootFailed: {408, "Read the error in the message, which may come from a policy. The operator tries " +
 		"again; reboot the host by hand while its node is drained, and it goes on at once."},
-	ReasonPayloadCorrupt: {501, "Nothing to do: what is damaged is sent again. If it repeats, check the host's disk " +
+	ReasonPayloadCorrupt: {501, "Nothing to do: damaged data is sent again. If it repeats, check the host's disk " +
 		"and the network."},
 	ReasonPayloadIncomplete: {502, "Nothing to do: it goes on with what is missing. If the message names a virus " +
 		"scanner or a file that is in use, exclude C:\\k\\store from virus scanners."},
-	ReasonServiceFailed: {601, "Read the log of the service in C:\\var\\log on the host. Where it is marked for " +
-		"deletion, close the Services console."},
+	ReasonServiceFailed: {601, "Read the log of the service in C:\\var\\log on the host. If the service is " +
+		"marked for deletion, close the Services console."},
 	ReasonFileFailed: {602, "Check which program has the file open, and the free space on drive C:."},
 	ReasonManifestInvalid: {603, "Nothing to do: the operator publishes it again. If it repeats, file a bug with the " +
 		"detail."},
 	ReasonManifestMissing:    {604, "Nothing to do: the operator publishes it."},
 	ReasonCertificatePending: {605, "Check that kube-controller-manager signs requests (kubectl get csr)."},
 	ReasonCertificateDenied:  {606, "See the request's conditions and events for why (kubectl describe csr)."},
-	ReasonNetworkPending: {607, "Where the service does not answer, restart hns on the host. On OpenShift, check the " +
-		"annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of hybrid-overlay-node; with " +
-		"flannel, spec.podCIDR of the Node and the log of flanneld."},
+	ReasonNetworkPending: {607, "If the host network service does not answer, restart hns on the host. On " +
+		"OpenShift, check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
+		"hybrid-overlay-node; with flannel, spec.podCIDR of the Node and the log of flanneld."},
 	ReasonEnvironmentFailed: {608, "Check the group policies of the host."},
 	ReasonForeignInterference: {609, "Find the tool or group policy that changes it, and exclude what the message " +
 		"names."},
@@ -532,16 +531,17 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 	ReasonDecryptionFailed: {611, "Nothing to do: the daemon reads it from the API server again. It happens after " +
 		"sysprep, or when the disk was moved to another machine."},
 	ReasonRouteFailed: {612, "Check the default route of the host."},
-	ReasonTokenPending: {613, "Nothing to do; if it lasts, the message says why. Where the API server refuses it, " +
+	ReasonTokenPending: {613, "Nothing to do; if it lasts, the message says why. If the API server refuses it, " +
 		"apply the operator's manifests again."},
 	ReasonNetworkNotRemoved: {614, "Nothing to do: the daemon tries again. If it lasts, reboot the host: flannel's " +
 		"networks end with the boot."},
-	ReasonTokenExpiring: {615, "Read the cause in the message. Where the API server refuses it, apply the operator's " +
-		"manifests again; where it can't be written, make room on drive C: or exclude the daemon's files from scans."},
+	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses it, apply the " +
+		"operator's manifests again; if it can't be written, free space on drive C: or exclude the daemon's files " +
+		"from scans."},
 	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. Where " +
 		"the message names spec.podCIDR, kube-controller-manager must run with --allocate-node-cidrs."},
 	ReasonNodeNotReady: {702, "See the Node's Ready condition (kubectl describe node)."},
-	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it any more. If the Node is this " +
+	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it. If the Node is this " +
 		"host's, name its address in spec.nodeIP of the WindowsInstance."},
 	ReasonRevisionPending: {704, "Nothing to do; if it lasts, see the apply-status annotation of the Node and " +
 		"C:\\var\\log\\wicd on the host."},
@@ -580,14 +580,16 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 		"webhook or the missing right."},
 	ReasonDraining:     {801, "Nothing to do."},
 	ReasonDrainBlocked: {802, "See which PodDisruptionBudget blocks, or delete the pods that the message names."},
-	ReasonCleanupFailed: {803, "Remove what the message names, or end what holds it open, by a reboot if need be; it " +
-		"is tried again. C:\\var\\log\\wicd\\cleanup.log on the host has all that was removed, left or kept. To let " +
-		"the host go as it is, or if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
+	ReasonCleanupFailed: {803, "Remove what the message names, or end the program that holds it open, if " +
+		"necessary by a reboot; it is tried again. C:\\var\\log\\wicd\\cleanup.log on the host lists everything that " +
+		"was removed, left or kept. To let the host go as it is, or if it no longer exists, set spec.removalPolicy " +
+		"of the WindowsInstance to Force."},
 	ReasonMachineLeaving: {804, "Nothing to do: the Machine's controller drains the Node and deletes the host; where " +
 		"the Machine has no nodeRef, the operator drains the Node. If it lasts, see the Machine."},
-	ReasonRemovalPending: {805, "Nothing to do while other nodes are unavailable: it goes on when they are back. If " +
-		"spec.rollout.maxUnavailable is 0, set another value. To remove it at once, set spec.removalPolicy of the " +
-		"WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is left as it is."},
+	ReasonRemovalPending: {805, "Nothing to do while other nodes are unavailable: the removal begins when they " +
+		"are back. If spec.rollout.maxUnavailable is 0, set another value. To remove the host at once, set " +
+		"spec.removalPolicy of the WindowsInstance to Force: the removal does not wait for pods, and a host that " +
+		"can't be cleaned stays as it is."},
 	ReasonWaitingForSlot: {810, "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the " +
 		"WindowsMachineConfig."},
 	ReasonPaused:     {811, "Set spec.paused to false to go on."},
@@ -646,8 +648,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 	ReasonDesiredStateTooLarge: {916, "Have fewer CA certificates or mirror rules. Nodes keep what was published " +
 		"last."},
 	ReasonUserDataForeign: {917, "Delete the secret, or remove its ownerReferences and its label " +
-		"app.kubernetes.io/managed-by. To use user data of your own, give it another name and name that in the " +
-		"MachineSet."},
+		"app.kubernetes.io/managed-by. To use your user data, put it into a Secret with another name, and name that " +
+		"Secret in the MachineSet."},
 	ReasonUserDataForbidden: {918, "Apply the operator's manifests again; for openshift-machine-api and " +
 		"openshift-cluster-api those are config/machine-api and config/cluster-api: see docs/machines.md."},
 	ReasonHostKeySecretInvalid: {919, "Delete the secret: the operator makes a new one. Until then new machines are " +
@@ -674,16 +676,16 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table,
 	ReasonPodsNotRead: {933, "The operator's log says what failed. Otherwise look for thousands of pods, or pods of " +
 		"a megabyte, with kubectl get pods -A --field-selector spec.nodeName=<node>, and limit their namespace by a " +
 		"quota."},
-	ReasonAnotherOperator: {934, "Remove one of the two. To keep the other, delete the namespace of this one, and " +
-		"install the other again as it was: both have the same ClusterRoles and policies, which this install may " +
-		"have taken over. To move to this namespace, remove the hosts and then the other operator first. If that is " +
-		"gone for good, with its hosts: kubectl patch winconf cluster --subresource=status --type=json -p " +
-		"'[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
+	ReasonAnotherOperator: {934, "Remove one of the two. To keep the other, delete the namespace of this one, " +
+		"and install the other again as it was: both have the same ClusterRoles and policies, which this " +
+		"installation may have overwritten. To move to this namespace, remove the hosts and then the other operator " +
+		"first. If that operator and its hosts no longer exist: kubectl patch winconf cluster --subresource=status " +
+		"--type=json -p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
 	ReasonAPIServerInternal: {935, "Set spec.apiServer of the WindowsMachineConfig to the URL by which machines " +
 		"outside of the cluster reach the API server, such as that of the control plane's load balancer."},
-	ReasonNetworksOverlap: {936, "Have pods and Services use networks of their own. Correct podSubnet in the " +
-		"ConfigMap kube-system/kubeadm-config where pods do not have these addresses; otherwise the cluster must be " +
-		"made again with other networks."},
+	ReasonNetworksOverlap: {936, "Give pods and Services separate networks. If pods don't have these addresses, " +
+		"correct podSubnet in the ConfigMap kube-system/kubeadm-config; otherwise the cluster must be created again " +
+		"with other networks."},
 	ReasonLatestNotPublished: {937, "Remove the finalizer that the message names, or change the policy or quota that " +
 		"it names. Until then each daemon reads a new revision from its ConfigMap and Secret, which costs the API " +
 		"server two requests more for each node."},

@@ -23,8 +23,8 @@ func protectedVariables() []string {
 }
 
 // Validate names everything that could harm a host in one *Problem with ReasonManifestInvalid: programs and files
-// outside of our directories, what belongs to the daemon or to Windows, and facts that this release can't find.
-// The operator that wrote the manifest answers for the rest, and the revision's name proves that nobody changed it.
+// outside of our directories, names that belong to the daemon or to Windows, and facts that this release can't find.
+// Other mistakes would be the operator's own: the revision's name proves that the operator wrote the manifest.
 func (m Manifest) Validate() error {
 	all := append(fileViolations(m.Files), environmentViolations(m.EnvironmentVars, m.WatchedEnvironmentVars)...)
 	for _, s := range m.Services {

@@ -53,15 +53,15 @@ func Within(dir, path string) bool {
 	return strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
 }
 
-// managedRoots are the folders in which a manifest may place files.
+// managedRoots lists the folders for files of a manifest.
 func managedRoots() []string { return []string{DirK, `C:\var`, DirTemp} }
 
 func managedPath(path string) bool {
 	return slices.ContainsFunc(managedRoots(), func(root string) bool { return Within(root, path) })
 }
 
-// daemonProgram reports whether a file is the daemon's program, as a blob. It is the only file of its own that a
-// manifest lists. It restarts no service, because the daemon replaces its program itself.
+// daemonProgram reports whether a file is the daemon's program, as a blob. No other file of the daemon may be in a
+// manifest. The program restarts no service, because the daemon replaces its program itself.
 func daemonProgram(f File) bool {
 	return strings.EqualFold(f.Path, PathDaemon) && f.Digest != "" && len(f.Services) == 0
 }

@@ -32,7 +32,7 @@ type Drain struct {
 type DrainPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Ending is when its grace period ends, if it was told to end.
+	// Ending is when its grace period ends, if it is being deleted.
 	Ending *metav1.Time `json:"ending,omitempty"`
 	// Blocked says which disruption budgets do not let it go now.
 	Blocked string `json:"blocked,omitempty"`
@@ -77,7 +77,7 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 	return err
 }
 
-// drainPods says of pods that a drain has to move away which budgets hold them.
+// drainPods lists the pods of a drain, with the budgets that hold them.
 func drainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
 	all := make([]DrainPod, 0, len(pods))
 	for i := range pods {

@@ -39,8 +39,8 @@ const (
 	barWidth  = 30
 )
 
-// Visible shows what a terminal would obey, or what would show letters in another order than they are
-// in: hosts and users write what is printed. Ends of lines and tabs stay.
+// Visible replaces what a terminal would obey, and what would change the order of letters: hosts and users write the
+// printed texts. Ends of lines and tabs stay.
 func Visible(text string) string {
 	obeyed := func(r rune) bool {
 		return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
@@ -225,7 +225,7 @@ func (s *Status) printGroups(p *paper) {
 
 func (s *Status) printHosts(p *paper) error {
 	if len(s.Hosts) == 0 && len(s.Unread) > 0 {
-		return nil // nobody can say whether there are any
+		return nil // it is unknown whether there are any
 	}
 	if len(s.Hosts) == 0 {
 		p.line("")
@@ -267,7 +267,7 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", filled) + strings.Repeat("-", barWidth-filled) + "]"
 }
 
-// named joins the first few of a list and says how many there are more.
+// named joins the first elements of a list and says how many more there are.
 func named(names []string) string {
 	if len(names) <= maxNamed {
 		return strings.Join(names, ", ")
@@ -275,7 +275,7 @@ func named(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
-// short leaves of a text what fits on a few lines.
+// short cuts a text to a few lines.
 func short(text string) string {
 	const most = 300
 	if runes := []rune(text); len(runes) > most {

@@ -9,24 +9,25 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Machine is a host that a cloud made, as far as we look at it, whichever API it comes from.
+// Machine is a host that a cloud created, of any API, reduced to what the operator reads.
 type Machine struct {
 	Name, Namespace string
 	UID             types.UID
 	CreatedAt       time.Time
 	Phase           MachinePhase
-	Addresses       []Address
-	// ProviderID and NodeRef are empty until somebody knows them.
+	Addresses       []corev1.NodeAddress
+	// ProviderID and NodeRef are empty until they are known.
 	ProviderID, NodeRef string
-	// Owner is what makes another Machine when this one goes; nil for one that was made by hand.
+	// Owner creates another Machine when this one is deleted; nil for a Machine that was created by hand.
 	Owner *Owner
-	// Deleting is set once the Machine is told to go, Ignored when the user wants us to keep away
-	// from it, and ManagedBy when another API manages it, of which this object is a copy.
+	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore it. ManagedBy names
+	// another API that manages the Machine, of which this object is a copy.
 	Deleting, Ignored bool
 	ManagedBy         string
 	// Port is the annotation contract.SSHPortAnnotation as it stands there; empty without one.
@@ -42,35 +43,16 @@ type Owner struct {
 // MachinePhase is how far a Machine is.
 type MachinePhase string
 
-// Phases of a Machine that we tell apart. Any other is a phase in which there is no host to reach
-// yet.
+// Phases of a Machine that matter. In every other phase there is no host to reach yet.
 const (
-	// MachineProvisioned: the host exists. MachineRunning: it is a node, too.
+	// MachineProvisioned: the host exists. MachineRunning: it is also a node.
 	MachineProvisioned MachinePhase = "Provisioned"
 	MachineRunning     MachinePhase = "Running"
-	// MachineFailed: whoever makes hosts gave up on this one.
+	// MachineFailed: the cloud gave up on this host.
 	MachineFailed MachinePhase = "Failed"
 )
 
-// AddressType says what an address is good for.
-type AddressType string
-
-// Types of addresses that clouds give.
-const (
-	AddressInternalIP  AddressType = "InternalIP"
-	AddressInternalDNS AddressType = "InternalDNS"
-	AddressHostName    AddressType = "Hostname"
-	AddressExternalIP  AddressType = "ExternalIP"
-	AddressExternalDNS AddressType = "ExternalDNS"
-)
-
-// Address is one of a Machine's names or addresses.
-type Address struct {
-	Type  AddressType
-	Value string
-}
-
-// MachineEntry is what a Machine tells of its host beside what every entry tells.
+// MachineEntry is what a Machine adds to an entry.
 type MachineEntry struct {
 	UID        types.UID
 	CreatedAt  time.Time
@@ -81,8 +63,7 @@ type MachineEntry struct {
 	Addresses []string
 }
 
-// Reading is what a Machine comes to: an entry, something that must happen first, or a problem.
-// Exactly one of them is set.
+// Reading is what follows from a Machine: an entry, something to wait for, or a problem. Exactly one of them is set.
 type Reading struct {
 	Entry   *Entry
 	Wait    string
@@ -102,9 +83,8 @@ const (
 // onlyDigits is a name that Windows takes for no computer.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
-// ReadMachine says what a Machine comes to on a platform. resolves tells which of the names in
-// NamesToResolve have an IPv4 address. Whether the Machine leaves or is ignored is the caller's to ask
-// first.
+// ReadMachine returns the entry of a Machine on a platform. resolves has the names of NamesToResolve that have an IPv4
+// address. The caller first checks whether the Machine is being deleted or ignored.
 func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{
@@ -137,32 +117,31 @@ func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool
 	}}
 }
 
-// NamesToResolve are the names by which a Machine may be reached if they have an IPv4 address, best
-// first; none when it tells an address.
+// NamesToResolve lists the names at which a Machine may be reached if they have an IPv4 address, best first. It is
+// empty if the Machine has an IPv4 address.
 func NamesToResolve(m Machine) []string {
 	var names []string
-	for _, kind := range []AddressType{AddressInternalIP, AddressInternalDNS, AddressHostName} {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName} {
 		for _, a := range m.Addresses {
 			switch {
 			case a.Type != kind:
-			case isIPv4(a.Value):
-				if kind == AddressInternalIP {
+			case isIPv4(a.Address):
+				if kind == corev1.NodeInternalIP {
 					return nil
 				}
-			case kind != AddressInternalIP && validAddress(a.Value) && !slices.Contains(names, a.Value):
-				names = append(names, a.Value)
+			case kind != corev1.NodeInternalIP && validAddress(a.Address) && !slices.Contains(names, a.Address):
+				names = append(names, a.Address)
 			}
 		}
 	}
 	return names
 }
 
-// addressOf picks how to reach the host: its inner IPv4 address, else the first name that resolves
-// to one.
+// addressOf returns the address for SSH: the internal IPv4 address, or else the first name that resolves to one.
 func addressOf(m Machine, resolves map[string]bool) string {
 	for _, a := range m.Addresses {
-		if a.Type == AddressInternalIP && isIPv4(a.Value) {
-			return a.Value
+		if a.Type == corev1.NodeInternalIP && isIPv4(a.Address) {
+			return a.Address
 		}
 	}
 	for _, name := range NamesToResolve(m) {
@@ -178,15 +157,15 @@ func isIPv4(text string) bool {
 	return err == nil && ip.Is4() && validAddress(text)
 }
 
-// allAddresses lists what a certificate of the host may hold. What is neither an address nor a name
-// is left out, and so are more than the API keeps.
+// allAddresses lists the names and addresses that a certificate of the host may hold. It leaves out invalid ones, and
+// as many as the API can't keep.
 func allAddresses(m Machine) []string {
 	const limit = 32
 	var all []string
 	for _, a := range m.Addresses {
-		_, err := netip.ParseAddr(a.Value)
-		if (err == nil || validAddress(a.Value)) && !slices.Contains(all, a.Value) && len(all) < limit {
-			all = append(all, a.Value)
+		_, err := netip.ParseAddr(a.Address)
+		if (err == nil || validAddress(a.Address)) && !slices.Contains(all, a.Address) && len(all) < limit {
+			all = append(all, a.Address)
 		}
 	}
 	return all
@@ -196,7 +175,7 @@ func shownAddresses(m Machine) string {
 	const few = 8
 	var all []string
 	for _, a := range m.Addresses[:min(few, len(m.Addresses))] {
-		all = append(all, fmt.Sprintf("%.20s %.100q", a.Type, a.Value))
+		all = append(all, fmt.Sprintf("%.20s %.100q", a.Type, a.Address))
 	}
 	return strings.Join(all, ", ")
 }
@@ -213,15 +192,15 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	return int32(port), nil
 }
 
-// hostnameOf is the name that the host must be given: on platforms whose hosts are copies of one
-// template, all of the same name, that of the Machine. The others give each host a name of its own.
+// hostnameOf returns the name that the host must be given. On platforms whose hosts are copies of one template, with
+// the same name, it is the Machine's name. Other platforms name their hosts.
 func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
 	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil
 	}
 	if len(m.Name) > maxNetBIOS || !label.MatchString(m.Name) || onlyDigits.MatchString(m.Name) {
 		return "", contract.NewProblem(contract.ReasonMachineNameInvalid,
-			"Machine %s: its name is to be its host's name", m.Name)
+			"Machine %s: its host must get its name, which is not a valid host name", m.Name)
 	}
 	return m.Name, nil
 }

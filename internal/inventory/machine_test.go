@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
@@ -17,11 +18,11 @@ func machine(change func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
 		Name: "win-abc12", Namespace: contract.MachineAPINamespace, UID: "uid", CreatedAt: time.Unix(1, 0),
 		Phase: inventory.MachineProvisioned,
-		Addresses: []inventory.Address{
-			{Type: inventory.AddressInternalDNS, Value: "ip-10-0-1-2.ec2.internal"},
-			{Type: inventory.AddressInternalIP, Value: "10.0.1.2"},
-			{Type: inventory.AddressHostName, Value: "ip-10-0-1-2.ec2.internal"},
-			{Type: inventory.AddressExternalIP, Value: "203.0.113.7"},
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalDNS, Address: "ip-10-0-1-2.ec2.internal"},
+			{Type: corev1.NodeInternalIP, Address: "10.0.1.2"},
+			{Type: corev1.NodeHostName, Address: "ip-10-0-1-2.ec2.internal"},
+			{Type: corev1.NodeExternalIP, Address: "203.0.113.7"},
 		},
 		ProviderID: "aws:///zone/i-1",
 	}
@@ -31,7 +32,7 @@ func machine(change func(*inventory.Machine)) inventory.Machine {
 	return m
 }
 
-func addresses(all ...inventory.Address) func(*inventory.Machine) {
+func addresses(all ...corev1.NodeAddress) func(*inventory.Machine) {
 	return func(m *inventory.Machine) { m.Addresses = all }
 }
 
@@ -52,8 +53,8 @@ func TestAMachineBecomesAnEntry(t *testing.T) {
 
 func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 	t.Parallel()
-	ip := func(kind inventory.AddressType, value string) inventory.Address {
-		return inventory.Address{Type: kind, Value: value}
+	ip := func(kind corev1.NodeAddressType, value string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: kind, Address: value}
 	}
 	phase := func(p inventory.MachinePhase) func(*inventory.Machine) {
 		return func(m *inventory.Machine) { m.Phase = p }
@@ -165,13 +166,13 @@ func TestOnlyNamesThatAreNeededAreResolved(t *testing.T) {
 	}{
 		"none where there is an address": {machine(nil), nil},
 		"each once, the inner ones first": {machine(addresses(
-			inventory.Address{Type: inventory.AddressHostName, Value: "win"},
-			inventory.Address{Type: inventory.AddressInternalDNS, Value: "win.example"},
-			inventory.Address{Type: inventory.AddressHostName, Value: "win.example"},
-			inventory.Address{Type: inventory.AddressExternalDNS, Value: "out.example"})),
+			corev1.NodeAddress{Type: corev1.NodeHostName, Address: "win"},
+			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "win.example"},
+			corev1.NodeAddress{Type: corev1.NodeHostName, Address: "win.example"},
+			corev1.NodeAddress{Type: corev1.NodeExternalDNS, Address: "out.example"})),
 			[]string{"win.example", "win"}},
-		"nothing that is no name": {machine(addresses(inventory.Address{Type: inventory.AddressHostName,
-			Value: "a;b"})), nil},
+		"nothing that is no name": {machine(addresses(corev1.NodeAddress{Type: corev1.NodeHostName,
+			Address: "a;b"})), nil},
 	} {
 		if got := inventory.NamesToResolve(test.machine); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
@@ -184,7 +185,7 @@ func FuzzReadMachine(f *testing.F) {
 	f.Add("", "Hostname", "\xff", "-1", "")
 	f.Fuzz(func(t *testing.T, name, kind, value, port, platform string) {
 		m := inventory.Machine{Name: name, Phase: inventory.MachineRunning, Port: port,
-			Addresses: []inventory.Address{{Type: inventory.AddressType(kind), Value: value}}}
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeAddressType(kind), Address: value}}}
 		reading := inventory.ReadMachine(m, contract.Platform(platform), map[string]bool{value: true})
 		if entry := reading.Entry; entry != nil &&
 			(entry.Address != value || strings.ContainsAny(entry.Address, " \n;\"'$") || entry.Port < 1) {

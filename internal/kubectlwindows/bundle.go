@@ -29,12 +29,12 @@ func (p *plugin) bundleCommand() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what support needs into one archive, without secrets",
 		Long: `Collect objects, events, the operator's logs, and the logs of nodes and the reports of their daemons
-into one archive, with a page index.html to begin with. What is of nodes comes through kubelet; a node
-that does not answer costs its own part only.
+into one archive, with a page index.html to begin with. Data of nodes comes through kubelet. If a node
+does not answer, only its part is missing.
 
-Secrets are not read. Values of variables and of annotations that are not well known, private keys,
-tokens, and passwords in URLs and after names that say so are replaced by [redacted]; names and
-addresses of hosts stay. Look through the archive before you give it away.
+Secrets are not read. Private keys, tokens, passwords in URLs and after names of passwords, and values
+of variables and of unknown annotations are replaced by [redacted]. Names and addresses of hosts stay. Look
+through the archive before you give it away.
 
 Ctrl-C ends collecting; the archive has what was collected by then. Until it is whole its name ends in
 .partial.`,
@@ -57,7 +57,7 @@ Ctrl-C ends collecting; the archive has what was collected by then. Until it is 
 	return command
 }
 
-// bundle makes the archive. What can't be read is named in its index.
+// bundle writes the archive. Its index names what could not be read.
 func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if o.logBytes <= 0 || o.logBytes > maxLog {
 		return fmt.Errorf("--log-bytes is %d and must be from 1 to %d", o.logBytes, maxLog)

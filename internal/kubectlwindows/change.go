@@ -27,10 +27,10 @@ const (
 	dryRunServer = "server"
 )
 
-// flags adds --dry-run, and --yes where a question is asked.
+// flags adds --dry-run, and --yes to a command that asks a question.
 func (ch *change) flags(command *cobra.Command, asks bool) {
 	command.Flags().StringVar(&ch.dryRun, "dry-run", dryRunNone,
-		"none; client says what would be changed; server has the API server check it, too")
+		"none; client shows what would be changed; server also lets the API server check it")
 	if asks {
 		command.Flags().BoolVarP(&ch.yes, "yes", "y", false, "do not ask")
 	}

@@ -146,7 +146,7 @@ func pauseCommands(t *testing.T, at *terminal) {
 
 func rebootCommand(t *testing.T, at *terminal) {
 	t.Helper()
-	at.expect(t, 1, []string{"not one of the operator's"}, "reboot", "win-1", "--yes")
+	at.expect(t, 1, []string{"does not belong to the operator"}, "reboot", "win-1", "--yes")
 	node := get[corev1.Node](t, at, "", "win-1")
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, contract.InstanceAnnotation, contract.OperatorNamespace+"/10.0.0.1")
 	if err := at.Update(t.Context(), node); err != nil {

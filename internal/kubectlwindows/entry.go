@@ -66,8 +66,7 @@ The address is an IPv4 address or a DNS name.`,
 	return command
 }
 
-// add lists a host, if the operator would understand the entry. Somebody else's change in between has
-// it look again.
+// add lists a host, if the operator would accept the entry. If the list changes concurrently, add tries again.
 func (e *editor) add(ctx context.Context, address, value string, overwrite bool) error {
 	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
 		before, listed := data[address]
@@ -93,12 +92,12 @@ func (e *editor) add(ctx context.Context, address, value string, overwrite bool)
 	})
 }
 
-// manyWriters has each of dozens that add hosts at once succeed: it ends after some seconds.
+// manyWriters lets each of dozens of concurrent writers succeed. It ends after some seconds.
 func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// editEntries changes entries of windows-instances, to what is returned as a merge patch of its data.
+// editEntries changes entries of windows-instances. change returns a merge patch of their data.
 func (e *editor) editEntries(ctx context.Context, create bool,
 	change func(entries map[string]string) (map[string]any, error)) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
@@ -140,9 +139,9 @@ func (p *plugin) removeCommand() *cobra.Command {
 		Long: `Remove hosts. The operator drains each, within the rollout budget, undoes over SSH what it set up,
 and deletes the Node. It waits for a host that it can't reach.
 
---force is for hosts that are gone for good. Nobody waits for pods or for the budget; the host is
-tried once, and whether or not that succeeds, the Node and the WindowsInstance are deleted. A host
-that is not gone after all keeps running kubelet and containerd, until its daemon cleans it.
+--force is for hosts that no longer exist. The operator does not wait for pods or for the budget. It tries
+to clean the host once, and deletes the Node and the WindowsInstance in any case. If the host still
+exists, it keeps running kubelet and containerd until its daemon cleans it.
 
 A host of the ConfigMap windows-instances loses its entry, and of a WindowsInstance that a user made
 the object is deleted. A host of a Machine is removed by deleting the Machine.`,
@@ -170,7 +169,7 @@ the object is deleted. A host of a Machine is removed by deleting the Machine.`,
 			})
 		},
 	}
-	command.Flags().BoolVar(&force, "force", false, "for hosts that are gone for good: do not wait for anything")
+	command.Flags().BoolVar(&force, "force", false, "for hosts that no longer exist: do not wait for anything")
 	ch.flags(command, true)
 	return command
 }
@@ -211,8 +210,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 // errNoEntry says that a host is not listed.
 var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
 
-// withdraw removes the entry of an instance, or an instance that a user made. The entry may be gone already: with an
-// earlier removal, which the operator has not begun.
+// withdraw removes the entry of an instance, or an instance that a user created. If the operator has not begun an
+// earlier removal, the entry may already be gone.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
@@ -285,7 +284,7 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 	if !paused {
 		command.Use = "resume HOST... | --all | --rollout"
 		command.Short = "Have the operator go on with hosts, or with a rollout"
-		command.Long = `Have the operator go on with hosts that were paused.
+		command.Long = `Let the operator continue with paused hosts.
 
 With --rollout, a rollout goes on that was halted because nodes failed at its revision. That holds
 for this revision only; nodes that fail go back as before.`

@@ -46,13 +46,13 @@ const (
 	partial = ".partial"
 )
 
-// Evidence is a tar.gz as `kubectl windows bundle` writes it, redacted and bounded, to which a trial adds what it
-// finds. It is safe for concurrent use.
+// Evidence is the tar.gz that `kubectl windows bundle` writes, redacted and bounded. A trial adds its findings. It is
+// safe for concurrent use.
 type Evidence struct {
 	reader   *reader
 	options  bundleOptions
 	redactor redactor
-	// progress is told what there is of each node.
+	// progress gets a line for each node.
 	progress io.Writer
 	file     *os.File
 	status   string
@@ -267,7 +267,7 @@ func (e *Evidence) list(ctx context.Context, kind schema.GroupVersionKind, optio
 	}
 }
 
-// foreign reports whether an object is a ConfigMap of somebody else.
+// foreign reports whether an object is a ConfigMap that does not belong to the operator.
 func foreign(object *unstructured.Unstructured) bool {
 	name := object.GetName()
 	return object.GetKind() == "ConfigMap" && !strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&

@@ -32,9 +32,9 @@ func (p *plugin) rebootCommand() *cobra.Command {
 	var ch change
 	command := &cobra.Command{
 		Use:   "reboot NODE...",
-		Short: "Reboot hosts in their turn, drained",
-		Long: `Request one reboot of each node. The operator drains it and has it rebooted when the rollout budget
-and the maintenance windows allow, and returns it to service when it is Ready again.`,
+		Short: "Drain hosts and reboot them, within the rollout budget",
+		Long: `Request one reboot of each node. When the rollout budget and the maintenance windows allow it, the
+operator drains and reboots the node. It returns the node to service when the node is Ready again.`,
 		Example: `  kubectl windows reboot win-7
   kubectl windows status --watch`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
@@ -60,7 +60,7 @@ func (e *editor) reboot(ctx context.Context, name string) error {
 		return err
 	}
 	if node.Annotations[contract.InstanceAnnotation] == "" {
-		return fmt.Errorf("node %s is not one of the operator's", node.Name)
+		return fmt.Errorf("node %s does not belong to the operator", node.Name)
 	}
 	now := e.now().UTC().Format(time.RFC3339)
 	if err = e.merge(ctx, node, map[string]any{"metadata": map[string]any{
@@ -156,8 +156,8 @@ func logFile(service string) string {
 	return below(contract.LogFile(service))
 }
 
-// log reads the end of a file below C:\var\log of a node. kubelet serves them as a web server does, so
-// a range can be asked for.
+// log reads the end of a file below C:\var\log of a node. kubelet serves the files as a web server does, so log
+// requests a range.
 func (r *reader) log(ctx context.Context, node, file string, tail int64) ([]byte, error) {
 	if tail <= 0 || tail > maxLog {
 		return nil, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
@@ -190,9 +190,9 @@ func (p *plugin) drainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain-status NODE",
 		Short: "Show which pods a drain of a node waits for, and what holds them",
-		Long: `Show which pods have to leave a node before it is drained, which of them end already, and which
-PodDisruptionBudgets hold the others. Pods of DaemonSets stay. It works for a node that is not being
-drained, too. The exit code is 2 when a budget holds a pod.`,
+		Long: `Show which pods must leave a node before it is drained, which of them are ending, and which
+PodDisruptionBudgets hold the others. Pods of DaemonSets stay. It also works for a node that is not being
+drained. The exit code is 2 when a budget holds a pod.`,
 		Example: `  kubectl windows drain-status win-7`,
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -212,7 +212,7 @@ drained, too. The exit code is 2 when a budget holds a pod.`,
 	return command
 }
 
-// withoutEnded leaves out pods that no drain waits for.
+// withoutEnded skips pods that no drain waits for.
 func withoutEnded(pod corev1.Pod) drain.PodDeleteStatus {
 	if policy.HasEnded(&pod) {
 		return drain.MakePodDeleteStatusSkip()
@@ -246,7 +246,7 @@ func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 	}
 	instances, err := r.instances(ctx)
 	if err != nil {
-		instances = nil // what holds pods can be said without
+		instances = nil // they are not needed to find what holds pods
 	}
 	instance, err := findInstance(instances, node.Name)
 	if err != nil || instance == nil {

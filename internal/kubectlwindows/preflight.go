@@ -44,9 +44,9 @@ func (p *plugin) preflightCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "preflight ADDRESS... --username NAME",
 		Short: "Check whether hosts can join, without joining them",
-		Long: `Check whether hosts can join, without joining them. The operator logs in to each over SSH, looks,
-and leaves it as it was: no Node is made, and no certificate is requested. The reasons are the same as
-those for which a join would fail.
+		Long: `Check whether hosts can join, without joining them. The operator logs in to each host over SSH, looks,
+and changes nothing: it creates no Node and requests no certificate. The reasons are the same as for a
+join that fails.
 
 For the time of the check there is a WindowsInstance with spec.preflightOnly. It is deleted
 afterwards, also after Ctrl-C; the operator deletes one that is left after an hour.
@@ -133,7 +133,7 @@ func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, a
 	return found, errors.Join(failed...)
 }
 
-// check has the operator check one host, and takes the instance for it away again.
+// check lets the operator check one host, and deletes the instance for it.
 func (r *reader) check(ctx context.Context, o preflightOptions, address string) (one checked, err error) {
 	one = checked{Address: address, Message: "it was not checked"}
 	if err = ctx.Err(); err != nil {
@@ -155,7 +155,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 			err = errors.Join(err, fmt.Errorf("WindowsInstance %s is left, delete it: %w", instance.Name, left))
 		}
 	}()
-	if created != nil { // nobody knows whether it was
+	if created != nil { // it may exist
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
 	err = r.awaitCheck(ctx, instance, o.timeout)
@@ -165,8 +165,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
 }
 
-// awaitCheck reads an instance until the operator has said what it found. A read that fails says nothing of the host,
-// and is repeated; the last failure is named when the time is over.
+// awaitCheck reads an instance until the operator has reported a result. A failed read says nothing about the host, and
+// is repeated. If the time is over, the error names the last failure.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return false, fmt.Errorf("reading WindowsInstance %s: %w", name, err)
-		case err == nil || ctx.Err() == nil: // not one that the end of the time made
+		case err == nil || ctx.Err() == nil: // not an error because the time is over
 			failed = err
 		}
 		return err == nil && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil

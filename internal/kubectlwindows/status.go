@@ -21,9 +21,9 @@ func (p *plugin) statusCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show the fleet, its rollout, and what waits for what, on one screen",
-		Long: `Show whether the operator is at work, what it lacks, how many hosts are Ready, how far the
-rollout of the desired revision is and what bounds it, and for which reasons hosts wait or
-fail, with the fix for each.
+		Long: `Show whether the operator is at work and what it lacks, how many hosts are Ready, the progress and the
+limits of the rollout of the desired revision, and the reasons why hosts wait or fail, with the fix for
+each.
 
 With more than 20 hosts only those that are not as they should be are listed; -o wide lists
 all. The exit code is 2 while something is not as it should be. What the payload lacks is shown
@@ -87,7 +87,7 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	return nil
 }
 
-// screen is what status prints now.
+// screen returns what status prints now.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

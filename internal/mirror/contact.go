@@ -8,16 +8,15 @@ import (
 // windowsImages is the registry of Windows' base images and of the image that every pod needs.
 const windowsImages = "mcr.microsoft.com"
 
-// Never says whether this repository must not be contacted, be it as a source or as somebody's
-// mirror, and however an address spells its host. Without a repository it is about the registry as
-// a whole.
+// Never reports whether this repository must not be contacted, as a source or as a mirror, however an address spells
+// its host. Without a repository it is about the whole registry.
 func (r Rules) Never(host, repository string) bool {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	return r.forbids(name) || r.blocks(name) && !r.scopes.always.cover(name)
 }
 
-// Names says whether a registry is one that the cluster knows of: that of a source, or of what may be
-// pulled, or the one that every node needs.
+// Names reports whether the cluster knows a registry: as a source, as an allowed registry, or as the registry that
+// every node needs.
 func (r Rules) Names(host string) bool {
 	for _, name := range spellings(host) {
 		if r.byHost[name] || slices.ContainsFunc(r.scopes.allowed, func(scope location) bool {
@@ -30,9 +29,8 @@ func (r Rules) Names(host string) bool {
 	return domain || CanonicalHost(host) == windowsImages
 }
 
-// MayLead says whether a place may send a pull on to a host, of which repository is asked then if the
-// address says so. Content networks are named in no rule. Those below the place's own host are not
-// meant by rules about a whole domain.
+// MayLead reports whether a registry may redirect a pull to a host. repository is the repository in the new address, or
+// empty. No rule names content networks. Rules about a whole domain don't apply to hosts below the registry's own host.
 func (r Rules) MayLead(from Pull, host, repository string) bool {
 	to, own := CanonicalHost(host), CanonicalHost(from.Address())
 	if to == own {
@@ -46,9 +44,9 @@ func (r Rules) MayLead(from Pull, host, repository string) bool {
 	return !r.Never(to, "") && !r.Never(to, repository)
 }
 
-// forbids says whether NeverContactSource holds for a name. The most specific source decides, as for
-// mirrors; but what holds for a registry holds with its default port and without it, and, as on
-// Linux nodes, at each other port that has no source of its own.
+// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. A
+// rule for a registry applies with and without its default port, and, as on Linux nodes, to all other ports without
+// their own source.
 func (r Rules) forbids(name location) bool {
 	for _, host := range spellings(name.host) {
 		if found, ok := r.findPath(host, name.path); ok {
@@ -65,8 +63,8 @@ func (r Rules) forbids(name location) bool {
 	return ok && found.never
 }
 
-// spellings are the names that rules can have for a host: as it is, and as CanonicalHost has it, with
-// the default port and without.
+// spellings lists the names that rules may use for a host: as given and as CanonicalHost returns it, each with and
+// without the default port.
 func spellings(host string) []string {
 	bare, known := withoutDefaultPort(host), CanonicalHost(host)
 	all := []string{host, bare, bare + defaultPort}

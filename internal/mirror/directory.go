@@ -25,7 +25,7 @@ func checkDirectory(source location) error {
 	if source.wildcard {
 		return nil
 	}
-	// The longest name there is that of the temporary file, which is then renamed.
+	// The longest name in the folder is the temporary file, which is then renamed.
 	if err := contract.CheckPath(contract.DirRegistries + `\` + directory(source.host) + `\` + HostsFile +
 		".tmp"); err != nil {
 		return fmt.Errorf("no folder of Windows can have the registry's name: %w", err)

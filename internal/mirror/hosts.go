@@ -21,8 +21,8 @@ type Endpoint struct {
 	Taken bool
 }
 
-// TokenHeader carries the token by which the resolver recognizes containerd. It is the one header
-// that containerd leaves out of its debug log.
+// TokenHeader carries the token by which the resolver recognizes containerd. It is the only header that containerd
+// leaves out of its debug log.
 const TokenHeader = "Authorization"
 
 // Authorization is the value of TokenHeader for a token, which is carried as a password.
@@ -70,7 +70,7 @@ func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	}
 	needsDefault := rules.scopes.refuse()
 	for _, e := range rules.entries {
-		// A registry that must not be contacted has spellings without a directory of their own: containerd takes
+		// A registry that must not be contacted has spellings without their own directory: containerd takes
 		// quay.io:0443 for quay.io.
 		needsDefault = needsDefault || e.never || e.source.wildcard || checkDirectory(e.source) != nil
 		if e.source.wildcard {

@@ -11,7 +11,7 @@ import (
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
-	// byHost has the hosts of sources, without those of wildcards.
+	// byHost has the hosts of all sources except wildcards.
 	byHost map[string]bool
 	scopes scopes
 }
@@ -27,9 +27,8 @@ func (r Rules) indexed() Rules {
 	return r
 }
 
-// entry is what is known about one source. On Linux both kinds of pulls share it as well: a source
-// that has only digest mirrors still hides the tag mirrors of the namespace or registry around it,
-// and NeverContactSource counts for both.
+// entry has the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only still
+// hides the tag mirrors of its namespace or registry, and NeverContactSource applies to both kinds.
 type entry struct {
 	source  location
 	mirrors map[contract.PullKind][]location
@@ -45,8 +44,7 @@ type Pull struct {
 	Source bool
 }
 
-// Address is where the registry is to be reached: its host, but for Docker Hub, whose address is
-// not its name.
+// Address is the host and port of the registry. For Docker Hub, the address is not its name.
 func (p Pull) Address() string { return address(p.Host) }
 
 func address(host string) string {

@@ -15,13 +15,13 @@ type scopes struct {
 	restricted                         bool
 }
 
-// refuse says whether some image can be refused.
+// refuse reports whether any image can be refused.
 func (s scopes) refuse() bool { return s.restricted || len(s.blocked) > 0 }
 
 // scopeList are registries, namespaces, repositories and domains. Their hosts have no default port.
 type scopeList []location
 
-// cover says whether a name, or all that is below it, is below one of the list.
+// cover reports whether a name, and everything below it, is below an element of the list.
 func (l scopeList) cover(name location) bool {
 	return slices.ContainsFunc(l, func(scope location) bool { return scope.reaches(name) })
 }
@@ -38,9 +38,9 @@ func (l location) reaches(other location) bool {
 	return err == nil && strings.HasSuffix(host, "."+l.host)
 }
 
-// Restrict gives rules that keep to what the cluster says about registries as well. As on Linux
-// nodes, a blocked or insecure registry, namespace or repository is a source of its own: mirrors of
-// what is around it are not for it. Its error is a *contract.Problem with ReasonManifestInvalid.
+// Restrict adds the cluster's settings about registries to the rules. As on Linux nodes, a blocked or insecure
+// registry, namespace or repository is a separate source: mirrors of its registry or namespace don't apply to it. The
+// error is a *contract.Problem with ReasonManifestInvalid.
 func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	restricted := Rules{entries: maps.Clone(r.entries), scopes: scopes{restricted: s.Restricted}}
 	for _, list := range []struct {
@@ -89,8 +89,8 @@ func (r Rules) Refused(host, repository string) string {
 	return ""
 }
 
-// blocks says whether a name is below what the cluster blocks. As on Linux nodes, a registry without
-// a port in its name is blocked at each of its ports, but for what is a source of its own there.
+// blocks reports whether the cluster blocks a name. As on Linux nodes, a registry without a port is blocked at each of
+// its ports, except for names with their own source.
 func (r Rules) blocks(name location) bool {
 	known := location{host: CanonicalHost(name.host), path: name.path}
 	if r.scopes.blocked.cover(name) || r.scopes.blocked.cover(known) {
@@ -104,7 +104,7 @@ func (r Rules) blocks(name location) bool {
 	return !own
 }
 
-// Insecure says whether a repository may have any certificate, or speak http without TLS.
+// Insecure reports whether a repository may have any certificate, or speak http without TLS.
 func (r Rules) Insecure(host, repository string) bool {
 	return r.scopes.insecure.cover(Reference{Host: host, Repository: repository}.normal().location())
 }
@@ -119,11 +119,11 @@ func withoutReference(text string) string {
 	return text
 }
 
-// SourcesObject is the object that says what is to be known about registries, as messages name it.
+// SourcesObject names, in messages, the object with the settings about registries.
 const SourcesObject = "Image/cluster"
 
-// CheckSources checks what an administrator wrote about registries and gives what can be followed,
-// sorted; nil if that says nothing. What can't be read of the allowed ones allows nothing.
+// CheckSources checks the settings of an administrator about registries and returns the valid ones, sorted; nil if they
+// have no effect. An invalid entry of the allowed registries allows nothing.
 func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Rejected) {
 	var rejected []Rejected
 	read := func(name string, texts []string, check func(location) error) (all []string) {

@@ -7,15 +7,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is about what an entry of a list or a map takes in memory beside its text: an owner takes
-// six words and four strings, for as little as four bytes of text.
+// entryBytes is about how much memory an entry of a list or a map takes in addition to its text: an owner takes six
+// words and four strings, for as little as four bytes of text.
 const entryBytes = 128
 
-// Trim is what the cache keeps of an object, for cache.ByObject. Whoever may create requests, as every
-// kubelet may, can fill them up to the size of an object of etcd, and the cache holds those of the
-// whole cluster for a day, or for ever where they have a finalizer. Of one that is larger than any that is
-// approved, next to nothing is kept. A smaller one keeps all its metadata: an approval writes what is
-// here, and would take away what is missing.
+// Trim reduces an object for the cache, for cache.ByObject. Everybody who may create requests, such as every kubelet,
+// can fill them up to the size limit of etcd, and the cache holds the requests of the whole cluster for a day, or
+// forever if they have a finalizer. Of a request that is too large to be approved, Trim keeps next to nothing. A
+// smaller one keeps all its metadata: an approval writes the cached object and would remove what is missing.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -23,7 +22,7 @@ func Trim(o any) (any, error) {
 	}
 	csr.ManagedFields = nil
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		csr.Status.Certificate = nil // only those of daemons are handed over
+		csr.Status.Certificate = nil // the operator only passes on certificates of daemons
 	}
 	if memoryOf(csr) > 2*policy.MaxRequestBytes {
 		return bare(csr), nil
@@ -31,7 +30,7 @@ func Trim(o any) (any, error) {
 	return csr, nil
 }
 
-// memoryOf is about how much memory a request takes.
+// memoryOf estimates how much memory a request takes.
 func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	entries := len(csr.Annotations) + len(csr.Labels) + len(csr.Finalizers) + len(csr.OwnerReferences) +
 		len(csr.Spec.Groups) + len(csr.Spec.Usages) + len(csr.Status.Conditions)
@@ -41,7 +40,7 @@ func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	return csr.Size() + entries*entryBytes
 }
 
-// bare is a request without what anybody can fill: which one it is, and whether it is decided.
+// bare returns a request without the fields that anybody can fill: only its identity, and whether it is decided.
 func bare(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	kept := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion,

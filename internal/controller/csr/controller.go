@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is when a request that waits is looked at again though nothing was heard of. Its instance
-// and Node are watched, so this is a net under a net; kubelet waits for an answer for much longer.
+// recheck is how often a waiting request is looked at again without an event. Its instance and its Node are watched, so
+// this is a second safety net. Kubelet waits much longer for an answer.
 const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
@@ -58,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	first := policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser)
 	if first && decision.Verdict == policy.CSRApprove &&
 		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was a moment faster; decided anew
+		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was faster; decide again
 	}
 	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
 		r.options.Spent.ids.Add(policy.CredentialOf(csr), true, usedLife)
@@ -66,11 +66,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.act(ctx, csr, decision)
 }
 
-// decide asks the policy, by the cache first. Requests that are none of ours, that are wrong by
-// themselves or that must wait cost the API server nothing, so whoever sends thousands of them
-// keeps nobody else's waiting. When the cache is behind, its news bring a request that waits up
-// again. Everything else is decided by what the API server holds: a cache that lags could make a
-// finished join look like one under way.
+// decide asks the policy about the cached objects first. Foreign requests, wrong requests and requests that must wait
+// cost the API server nothing, so thousands of them don't delay others. If the cache lags, its next event wakes a
+// request that waits. Every other decision is made again with live objects: with a stale cache, a finished join could
+// look like one in progress.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)
@@ -98,7 +97,7 @@ func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSig
 	case policy.CSRApprove, policy.CSRDeny:
 		err := r.writeDecision(ctx, csr, decision)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			log.V(1).Info("certificate request changed meanwhile")
+			log.V(1).Info("certificate request changed concurrently")
 			return ctrl.Result{RequeueAfter: time.Second}, nil
 		}
 		if err != nil {

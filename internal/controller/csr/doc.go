@@ -1,9 +1,8 @@
-// Package csr answers the certificate requests of our hosts: it gathers what a request claims to be
-// for, has the policy decide, and writes the decision down.
+// Package csr answers the certificate requests of our hosts: it gathers the facts about a request, lets the policy
+// decide, and writes the decision.
 //
-// The operator runs it. It approves or denies requests for nodes of known instances only, leaves
-// everybody else's alone without asking the API server anything about them, and never opens a
-// connection to a host.
+// The operator runs it. It approves or denies requests for nodes of known instances only. It leaves all other requests
+// alone without asking the API server about them, and never opens a connection to a host.
 package csr
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

@@ -8,8 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// tell says at the request and at its instance what was decided. Requests that wait and those of
-// others are not spoken of.
+// tell reports a decision in events at the request and at its instance. It doesn't report waiting or foreign requests.
 func (r *Reconciler) tell(csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) {
 	kind, action := corev1.EventTypeWarning, "Refuse"
 	switch decision.Verdict {

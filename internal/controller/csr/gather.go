@@ -28,7 +28,7 @@ func (r *Reconciler) gather(
 ) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser, BootstrapUser: r.options.BootstrapUser}
 	if claim.NodeName == "" {
-		return in, nil // a request of our own for nobody
+		return in, nil // the operator's own request, without a node
 	}
 	known, err := r.instances(ctx, instancesByNode, claim.NodeName)
 	if err != nil || len(known) == 0 {

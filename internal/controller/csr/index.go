@@ -80,8 +80,9 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 // address with a slash is only looked at once more.
 func nodeKey(name string) string { return "node/" + name }
 
-// addressesOfInstance lists the addresses that the instance was given. Once its host has a node, the addresses at which
-// it was reached and that it reports are added: a host that was refused a name must not keep addresses from others.
+// addressesOfInstance lists the addresses that the instance was given. If its host has a node, it adds the address at
+// which the operator reached the host, and the addresses that the host reports: a host that was refused a name must not
+// keep addresses from others.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

@@ -25,26 +25,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is how many requests may be waiting for the API server at once. A decision takes it three
-// short answers, and a whole fleet that joins at once makes three requests for each host; nothing
-// here waits for anything else.
+// workers is how many requests may wait for the API server at a time. A decision takes three short answers. A fleet
+// that joins at once creates three requests for each host. Nothing here waits for anything else.
 const workers = 8
 
 // Options of the controller. All are required.
 type Options struct {
 	// Namespace of the operator, where the instances are.
 	Namespace string
-	// OperatorUser is the user name under which the operator submits the daemons' first requests.
+	// OperatorUser is the user name that the operator submits the daemons' first requests with.
 	OperatorUser string
-	// BootstrapUser is the user name with which kubelets request their first certificate.
+	// BootstrapUser is the user name that kubelets request their first certificate with.
 	BootstrapUser string
-	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving
-	// certificates only.
+	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need it.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
-	// Reserved are further addresses that no host has, those of the API server and of pods, and names
-	// that none has, those of the API server. Where one of both answers a problem, the request waits.
+	// Reserved returns more addresses that no host has (of the API server and of pods), and names that no host has (of
+	// the API server). If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
-	// Spent is told which bootstrap tokens are good for no certificate any more.
+	// Spent collects the bootstrap tokens that get no further certificate.
 	Spent *Spent
 }
 
@@ -85,8 +83,7 @@ func newReconciler(cached client.Client, live client.Reader, recorder events.Eve
 		used: used{keys: cache.NewLRUExpireCache(usedCount)}}
 }
 
-// claiming lets pending requests through that ask for a node's identity, and those of the
-// operator's own.
+// claiming lets pending requests through that request a node's identity, and the operator's own requests.
 func claiming(operator string) predicate.Predicate {
 	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)

@@ -95,14 +95,10 @@ func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
 	machine := inventory.Machine{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, CreatedAt: m.CreationTimestamp.Time,
 		Deleting: !m.DeletionTimestamp.IsZero(), Ignored: m.Labels[contract.IgnoreLabel] == "true",
-		Port: m.Annotations[contract.SSHPortAnnotation],
+		Port: m.Annotations[contract.SSHPortAnnotation], Addresses: m.Status.Addresses,
 	}
 	if m.Status.Phase != nil {
 		machine.Phase = inventory.MachinePhase(*m.Status.Phase)
-	}
-	for _, a := range m.Status.Addresses {
-		machine.Addresses = append(machine.Addresses,
-			inventory.Address{Type: inventory.AddressType(a.Type), Value: a.Address})
 	}
 	if m.Spec.ProviderID != nil {
 		machine.ProviderID = *m.Spec.ProviderID

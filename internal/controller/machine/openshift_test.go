@@ -44,7 +44,7 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 			inventory.Machine{
 				Name: "a", Namespace: "ns", UID: "uid", CreatedAt: now.Time, Phase: inventory.MachineRunning,
 				Deleting: true, Ignored: true, Port: "2222",
-				Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
+				Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 				ProviderID: "cloud://a", NodeRef: "node", ManagedBy: "ClusterAPI",
 				Owner: &inventory.Owner{Kind: "MachineSet", Name: "set", UID: "set-uid"},
 			},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,7 +21,7 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 	m := inventory.Machine{
 		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name),
 		CreatedAt: time.Unix(int64(age), 0), Phase: inventory.MachineRunning,
-		Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
+		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 		ProviderID: "cloud://id-of-" + name,
 	}
 	if edit != nil {
@@ -46,7 +47,7 @@ func byHand(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil }
 
 func at(address string) func(*inventory.Machine) {
 	return func(m *inventory.Machine) {
-		m.Addresses = []inventory.Address{{Type: inventory.AddressInternalIP, Value: address}}
+		m.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
 	}
 }
 

@@ -147,7 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
-	// Where the daemon's certificate has ended, only kubelet writes to the Node, and none of our marks.
+	// If the daemon's certificate has expired, only kubelet writes to the Node, and none of our marks.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.since.Delete(node.Name)
@@ -181,7 +181,7 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim is what instances have of a Node.
+// claim says whether an instance has a Node.
 type claim int
 
 const (
@@ -217,7 +217,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep takes back what was done about a host that an instance has again. The join lifts the cordon.
+// keep undoes everything for a host that has an instance again. The join removes the cordon.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.record.drop(ctx, node.Name); err != nil {
 		return err
@@ -254,14 +254,14 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if releases {
 			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
 		}
-		// There is no such instance, and one of another name may get the node. Without it the node does not count in
-		// the rollout budget.
+		// The instance does not exist, and an instance of another name may get the node. Without the annotation, the
+		// node does not count in the rollout budget.
 		delete(node.Annotations, contract.InstanceAnnotation)
 	}); err != nil {
 		return err
 	}
 	reason := contract.ReasonNodeOrphaned
-	log.Info("a node of ours has no instance", "cordoned", cordons, "released", releases)
+	log.Info("node has no instance", "cordoned", cordons, "released", releases)
 	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Check", "node %s is the operator's and "+
 		"has no WindowsInstance (%s). %s", node.Name, reason.Code(), reason.Fix())
 	return nil

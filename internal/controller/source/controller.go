@@ -70,9 +70,9 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	return nil
 }
 
-// Reconcile projects the whole list. A ConfigMap that stays absent for absenceGrace is an empty
-// one: every instance made from it is removed. One that is there and empty is so at once. One that is
-// being deleted is there until it is gone, however long a finalizer holds it.
+// Reconcile projects the whole list. If the ConfigMap stays absent for absenceGrace, every instance made from it is
+// removed. If it is empty, they are removed at once. A ConfigMap that is being deleted still counts, however long a
+// finalizer holds it.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -110,8 +110,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// carryOut does everything that it can, and joins the errors. refused are entries whose instances the API server
-// refuses to make. again is when to look once more, 0 for never.
+// carryOut does everything that it can, and joins the errors. refused are the entries whose instances the API server
+// refuses. again is when to look again, 0 for never.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
 	again time.Duration, err error) {
 	var all []error
@@ -142,8 +142,8 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 	return refused, again, errors.Join(all...)
 }
 
-// isNewest asks the API server whether the list is still as it was read. The cache may lag behind that of
-// instances, as after the operator was suspended: then a host that was just added would leave.
+// isNewest asks the API server whether the list is unchanged. The cache of the list may lag behind the cache of the
+// instances, for example after the operator was suspended: then a host that was just added would leave.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

@@ -79,8 +79,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs says whether the entry asks for something else. A host key that the entry does not set is
-// the user's own in the instance.
+// differs reports whether the entry requests something else. If the entry sets no host key, the host key of the
+// instance is the user's own.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey

@@ -1,10 +1,9 @@
-// Package userdata answers where new machines find the key that they are to accept: it keeps the secret
-// windows-user-data in the namespaces from which clouds take it, and the SSH host key with which
-// machines can be known before anybody has reached them.
+// Package userdata answers where new machines find the key that they must accept. It keeps the secret windows-user-data
+// in the namespaces where clouds read user data, and the SSH host key by which the operator recognizes a machine at the
+// first contact.
 //
-// The operator runs it; the journeys of internal/instance ask FirstContact which host key a machine
-// shows at first. It writes these secrets and nothing else: a change of the script by itself touches
-// no Machine.
+// The operator runs it. The journeys of internal/instance ask FirstContact which host key a machine shows at first. It
+// writes these secrets and nothing else: a changed script affects no existing Machine.
 //
 //	cloud-private-key ──▶ public key ─┐
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,

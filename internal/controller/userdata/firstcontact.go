@@ -17,14 +17,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// margin is how much later than the key's publication a Machine must have been made to be expected
-// to have it. It covers what is between the two times: the caches of the machine controller, and
-// clocks that differ. A Machine made meanwhile is trusted at first contact, like a host of the
-// user's own.
+// margin is how much later than the publication of the key a Machine must be created for the operator to expect the
+// key. It covers the caches of the machine controller and clocks that differ. A Machine that is created earlier is
+// trusted at first contact, like a host that a user lists.
 const margin = time.Minute
 
-// FirstContact tells which host key a machine shows that nobody has reached yet. It implements
-// journey.FirstContact.
+// FirstContact returns the host key that a machine shows at the first contact. It implements journey.FirstContact.
 type FirstContact struct {
 	// Cached reads Secrets of the operator's namespace; Live reads Machines past the cache.
 	Cached, Live client.Reader
@@ -34,16 +32,15 @@ type FirstContact struct {
 	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
-// SharedHostKey answers the host key, "<type> <base64>", that the user data gave the host of an
-// instance; empty when the host was not made from our user data, or nothing says that it was. It
-// reads again with every call.
+// SharedHostKey returns the host key, "<type> <base64>", that the user data gave the host of an instance. It is empty
+// unless it is certain that the host was made from our user data. It reads again with every call.
 func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
 		return "", nil
 	}
 	if pinned := instance.Status.HostKey; pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") {
-		return "", nil // a key of its own; the shared one is of this type
+		return "", nil // not the shared key, which is of this type
 	}
 	platform, err := f.Platform(ctx)
 	if err != nil {
@@ -67,7 +64,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key.line, nil
 }
 
-// PresentHostKey answers the host key that user data has now: also hosts that somebody lists may be made from it. It
+// PresentHostKey returns the host key in the present user data. Hosts that a user lists may be made from it as well. It
 // reads again with every call.
 func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	key, err := f.present(ctx)
@@ -86,8 +83,8 @@ func (f FirstContact) present(ctx context.Context) (*hostKey, error) {
 	return key, err
 }
 
-// madeFromOurs is when the Machine of an instance was made; the zero time when it is gone, or was
-// given other user data than ours.
+// madeFromOurs returns when the Machine of an instance was created. It returns the zero time if the Machine is gone or
+// has other user data.
 func (f FirstContact) madeFromOurs(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
 	machine := &unstructured.Unstructured{}
 	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1",

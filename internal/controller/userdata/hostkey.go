@@ -27,8 +27,8 @@ type hostKey struct {
 	secret *corev1.Secret
 }
 
-// readHostKey reads the secret. It is nil when there is none; what it holds instead of a host key
-// is a *contract.Problem.
+// readHostKey reads the secret. It returns nil if there is none, and a *contract.Problem if the secret holds no host
+// key.
 func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*hostKey, error) {
 	secret := &corev1.Secret{}
 	err := cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.HostKeySecret}, secret)
@@ -46,8 +46,8 @@ func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*
 	return key, nil
 }
 
-// hostKey gives the shared host key, and makes it when there is none. A cache that has yet to see
-// it makes the creation fail, which is tried again.
+// hostKey returns the shared host key, and creates it if there is none. If the cache does not show it yet, the creation
+// fails and is tried again.
 func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	key, err := readHostKey(ctx, r.client, r.Namespace)
 	if key != nil || err != nil {
@@ -95,16 +95,16 @@ func fingerprint(line string) string {
 	return ssh.FingerprintSHA256(key)
 }
 
-// publishedSince says since when the user data has this very key; false when it has not.
+// publishedSince returns since when the user data has this key, and false if it doesn't.
 func (k *hostKey) publishedSince() (time.Time, bool) {
 	print, when, _ := strings.Cut(k.secret.Annotations[contract.HostKeyPublishedAnnotation], " ")
 	since, err := time.Parse(time.RFC3339, when)
 	return since, err == nil && print == fingerprint(k.line)
 }
 
-// mark notes at the secret since when machines are given the key, or that they are not given it any
-// more. A time that is to come is of a clock that was ahead, and is noted anew: all machines that are made until
-// then would be trusted at first contact.
+// mark notes at the secret since when machines get the key, or that they don't get it any longer. A time in the future
+// was written by a clock that was ahead. mark corrects it, because all machines that are created until then would be
+// trusted at first contact.
 func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
 	since, was := key.publishedSince()
 	if isAhead := was && since.After(r.Now().Add(margin)); was == published && !isAhead {

@@ -25,7 +25,7 @@ const (
 	defaultRecheck = 20 * time.Second
 )
 
-// PublicKey is the key that machines are told to accept.
+// PublicKey is the key that machines must accept.
 type PublicKey struct {
 	// Line of authorized_keys, "<type> <base64>", and the hex SHA-256 of it.
 	Line, Hash string

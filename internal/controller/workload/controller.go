@@ -42,11 +42,11 @@ const (
 	eventsAtOnce, eventsOfNamespace = 50, 20
 	// eventAgain is when an event is written again: the API server forgets it after an hour.
 	eventAgain = 55 * time.Minute
-	// mostReported bounds what is remembered to have had its event. With more, all get another one.
+	// mostReported bounds how many findings are remembered to have an event. If there are more, all get another event.
 	mostReported = 10_000
 	// named is how many pods a message names.
 	named = 3
-	// whyBytes bounds what is said of a pod: an image may be named in a megabyte.
+	// whyBytes bounds the reason for one pod: the name of an image may have a megabyte.
 	whyBytes = 256
 	// noteBytes is what the API server takes as the text of an event.
 	noteBytes = 1024
@@ -60,14 +60,14 @@ type Checker struct {
 	problems *prometheus.GaugeVec
 	now      func() time.Time
 	changed  chan event.GenericEvent
-	// nodes is what is known of the pods of each node, pending of those without one, reported
-	// which findings have had their event. Only Start touches them.
+	// nodes has the findings of each node, pending the findings of pods without a node, and reported the findings that
+	// have an event. Only Start accesses them.
 	nodes    map[string]*known
 	pending  known
 	reported map[found]report
 
 	mu sync.Mutex
-	// misplaced is what is said of each node that was looked at; nil is nothing.
+	// misplaced has the problem of each node that was looked at, or nil.
 	misplaced map[string]*contract.Problem
 }
 
@@ -98,11 +98,11 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 // NeedLeaderElection says that one operator at a time does this.
 func (*Checker) NeedLeaderElection() bool { return true }
 
-// Changed delivers each Node of which something else is said than before.
+// Changed delivers each Node whose problem changed.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
-// Misplaced says which pods on a node can't run there, or that they could not be read; nil for none. It is
-// false for a node that was not looked at yet.
+// Misplaced returns which pods on a node can't run there, or that the pods could not be read; nil if all is well. It
+// returns false for a node that was not looked at yet.
 func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Checker) Start(ctx context.Context) error {
 	}
 }
 
-// look finds everything anew. What it could not read it does not take for well.
+// look checks everything again. Lists that it could not read don't count as well.
 func (c *Checker) look(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
@@ -150,8 +150,8 @@ func (c *Checker) look(ctx context.Context) error {
 	return errors.Join(err, c.say(ctx))
 }
 
-// pendingFor is how long a pod must be pending for it to be looked at why: longer while a host joins,
-// unless it has had the time for that.
+// pendingFor returns how long a pod must be pending to be checked: longer while a host joins that has not had enough
+// time for its join.
 func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := c.cached.List(ctx, instances, client.UnsafeDisableDeepCopy); err != nil {
@@ -166,7 +166,7 @@ func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	return policy.UnplaceableAfter, nil
 }
 
-// read reads all pods that matter, those of the nodes first that were not read for longest.
+// read reads all pods that matter, beginning with the node that was not read for the longest time.
 func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
@@ -250,7 +250,7 @@ func (c *Checker) show(p *pass) {
 	}
 }
 
-// say keeps what was found on each node, and delivers the nodes for which that changed.
+// say keeps the problem of each node, and delivers the nodes whose problem changed.
 func (c *Checker) say(ctx context.Context) error {
 	said := map[string]*contract.Problem{}
 	for node, k := range c.nodes {

@@ -1,11 +1,10 @@
 // Package workload answers which pods are on a Windows node and can't run there, and which pods for
 // Windows no node will ever take.
 //
-// Every five minutes it asks for the pods of each Windows node, and for those that are pending: it
-// has no cache of the cluster's pods. What it finds is an event at the pod's owner and a metric; the
-// instance controller asks it for what it found on a node. It changes nothing; the decisions are in
-// package policy. What made a pod may be in any namespace, so events may be created in each; none is
-// read or changed.
+// Every five minutes it lists the pods of each Windows node, and the pending pods: it has no cache of the cluster's
+// pods. It reports findings in events at the pods' owners and in a metric. The instance controller asks it about a
+// node. It changes nothing; the decisions are in package policy. The owner of a pod may be in any namespace, so the
+// operator may create events in each, and reads and changes none.
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// found is what one event is written about. The namespace is in it, as whoever makes a pod may
-// name an owner with the UID of somebody else's.
+// found identifies an event. It has the namespace because a pod may name an owner with the UID of an object in another
+// namespace.
 type found struct {
 	namespace string
 	owner     types.UID
@@ -41,8 +41,8 @@ func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
 		regarding: at}
 }
 
-// owner is what an event about a pod is written at: what made the pod, or itself. Whoever makes a pod
-// may name anything as its owner; no object has a name that is no name.
+// owner is the object at which an event about a pod is written: the pod's controller, or the pod itself. A pod may name
+// anything as its owner; invalid names are not used.
 func owner(pod *corev1.Pod) *corev1.ObjectReference {
 	made := metav1.GetControllerOf(pod)
 	if made == nil || made.Kind == "Node" || // a static pod
@@ -65,7 +65,7 @@ func few(first []finding, f finding) []finding {
 	return first[:min(len(first), named)]
 }
 
-// known is what a list of pods came to. Of pods there may be any number, so few are kept.
+// known has the findings of one list of pods. There may be any number of pods, so it keeps few.
 type known struct {
 	// tried is when it was read last, all when it was last read to the end, seen when something was found.
 	tried, all, seen time.Time
@@ -73,7 +73,7 @@ type known struct {
 	first            []finding
 }
 
-// merge takes over what was found. What an earlier look found stays when this one has not seen all.
+// merge adds new findings. If this look has not seen all pods, findings of earlier looks stay.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
 	if !all {
 		for reason, count := range k.counts {
@@ -89,7 +89,7 @@ func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool,
 	}
 }
 
-// problem says what was found; nil is nothing, which only a look says that has seen all.
+// problem returns the findings. It returns nil only if a recent look has seen all pods and found nothing.
 func (k *known) problem(now time.Time) *contract.Problem {
 	switch {
 	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:
