@@ -1,23 +1,22 @@
-// Package publish answers where nodes find what they must look like: it renders the desired state
-// from the facts of the cluster, publishes it as the ConfigMap windows-services-<revision>, with
-// what must not be public in the Secret of that name, and takes away the revisions that nobody uses
-// any more.
+// Package publish renders the desired state of nodes from the facts of the cluster, and publishes it as the ConfigMap
+// windows-services-<revision>. The confidential part goes into the Secret of the same name. It deletes the revisions
+// that nothing uses any more.
 //
-// The operator runs it; the journeys of internal/instance and the controller of the settings read
-// the result from Source. It never touches a Node, and moves none to another revision. Two
-// controllers share the work, so that every object has one writer:
+// The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
+// Source. It never writes to a Node, and moves no node to another revision. Two controllers share the work, so that
+// every object has one writer:
 //
-//	publish  facts, settings → Secret and ConfigMap of the current revision, Secret
-//	                           windows-services-latest, ConfigMap windows-payload-source,
-//	                           Role windows-services-reader, ConfigMap trusted-ca
+//	publish  facts, settings → Secret and ConfigMap of the current revision, Secrets
+//	                           windows-services-latest and windows-services-memory, ConfigMap
+//	                           windows-payload-source, Role windows-services-reader, ConfigMap trusted-ca
 //	retire   Nodes, instances → ConfigMaps of other revisions: marked when nothing uses them,
-//	                           deleted after a while, and then their Secrets
+//	                           deleted after a grace period, and then their Secrets
 //
-// A revision is named by the digest of its content, so its objects never change: new content is new
-// objects, published before any node is told of them.
+// ensure creates and changes all objects of publish. A revision is named by the digest of its content, so its objects
+// never change: new content is new objects, which are published before any node hears of them.
 //
-// The rights to Secrets can't be bound to names, because revisions are not known beforehand, and
-// because who lets others read something must be allowed to read it.
+// The rights to Secrets can't be bound to names, for two reasons: the names of revisions are not known beforehand, and
+// the operator must be allowed to read what it lets daemons read.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator

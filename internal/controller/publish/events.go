@@ -8,19 +8,19 @@ import (
 
 // Reasons of events, all about the ConfigMap or Secret of a revision.
 const (
-	// reasonPublished: a revision is there that wasn't.
+	// reasonPublished: an object of a revision was created.
 	reasonPublished = "ServicesPublished"
-	// reasonReplaced: somebody else's content had the name of the current revision.
+	// reasonReplaced: the object did not have the content that its name says.
 	reasonReplaced = "ServicesReplaced"
 	// reasonRetired: a revision was removed.
 	reasonRetired = "ServicesRetired"
 )
 
-// recorder tells what happened to the published revisions.
+// recorder sends events about the published revisions.
 type recorder struct{ events events.EventRecorder }
 
-func (r recorder) published(c client.Object, how verdict) {
-	if how == create {
+func (r recorder) published(c client.Object, how string) {
+	if how == "create" {
 		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish",
 			"A part of the desired state of nodes is published.")
 		return

@@ -6,14 +6,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lateAfter is how long something may not be as it must be until that is told: another operator's finalizers go by
-// themselves, and so does an API server's trouble.
+// lateAfter is how long a failure may last before it is reported. Somebody's finalizer, or trouble of the API server,
+// often ends by itself.
 const lateAfter = time.Minute
 
-// late is since when something is not as it must be; zero while it is.
+// late remembers since when something fails. It is zero while nothing fails.
 type late struct{ since time.Time }
 
-// lasts notes how the last try ended. It answers what must be told, once tries have failed for too long.
+// lasts records how the last try ended. It returns a problem if all tries failed for lateAfter.
 func (l *late) lasts(now time.Time, err error, reason contract.Reason) *contract.Problem {
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,59 +18,58 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// How often facts that no watch tells of (the bootstrap secret, the server's version) are read
-// again: while all is well, and while a problem waits for somebody to mend it.
+// How often facts without a watch (the bootstrap secret, the server's version) are read again: normally, and while a
+// problem waits for somebody to solve it.
 const (
 	resync  = 10 * time.Minute
 	recheck = 20 * time.Second
 )
 
-// publisher keeps ConfigMap and Secret of the current revision, and the Role that lets the daemons
-// read them.
+// publisher keeps the objects that nodes read.
 type publisher struct {
 	Options
 	client client.Client
 	source *Source
 	tell   recorder
 	meters *meters
-	// passes is since when no pass ends well, and latest since when the Secret of what is latest is not what it
-	// must be. Only one worker uses them.
+	// passes is since when every pass fails, and latest since when the Secret of the latest revision can't be written.
+	// Only one worker uses them.
 	passes, latest late
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
 
-// Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless
-// something changed.
+// Reconcile renders and publishes, and then informs the source. A repeated call writes nothing unless something
+// changed.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	again, err := p.pass(ctx)
 	trouble := p.passes.lasts(p.Now(), err, contract.ReasonRevisionNotPublished)
+	turns := p.source.setLate(trouble, p.Now())
 	log := logf.FromContext(ctx)
-	switch turns := p.source.setLate(trouble, p.Now()); {
+	switch {
 	case trouble != nil:
-		again = recheck
 		if !turns {
 			log = log.V(1)
 		}
 		log.Info("a revision can't be published", "detail", trouble.Detail)
+		return ctrl.Result{RequeueAfter: recheck}, nil
 	case turns:
 		log.Info("revisions are published again")
 	}
-	if again > 0 {
-		err = nil
+	if isHeld(err) {
+		return ctrl.Result{RequeueAfter: terminating}, nil
 	}
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// pass does it once. It answers when to come back, and why it did not end well; without a time it is tried again less
-// and less often. A ConfigMap beside the revisions that can't be written keeps nothing else back: where daemons don't
-// learn where the payload is, it is sent over SSH, and CAs of the proxy that are not there yet are waited for.
+// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If a ConfigMap
+// beside the revisions can't be written, the revision is published nevertheless: without the payload's source it is
+// sent over SSH, and hosts wait for CAs of the proxy.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
-	// first, because nodes that have joined may need it whatever the facts are
-	unwritten := p.publishSource(ctx)
+	// First, because nodes that have joined may need it whatever the facts are.
+	unwritten := p.keepPayloadSource(ctx)
 	config, err := cluster.Settings(ctx, p.client, p.Namespace)
 	if err != nil {
 		return 0, errors.Join(unwritten, err)
@@ -82,54 +82,57 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	} else {
 		p.source.read(facts)
 		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.WantsTrustedCA))
-		again, err = p.renderAndPublish(ctx, config, facts)
+		again, err = p.publish(ctx, config, facts)
 	}
-	if unwritten != nil && err == nil {
-		again = 0
+	if err = errors.Join(unwritten, err); err != nil {
+		return 0, err
 	}
-	return again, errors.Join(unwritten, err)
+	return again, nil
 }
 
-// renderAndPublish publishes what nodes need by these facts, and tells the source. Its answer is that of pass.
-func (p *publisher) renderAndPublish(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
+// publish renders and publishes the revision for these facts, and informs the source.
+func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (again time.Duration, err error) {
 	desired, err := p.render(ctx, config, facts)
 	if err != nil {
 		return p.wait(ctx, err)
 	}
 	before, _, published := p.source.Published()
-	if again, err = p.publish(ctx, desired); err != nil {
-		p.source.fail(nil) // hosts join at what was published before
-		return again, err
-	}
-	late, trouble := p.publishLatest(ctx, desired)
-	if trouble != nil {
-		facts.Troubles = append(slices.Clone(facts.Troubles), trouble)
-	}
-	p.source.set(desired, facts, config.Generation)
-	if !published || before.Revision != desired.Revision {
-		logf.FromContext(ctx).Info("desired revision is current", "revision", desired.Revision, "kubelet",
-			desired.KubeletVersion, "off", desired.Off)
-	}
-	for _, problem := range desired.Rejected {
-		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
-	}
-	last := config.DeepCopy()
-	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil
-	if len(desired.KubeletFragment) > 0 {
-		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
-	}
-	if err = p.remember(ctx, last); err != nil {
+	if err = p.keepRevision(ctx, desired); err != nil {
+		p.source.fail(nil) // hosts join at the revision that was published before
 		return 0, err
 	}
 	again = resync
 	if isUnread(facts) {
 		again = recheck
 	}
-	return policy.Soonest(again, late), nil
+	err = p.keepLatest(ctx, desired)
+	trouble := p.latest.lasts(p.Now(), err, contract.ReasonLatestNotPublished)
+	switch {
+	case trouble != nil:
+		facts.Troubles, again = append(slices.Clone(facts.Troubles), trouble), recheck
+	case err != nil:
+		logf.FromContext(ctx).V(1).Info("the latest revision is not published yet", "detail", err.Error())
+		again = terminating
+	}
+	p.source.set(desired, facts, config.Generation)
+	log := logf.FromContext(ctx)
+	if !published || before.Revision != desired.Revision {
+		log.Info("desired revision is current", "revision", desired.Revision, "kubelet", desired.KubeletVersion, "off",
+			desired.Off)
+	}
+	for _, problem := range desired.Rejected {
+		log.V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
+	}
+	last := config.DeepCopy()
+	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil
+	if len(desired.KubeletFragment) > 0 {
+		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
+	}
+	return again, p.remember(ctx, last)
 }
 
-// rememberSettings keeps the spec of a WindowsMachineConfig that exists. What was published of it stays remembered.
+// rememberSettings keeps the spec of a WindowsMachineConfig that exists, beside what is remembered of its status.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
 		return nil
@@ -142,7 +145,7 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember keeps the Secret with what was read last, from which what is absent is taken after a restart.
+// remember keeps the Secret with the last good settings and facts. After a restart they replace what is absent.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -152,11 +155,11 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	if err != nil {
 		return err
 	}
-	// It is updated in place: while the WindowsMachineConfig is absent, others read the settings here.
-	return p.keepSecret(ctx, p.secret(contract.MemorySecret, data), p.client.Update)
+	// It is updated in place: while the WindowsMachineConfig is absent, other controllers read the settings here.
+	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
-// isUnread reports whether hosts wait for something, or something could not be read that nodes can do without.
+// isUnread reports whether hosts wait for something, or facts that nodes can do without could not be read.
 func isUnread(facts blueprint.Facts) bool {
 	return len(facts.Lacks) > 0 || slices.ContainsFunc(facts.Troubles, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonClusterFactsIncomplete
@@ -180,35 +183,28 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	return desired, nil
 }
 
-// wait shows the problems that are why nothing can be rendered, if it is problems. What was published last stays
-// published: nodes that have joined go on with it.
+// wait shows why nothing can be rendered, if problems are the reason. Nodes that have joined keep the revision that was
+// published last.
 func (p *publisher) wait(ctx context.Context, why error) (again time.Duration, err error) {
 	problems := cluster.Problems(why)
 	if len(problems) == 0 {
 		return 0, why
 	}
 	p.source.fail(problems)
-	log := logf.FromContext(ctx)
 	for _, problem := range problems {
-		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
+		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
 	}
-	if desired, _, ok := p.source.Published(); ok {
-		if again, err = p.publish(ctx, desired); err != nil {
-			return again, err
-		}
-		again, _ = p.publishLatest(ctx, desired) // it is told when hosts can join again
+	desired, _, ok := p.source.Published()
+	if !ok {
+		return recheck, nil
 	}
-	return policy.Soonest(recheck, again), nil
-}
-
-// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node is told
-// to read is there and may be read. With an error it answers after what time to come back, if that is known.
-func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
-	if again, err = p.publishSecret(ctx, desired); err != nil {
-		return again, err
+	if err = p.keepRevision(ctx, desired); err != nil {
+		return 0, err
 	}
-	if again, err = p.publishManifest(ctx, desired); err != nil {
-		return again, err
+	again = recheck
+	if late := p.keepLatest(ctx, desired); late != nil { // it is reported when hosts can join again
+		logf.FromContext(ctx).V(1).Info("the latest revision is not published yet", "detail", late.Error())
+		again = terminating
 	}
-	return 0, p.publishRole(ctx, desired)
+	return again, nil
 }

@@ -213,7 +213,7 @@ func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
 				func(c *corev1.ConfigMap) {
 					c.Annotations, c.Data = map[string]string{unusedAnnotation: mark}, data
 				})
-			if f := sentence(c, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
+			if f := sentence(revision{manifest: c}, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
 				t.Errorf("got %+v", f)
 			}
 		})

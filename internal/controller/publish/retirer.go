@@ -3,11 +3,13 @@ package publish
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -18,7 +20,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// retirer takes away the revisions that nobody uses.
+// unusedAnnotation says since when nothing uses a revision.
+const unusedAnnotation = contract.Prefix + "unused-since"
+
+// retirer deletes the revisions that nothing uses.
 type retirer struct {
 	client    client.Client
 	source    *Source
@@ -31,46 +36,43 @@ type retirer struct {
 
 var _ reconcile.Reconciler = (*retirer)(nil)
 
-// Reconcile looks at all revisions but the current one. The time since when a revision is unused
-// stands in its annotations, so that a restart of the operator does not begin anew. A repeated call
-// writes nothing unless something changed.
+// Reconcile looks at all revisions that the operator published. An annotation says since when a revision is unused, so
+// the grace period survives a restart of the operator. A repeated call writes nothing unless something changed.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	current, _, ok := r.source.Published()
 	if !ok {
-		return ctrl.Result{}, nil // the source tells when there is one
+		return ctrl.Result{}, nil // the source sends an event when there is one
 	}
 	used, err := r.used(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	list := &corev1.ConfigMapList{}
-	if err = r.client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing ConfigMaps: %w", err)
+	all, err := revisions(ctx, r.client, r.namespace)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	var next time.Duration
-	secretDigests := map[string]string{}
-	for i := range list.Items {
-		c := &list.Items[i]
-		revision, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
-		if !ours || !isPublished(c) || !c.DeletionTimestamp.IsZero() {
-			continue
+	for name, found := range all {
+		id, isKept := strings.TrimPrefix(name, contract.ServicesConfigMapPrefix), found.isGenuine()
+		if c := found.manifest; c != nil && isOurs(c) {
+			f := sentence(found, id == current.Revision, used[id], r.now(), r.grace)
+			if err = r.act(ctx, c, f); err != nil {
+				return ctrl.Result{}, err
+			}
+			next, isKept = policy.Soonest(next, f.left), isKept && !f.remove
 		}
-		what := sentence(c, revision == current.Revision, used[revision], r.now(), r.grace)
-		left, actErr := r.act(ctx, c, what)
-		if actErr != nil {
-			return ctrl.Result{}, actErr
-		}
-		next = policy.Soonest(next, left)
-		if isGenuine(c) && !what.remove {
-			secretDigests[c.Name] = c.Data[contract.KeyConfidential]
+		if s := found.secret; s != nil && isOurs(s) && id != current.Revision {
+			f := r.secretFate(found, isKept)
+			if err = r.act(ctx, s, f); err != nil {
+				return ctrl.Result{}, err
+			}
+			next = policy.Soonest(next, f.left)
 		}
 	}
-	left, err := r.retireSecrets(ctx, current, secretDigests)
-	return ctrl.Result{RequeueAfter: policy.Soonest(next, left)}, err
+	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// used are the revisions that a Node runs or is to run, whose payload it fetches, that it may go
-// back to, or that a joining host was given.
+// used are the revisions that Nodes run, will run, prefetch or may be rolled back to, and those that joining hosts got.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}
@@ -95,62 +97,72 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// fate is what becomes of a revision.
+// fate is what happens to an object of a revision. The zero value leaves it as it is.
 type fate struct {
-	// remove it now, with the reason for it; or mark it as unused from now on, or unmark it; or
-	// leave it as it is.
+	// remove deletes it, and why is the reason. mark marks it as unused from now on, and unmark removes the mark.
 	remove, mark, unmark bool
 	why                  string
-	// left of the grace, after which to look again.
+	// left is what is left of the grace period.
 	left time.Duration
 }
 
-// sentence decides about one revision.
-func sentence(c *corev1.ConfigMap, current, used bool, now time.Time, grace time.Duration) fate {
-	marked, err := time.Parse(time.RFC3339, c.Annotations[unusedAnnotation])
-	isMarked := err == nil && !marked.After(now)
-	_, hasMark := c.Annotations[unusedAnnotation]
+// sentence decides about the manifest of a revision.
+func sentence(r revision, current, used bool, now time.Time, grace time.Duration) fate {
+	mark, hasMark := r.manifest.Annotations[unusedAnnotation]
+	since, err := time.Parse(time.RFC3339, mark)
 	switch {
-	case !current && !isGenuine(c):
+	case !current && !r.isGenuine():
 		return fate{remove: true, why: "its content is not what its name says"}
 	case current || used:
 		return fate{unmark: hasMark}
-	case !isMarked:
+	case err != nil || since.After(now):
 		return fate{mark: true, left: grace}
-	case now.Sub(marked) >= grace:
+	case now.Sub(since) >= grace:
 		return fate{remove: true, why: "no node uses it any more"}
 	}
-	return fate{left: grace - now.Sub(marked)}
+	return fate{left: grace - now.Sub(since)}
 }
 
-func (r *retirer) act(ctx context.Context, c *corev1.ConfigMap, f fate) (left time.Duration, err error) {
-	log := logf.FromContext(ctx).WithValues("configMap", c.Name)
+// secretFate decides about the Secret of a revision. A Secret is published before its manifest, so a Secret without a
+// manifest is kept for the grace period.
+func (r *retirer) secretFate(found revision, hasManifest bool) fate {
+	left := r.grace - r.now().Sub(found.secret.CreationTimestamp.Time)
 	switch {
+	case hasManifest && found.isComplete():
+		return fate{}
+	case hasManifest:
+		return fate{remove: true, why: "its content is not what its manifest says"}
+	case left > 0:
+		return fate{left: left}
+	}
+	return fate{remove: true, why: "its manifest is gone"}
+}
+
+// act carries out what was decided about a ConfigMap or Secret. Only ConfigMaps are marked.
+func (r *retirer) act(ctx context.Context, object client.Object, f fate) (err error) {
+	log := logf.FromContext(ctx).WithValues("object", object.GetName(), "type", fmt.Sprintf("%T", object))
+	switch {
+	case !object.GetDeletionTimestamp().IsZero(): // a finalizer keeps it
 	case f.remove:
-		err = r.client.Delete(ctx, c, exactly(c))
-		if err == nil {
-			log.Info("services manifest retired", "why", f.why)
+		if err = r.client.Delete(ctx, object, exactly(object)); err == nil {
+			log.Info("a part of a revision is retired", "why", f.why)
 			r.meters.retired.Inc()
-			r.tell.retired(c, f.why)
+			r.tell.retired(object, f.why)
 		}
 	case f.mark, f.unmark:
-		changed := c.DeepCopy()
+		mark := "null"
 		if f.mark {
-			if changed.Annotations == nil {
-				changed.Annotations = map[string]string{}
-			}
-			changed.Annotations[unusedAnnotation] = r.now().UTC().Format(time.RFC3339)
-		} else {
-			delete(changed.Annotations, unusedAnnotation)
+			mark = strconv.Quote(r.now().UTC().Format(time.RFC3339))
 		}
-		err = r.client.Patch(ctx, changed, client.MergeFrom(c))
-		log.V(1).Info("services manifest marked", "unused", f.mark)
+		err = r.client.Patch(ctx, object, client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, unusedAnnotation, mark)))
+		log.V(1).Info("a revision is marked", "unused", f.mark)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return f.left, nil // its event brings us back
+		return nil // its event brings us back
 	}
 	if err != nil {
-		return 0, fmt.Errorf("retiring ConfigMap %s: %w", c.Name, err)
+		return fmt.Errorf("retiring %T %s: %w", object, object.GetName(), err)
 	}
-	return f.left, nil
+	return nil
 }

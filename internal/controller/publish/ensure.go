@@ -1,0 +1,120 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// terminating is how long to wait for a finalizer that somebody else set.
+const terminating = 2 * time.Second
+
+// change says how ensure changes an object that differs.
+type change bool
+
+const (
+	// inPlace updates the object.
+	inPlace change = true
+	// anew deletes the object and creates it again. It is for immutable objects, and for Secrets: the operator may
+	// not update Secrets.
+	anew change = false
+)
+
+// heldError says that an object is being deleted, and that a finalizer keeps it.
+type heldError struct{ message string }
+
+func (e heldError) Error() string { return e.message }
+
+func isHeld(err error) bool { return errors.As(err, new(heldError)) }
+
+// ensure creates an object of the operator's namespace, or changes it if it differs from what fill makes of it. fill
+// gets the object as it is, or a new one.
+func ensure[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, p *publisher, name string, change change, fill func(P)) error {
+	newObject := func() P {
+		object := P(new(T))
+		object.SetNamespace(p.Namespace)
+		object.SetName(name)
+		return object
+	}
+	object, how := newObject(), "create"
+	err := p.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading %T %s: %w", object, name, err)
+	}
+	before := object.DeepCopyObject()
+	fill(object)
+	switch {
+	case err != nil:
+		err = p.client.Create(ctx, object)
+	case !object.GetDeletionTimestamp().IsZero():
+		return heldError{fmt.Sprintf("publishing %T %s: it is being deleted since %s, and has the finalizers %q",
+			object, name, object.GetDeletionTimestamp().UTC().Format(time.RFC3339), object.GetFinalizers())}
+	case equality.Semantic.DeepEqual(before, object):
+		return nil
+	case change == inPlace:
+		how, err = "update", p.client.Update(ctx, object)
+	default:
+		how = "replace"
+		if err = client.IgnoreNotFound(p.client.Delete(ctx, object, exactly(object))); err == nil {
+			object = newObject()
+			fill(object)
+			err = p.client.Create(ctx, object)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("publishing %T %s (%s): %w", object, name, how, err)
+	}
+	logf.FromContext(ctx).Info("published", "object", name, "type", fmt.Sprintf("%T", object), "how", how)
+	if isRevisionName(name) {
+		p.meters.published.WithLabelValues(how).Inc()
+		p.tell.published(object, how)
+	}
+	return nil
+}
+
+// remove deletes a ConfigMap that the operator created and nodes don't need any more.
+func (p *publisher) remove(ctx context.Context, name string) error {
+	c := &corev1.ConfigMap{}
+	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, c)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading ConfigMap %s: %w", name, err)
+	case !isOurs(c) || !c.DeletionTimestamp.IsZero():
+		return nil
+	}
+	if err = p.client.Delete(ctx, c, exactly(c)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting ConfigMap %s: %w", name, err)
+	}
+	logf.FromContext(ctx).Info("deleted", "configMap", name)
+	return nil
+}
+
+// exactly makes a deletion fail if the object changed since it was read.
+func exactly(o client.Object) client.Preconditions {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return client.Preconditions{UID: &uid, ResourceVersion: &version}
+}
+
+// markOurs sets the label by which the operator recognises its objects.
+func markOurs(object *metav1.ObjectMeta) {
+	metav1.SetMetaDataLabel(object, contract.ManagedByLabel, contract.OperatorServiceAccount)
+}
+
+func isOurs(o client.Object) bool {
+	return o.GetLabels()[contract.ManagedByLabel] == contract.OperatorServiceAccount
+}

@@ -1,0 +1,145 @@
+package publish
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// PayloadSource is where daemons fetch blobs while their nodes serve.
+type PayloadSource struct {
+	// URLs of payload servers, without a path. If there are none, daemons can't fetch anything.
+	URLs []string
+	// CA is the PEM certificates that the servers show.
+	CA []byte
+}
+
+// keepPayloadSource keeps the ConfigMap that tells daemons where payload servers are. It is not part of a revision:
+// the payload server has a new certificate after each start of the operator. A daemon that doesn't trust the server's
+// certificate reads this ConfigMap again.
+func (p *publisher) keepPayloadSource(ctx context.Context) error {
+	if len(p.PayloadSource.URLs) == 0 {
+		return p.remove(ctx, contract.PayloadSourceConfigMap)
+	}
+	return ensure(ctx, p, contract.PayloadSourceConfigMap, inPlace, func(c *corev1.ConfigMap) {
+		markOurs(&c.ObjectMeta)
+		c.Data, c.BinaryData = map[string]string{
+			contract.PayloadSourceURLs: strings.Join(p.PayloadSource.URLs, "\n"),
+			contract.PayloadSourceCA:   string(p.PayloadSource.CA)}, nil
+	})
+}
+
+// keepTrustedCA keeps the ConfigMap into which the cluster writes the CAs of its proxy, while nodes need them. Only
+// the cluster writes its data. A ConfigMap that somebody else created is never deleted.
+func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
+	if !isWanted {
+		return p.remove(ctx, contract.TrustedCAConfigMap)
+	}
+	return ensure(ctx, p, contract.TrustedCAConfigMap, inPlace, func(c *corev1.ConfigMap) {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, contract.InjectTrustedCALabel, "true")
+		if c.ResourceVersion == "" {
+			markOurs(&c.ObjectMeta)
+		}
+	})
+}
+
+// keepRevision keeps the objects of a revision in this order: Secret, ConfigMap, Role. So a daemon that is told to
+// read an object finds it and may read it.
+func (p *publisher) keepRevision(ctx context.Context, desired blueprint.Desired) error {
+	confidential, err := packed(desired)
+	if err != nil {
+		return err
+	}
+	manifest, err := desired.Manifest.Data()
+	if err != nil {
+		return err
+	}
+	immutable := true
+	if err = ensure(ctx, p, desired.SecretName(), anew, func(s *corev1.Secret) {
+		fillSecret(s, map[string][]byte{contract.ConfidentialField: confidential})
+		s.Immutable = &immutable
+	}); err != nil {
+		return err
+	}
+	if err = ensure(ctx, p, desired.ConfigMapName(), anew, func(c *corev1.ConfigMap) {
+		markOurs(&c.ObjectMeta)
+		c.Immutable, c.Data, c.BinaryData = &immutable, manifest, nil
+	}); err != nil {
+		return err
+	}
+	return p.keepRole(ctx, desired)
+}
+
+// keepRole lets daemons read the published manifests and their Secrets by name, and no other ConfigMap or Secret. The
+// operator may grant this because it has the same rights in its namespace. An admission policy keeps the operator from
+// granting more.
+func (p *publisher) keepRole(ctx context.Context, desired blueprint.Desired) error {
+	configMaps, secrets := []string{desired.ConfigMapName()}, []string{desired.SecretName()}
+	all, err := revisions(ctx, p.client, p.Namespace)
+	if err != nil {
+		return err
+	}
+	for name, r := range all {
+		if r.isGenuine() {
+			configMaps = append(configMaps, name)
+		}
+		if r.isComplete() {
+			secrets = append(secrets, name)
+		}
+	}
+	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+		slices.Sort(names)
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
+			ResourceNames: slices.Compact(names), Verbs: verbs}
+	}
+	// Daemons watch for a manifest that is absent or damaged. A Secret is published before its manifest, so reading it
+	// is enough. All daemons watch the latest revision.
+	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list"),
+		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
+	if len(p.PayloadSource.URLs) > 0 {
+		rules = append(rules, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))
+	}
+	return ensure(ctx, p, contract.ServicesReaderRole, inPlace, func(role *rbacv1.Role) {
+		markOurs(&role.ObjectMeta)
+		role.Rules = rules
+	})
+}
+
+// keepLatest keeps the Secret by whose watch daemons get the current revision. Nothing waits for it: daemons read what
+// the Secret lacks.
+func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) error {
+	latest := contract.Latest{Revision: desired.Revision}
+	var err error
+	if latest.Manifest, err = desired.Manifest.Data(); err != nil {
+		return err
+	}
+	if latest.Confidential, err = packed(desired); err != nil {
+		return err
+	}
+	data, err := latest.Data()
+	if err != nil {
+		return err
+	}
+	return ensure(ctx, p, contract.LatestSecret, anew, func(s *corev1.Secret) { fillSecret(s, data) })
+}
+
+// packed is the compressed confidential part of a revision.
+func packed(desired blueprint.Desired) ([]byte, error) {
+	data, _, err := desired.Confidential.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return contract.PackConfidential(data)
+}
+
+func fillSecret(s *corev1.Secret, data map[string][]byte) {
+	markOurs(&s.ObjectMeta)
+	s.Type, s.Data = corev1.SecretTypeOpaque, data
+}
