@@ -70,6 +70,10 @@ type joinFigures struct {
 	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
 	// PerHost is what one host's SSH server counted, at most of all hosts.
 	PerHost sshd.Counters `json:"perHostAtMost"`
+	// Requests are what one join costs the API server, by who asks and by verb and resource: what it was asked until
+	// all were Ready, by the number of hosts. PerJoin is their sum. The hosts' own are those of kubelet and daemon.
+	PerJoin  float64                       `json:"requestsPerJoin"`
+	Requests map[string]map[string]float64 `json:"requests"`
 	// RestartConnections are SSH connections that a restart of the operator caused with all hosts
 	// joined.
 	RestartConnections int64 `json:"restartConnections"`
@@ -94,6 +98,9 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 		f.PerHost = atMost(s.Fleet.Hosts)
+		if f.PerJoin, f.Requests, err = requestsPerJoin(s, b.hosts); err != nil {
+			return err
+		}
 		if f.OperatorMegabytes, err = peakOf(s.Operator.PID()); err != nil {
 			return err
 		}
@@ -157,6 +164,28 @@ func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) 
 	took := time.Since(began).Seconds()
 	fmt.Fprintf(b.out, "%d hosts Ready after %.1f s\n", len(wanted), took)
 	return took, nil
+}
+
+// requestsPerJoin counts what operator, daemons and kubelets have asked the API server since the scene began. Leases
+// are renewed whether anybody joins or not.
+func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
+	by = map[string]map[string]float64{}
+	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets"}
+	for r, err := range s.Requests() {
+		if err != nil {
+			return 0, nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		from := names[whose(r)]
+		if from == "" || r.Resource == "leases" {
+			continue
+		}
+		if by[from] == nil {
+			by[from] = map[string]float64{}
+		}
+		by[from][asked(r)] += 1 / float64(hosts)
+		sum += 1 / float64(hosts)
+	}
+	return sum, by, nil
 }
 
 // restart kills the operator and starts it again, and counts what that means to the hosts.

@@ -188,18 +188,22 @@ func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error 
 		if err != nil {
 			return fmt.Errorf("reading the audit log: %w", err)
 		}
-		what := r.Verb + " " + r.Resource
-		if r.Subresource != "" {
-			what += "/" + r.Subresource
-		}
 		if counted, ours := by[whose(r)]; ours && r.Received.After(since) && r.Resource != "leases" {
-			counted[what]++
+			counted[asked(r)]++
 			f.Requests++
 		}
 	}
 	f.PerNode = float64(f.Requests) / float64(nodes)
 	f.Operator, f.Daemons = perNode(by[operator], nodes), perNode(by[daemons], nodes)
 	return nil
+}
+
+// asked names a request by verb and resource.
+func asked(r cluster.Request) string {
+	if r.Subresource != "" {
+		return r.Verb + " " + r.Resource + "/" + r.Subresource
+	}
+	return r.Verb + " " + r.Resource
 }
 
 func perNode(counts map[string]int, nodes int) map[string]float64 {

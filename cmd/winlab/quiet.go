@@ -97,7 +97,8 @@ func whose(r cluster.Request) who {
 		return operator
 	case strings.HasPrefix(r.User, contract.DaemonUserPrefix):
 		return daemons
-	case strings.HasPrefix(r.User, contract.KubeletUserPrefix):
+	case strings.HasPrefix(r.User, contract.KubeletUserPrefix),
+		r.User == contract.BootstrapUser(contract.OperatorNamespace):
 		return kubelets
 	}
 	return others

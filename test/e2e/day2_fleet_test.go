@@ -20,11 +20,12 @@ import (
 // What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it,
 // reads a Secret and writes its Node; where something is not there at once it does so once more.
 // The operator writes the Node, and the instance's status on the way and at the end. What pods feel
-// has it also take a place in the rollout budget, cordon, drain, verify and give the place back.
+// has it also request and take a place in the rollout budget, cordon, drain, verify and give the place back. At
+// each of these steps, instance, Node and list of places are read from the API server.
 const (
 	daemonRequests     = 8
 	operatorRequests   = 8
-	disruptionRequests = 10
+	disruptionRequests = 14
 )
 
 // The time that a change takes, with hundreds of nodes, is measured by make bench-config; here are

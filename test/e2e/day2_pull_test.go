@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -80,16 +81,21 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 	return nil
 }
 
-// hostsFile is what containerd on a host reads about a registry at an address with a port.
+// hostsFile is what containerd on a host reads about a registry at an address, which may have a port.
 func hostsFile(h *fleet.Host, name string) (string, error) {
-	host, port, _ := strings.Cut(name, ":")
-	content, err := winos.ReadFile(h.Machine.Host().Files,
-		contract.DirRegistries+`\`+host+"_"+port+`_\`+mirror.HostsFile)
+	dir, port, ported := strings.Cut(name, ":")
+	if ported {
+		dir += "_" + port + "_"
+	}
+	content, err := winos.ReadFile(h.Machine.Host().Files, contract.DirRegistries+`\`+dir+`\`+mirror.HostsFile)
 	return string(content), err
 }
 
 func resolverToken(h *fleet.Host, name string) (string, error) {
 	content, err := hostsFile(h, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err = hostsFile(h, "_default") // as containerd does
+	}
 	if err != nil {
 		return "", err
 	}

@@ -62,6 +62,7 @@ func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	was.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
 		Since: new(journey.Seconds(r.clock))}
 	r.restores(t, was)
+	r.clock = r.clock.Add(2 * longestLag)
 	r.reconcile(t, 1)
 	if place := r.get(t, 1).Status.Disruption; place != nil {
 		t.Errorf("it keeps %+v", place)

@@ -104,6 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.trials.Release(instance.UID)
 	}
 	switch {
+	case errors.Is(err, errLags):
+		return ctrl.Result{RequeueAfter: lagRetry}, nil
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache has the newer object soon
 	case errors.Is(err, errGone):
@@ -154,7 +156,8 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, fmt.Errorf("adding the finalizer: %w", vanished(err))
 		}
 		with.DeepCopyInto(c.instance)
-		c.record.saved, c.life.version = with, with.ResourceVersion
+		c.record.saved = with
+		c.life.knows(with.ResourceVersion, c.now())
 	}
 	return c.proceed(ctx)
 }

@@ -2,7 +2,9 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +28,12 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	if err != nil {
 		return nil, err
 	}
-	if !life.knowsMoreThan(cached) && r.isSettled(ctx, cached, node) {
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, life.version)
+	isOld := err == nil && order < 0
+	switch {
+	case isOld && r.now().Sub(life.versionAt) < longestLag:
+		return nil, errLags
+	case !isOld && !life.isBehind && r.isSettled(ctx, cached, node):
 		return newReconciliation(r, cached, node, life), nil
 	}
 	live := &v1alpha1.WindowsInstance{}
@@ -37,7 +44,8 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	case err != nil:
 		return nil, fmt.Errorf("reading the instance past the cache: %w", err)
 	}
-	life.version, life.isBehind = live.ResourceVersion, false
+	life.isBehind = false
+	life.knows(live.ResourceVersion, r.now())
 	if live.Status.NodeName != "" {
 		if node, err = r.parts.Nodes.Live(ctx, live.Status.NodeName); err != nil {
 			return nil, err
@@ -79,9 +87,19 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// knowsMoreThan says that the operator has written or read a newer version of an instance than the cache shows, or met
-// another's write. Versions of one object are numbers that grow (KEP-5504).
-func (l *life) knowsMoreThan(cached *v1alpha1.WindowsInstance) bool {
-	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, l.version)
-	return l.isBehind || err == nil && order < 0
+// A cache that shows an older version than was written has the newer one within milliseconds. One that does not have it
+// after longestLag may never have it, as after a restore of etcd.
+const (
+	lagRetry   = 50 * time.Millisecond
+	longestLag = time.Minute
+)
+
+// errLags says that the cache has yet to show what was written last.
+var errLags = errors.New("the cache lags behind")
+
+// knows notes the newest version of the instance. Versions of one object are numbers that grow (KEP-5504).
+func (l *life) knows(version string, now time.Time) {
+	if l.version != version {
+		l.version, l.versionAt = version, now
+	}
 }

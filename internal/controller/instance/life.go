@@ -21,8 +21,9 @@ type life struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that was read or written.
-	version string
+	// version is the newest resource version of the instance that was read or written, at versionAt.
+	version   string
+	versionAt time.Time
 	// isBehind says that a write was refused, because the API server has another version.
 	isBehind bool
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.

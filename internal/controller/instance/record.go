@@ -38,7 +38,8 @@ func (r *record) save(ctx context.Context) error {
 		r.life.isBehind = apierrors.IsConflict(err)
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
-	r.life.version, r.instance.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
+	r.instance.ResourceVersion = patched.ResourceVersion
+	r.life.knows(patched.ResourceVersion, r.now())
 	r.instance.DeepCopyInto(r.saved)
 	return nil
 }

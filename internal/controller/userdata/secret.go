@@ -75,16 +75,15 @@ func foreign(s *corev1.Secret) string {
 
 // keep makes the secret of a namespace what it must be. A repeated call writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (secretState, error) {
+	if absent, err := r.absent(ctx, namespace); absent || err != nil {
+		return secretState{}, err
+	}
 	found := &corev1.Secret{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		if absent, why := r.absent(ctx, namespace); absent || why != nil {
-			return secretState{}, why
-		}
-		if apierrors.IsForbidden(err) {
-			return refused(namespace), nil
-		}
+	case apierrors.IsForbidden(err):
+		return refused(namespace), nil
+	case apierrors.IsNotFound(err):
 		if err = r.interrupted(ctx, namespace, want, nil); err != nil {
 			return secretState{}, err
 		}
