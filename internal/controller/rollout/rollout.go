@@ -86,6 +86,8 @@ type Rollout struct {
 
 	mu       sync.Mutex
 	verdicts map[string]policy.Verdict
+	// trouble is why nothing can be decided; empty while it can.
+	trouble string
 }
 
 // New checks that everything is there.
@@ -129,10 +131,14 @@ func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Nod
 // Answers delivers each instance about which it was decided otherwise than before.
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
-// Verdict is what was decided last about an instance's request. It is false while nothing was.
+// Verdict is what was decided last about an instance's request, or why nothing can be. It is false while nothing was
+// decided yet.
 func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.trouble != "" {
+		return policy.Verdict{Reason: contract.ReasonAPICallFailed, Why: r.trouble}, true
+	}
 	verdict, ok := r.verdicts[string(instance.UID)]
 	return verdict, ok
 }
@@ -157,6 +163,11 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil // another operator has written the list
 	}
+	r.mu.Lock()
+	if r.trouble = ""; err != nil {
+		r.trouble = fmt.Sprintf("%.500s", err.Error())
+	}
+	r.mu.Unlock()
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -27,11 +27,11 @@ import (
 
 const namespace = "ns"
 
-// plane is an API server; it counts lists, and writes of the list of places, which refuses makes fail.
+// plane is an API server; it counts lists, which away makes fail, and writes of the list of places, which refuses does.
 type plane struct {
 	client.WithWatch
 	lists, writes atomic.Int32
-	refuses       error
+	refuses, away error
 }
 
 func newPlane(t *testing.T, objects ...client.Object) *plane {
@@ -41,7 +41,9 @@ func newPlane(t *testing.T, objects ...client.Object) *plane {
 	p.WithWatch = fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &corev1.Node{}).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-			p.lists.Add(1)
+			if p.lists.Add(1); p.away != nil {
+				return p.away
+			}
 			return c.List(ctx, list, o...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
@@ -294,6 +296,25 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 	decide(t, r)
 	if !has(t, r, p.instance(t, "a")) {
 		t.Error("it stays so")
+	}
+}
+
+func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, asking("a")...)
+	p.away = apierrors.NewServiceUnavailable("etcd is away")
+	r := newRollout(t, p)
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Error("it is not tried again")
+	}
+	if verdict, known := r.Verdict(p.instance(t, "a")); !known || verdict.Allowed ||
+		verdict.Reason != contract.ReasonAPICallFailed || !strings.Contains(verdict.Why, "etcd is away") {
+		t.Errorf("%+v", verdict)
+	}
+	p.away = nil
+	decide(t, r)
+	if names := answered(r); fmt.Sprint(names) != "[a]" || !has(t, r, p.instance(t, "a")) {
+		t.Errorf("%v were answered", names)
 	}
 }
 
