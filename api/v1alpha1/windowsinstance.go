@@ -252,7 +252,8 @@ type Disruption struct {
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// RequestTime is when it was requested. It tells this request from an earlier one.
-	RequestTime metav1.MicroTime `json:"requestTime"`
+	// +optional
+	RequestTime metav1.MicroTime `json:"requestTime,omitzero"`
 	// Since is when the host got its place; absent while it waits for one.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`

@@ -105,11 +105,17 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 	d.Places = s.inUse(places)
 	fleet, closed := s.fleet(d.Places), Closed(s.Config.Spec.Rollout, s.Now)
 	for _, request := range s.requests(places) {
-		if !s.allows(request, fleet, closed, &d) || isHolder(d.Places, request.Name) {
+		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		if request.Since.IsZero() {
+		if request.Since.IsZero() || request.candidate != nil { // each try to delete a Machine has its time to arrive
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
+		}
+		if n := slices.IndexFunc(d.Places, func(p Place) bool { return p.Name == request.Name }); n >= 0 {
+			if request.candidate != nil {
+				d.Places[n].Since = request.Since
+			}
+			continue
 		}
 		request.IsUsed = s.Uses != "" && request.Name == string(s.Uses)
 		d.Places = append(d.Places, request.Place)

@@ -174,21 +174,19 @@ func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	return behind
 }
 
-// heldPlaces names places that were given out and may still be used: the instance is as it was then.
-// What else is in the list is void, and goes with the next place.
+// heldPlaces names places that were given out to instances.
 func (s state) heldPlaces() (held []string) {
 	var given []struct {
-		Name    string `json:"name"`
-		Version string `json:"version"`
+		Name string `json:"name"`
 	}
-	if text := s.places.Data["grants"]; text != "" && json.Unmarshal([]byte(text), &given) != nil {
+	if text := s.places.Data["places"]; text != "" && json.Unmarshal([]byte(text), &given) != nil {
 		return []string{"the list of places can't be read"}
 	}
 	for _, g := range given {
 		for i := range s.instances.Items {
 			one := &s.instances.Items[i]
-			if string(one.UID) == g.Name && one.ResourceVersion == g.Version {
-				held = append(held, one.Name+" was given a place in the rollout budget that it does not use")
+			if string(one.UID) == g.Name {
+				held = append(held, one.Name+" has a place in the rollout budget")
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func calm() state {
 	}}
 	s.requests.Items = []certificatesv1.CertificateSigningRequest{{Status: certificatesv1.CertificateSigningRequestStatus{
 		Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}}}}
-	s.places.Data = map[string]string{"grants": `[{"name":"u","version":"6"}]`}
+	s.places.Data = map[string]string{"places": `[{"name":"gone"}]`}
 	return s
 }
 
@@ -92,8 +92,8 @@ func TestWhatHasNotConvergedIsNamed(t *testing.T) {
 		"10.0.0.1 has failed 2 times":         func(s *state) { s.instances.Items[0].Status.Failures = 2 },
 		"10.0.0.1 holds a place":              func(s *state) { s.instances.Items[0].Status.Disruption = &v1alpha1.Disruption{} },
 		"10.0.0.1 failed at c":                func(s *state) { s.instances.Items[0].Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "c"} },
-		"10.0.0.1 was given a place":          func(s *state) { s.instances.Items[0].ResourceVersion = "6" },
-		"the list of places can't be read":    func(s *state) { s.places.Data["grants"] = "?" },
+		"10.0.0.1 has a place":                func(s *state) { s.places.Data["places"] = `[{"name":"u"}]` },
+		"the list of places can't be read":    func(s *state) { s.places.Data["places"] = "?" },
 		"10.0.0.1 has no node":                func(s *state) { s.nodes.Items[0].Name = "win-002" },
 		"10.0.0.1 is not Ready":               func(s *state) { s.nodes.Items[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
 		"10.0.0.1 is cordoned":                func(s *state) { s.nodes.Items[0].Spec.Unschedulable = true },

@@ -165,7 +165,10 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 // write, so the place is never free meanwhile.
 func (c *reconciliation) rebootToo(ctx context.Context, view *journey.View) {
 	status := &c.instance.Status
-	c.journeys.reboot.Observe(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter)
+	if !c.journeys.reboot.Observe(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
+		c.place.release() // nobody asks for it any longer
+		return
+	}
 	status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionReboot, ""
 	c.journeys.reboot.Granted(status)
 	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason", status.Reboot.Reason)

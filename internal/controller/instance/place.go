@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -34,11 +35,18 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	}
 	verdict, known := p.rollout.Verdict(p.instance)
 	if known && !verdict.Allowed {
+		p.isUndecided = verdict.Reason == contract.ReasonAPICallFailed
 		return verdict, nil
 	}
 	has, err := p.rollout.HasPlace(ctx, p.instance)
-	if err != nil || !has {
+	if err != nil {
 		return p.undecided(), err
+	}
+	if verdict, known = p.rollout.Verdict(p.instance); !has && known && !verdict.Allowed {
+		return verdict, nil
+	}
+	if !has {
+		return p.undecided(), nil
 	}
 	since := journey.Seconds(p.now())
 	status.Disruption.Since = &since

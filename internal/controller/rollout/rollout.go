@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +49,7 @@ const (
 	// as lost.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
+	troubleRetry  = 10 * time.Second
 	// news is how many instances may have an answer before their controller takes notice. Further answers are lost; the
 	// instances look by themselves within a minute.
 	news = 8192
@@ -85,7 +87,7 @@ type Rollout struct {
 	last     *list
 
 	mu       sync.Mutex
-	verdicts map[string]policy.Verdict
+	verdicts map[request]policy.Verdict
 	// trouble is why nothing can be decided; empty while it can.
 	trouble string
 }
@@ -98,7 +100,7 @@ func New(options Options) (*Rollout, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Rollout{options: options, Observed: observed.New(options.Now), verdicts: map[string]policy.Verdict{},
+	return &Rollout{options: options, Observed: observed.New(options.Now), verdicts: map[request]policy.Verdict{},
 		answers: make(chan event.GenericEvent, news)}, nil
 }
 
@@ -139,7 +141,7 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	if r.trouble != "" {
 		return policy.Verdict{Reason: contract.ReasonAPICallFailed, Why: r.trouble}, true
 	}
-	verdict, ok := r.verdicts[string(instance.UID)]
+	verdict, ok := r.verdicts[requestOf(instance)]
 	return verdict, ok
 }
 
@@ -168,8 +170,9 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		r.trouble = fmt.Sprintf("%.500s", err.Error())
 	}
 	r.mu.Unlock()
-	if err != nil {
-		return ctrl.Result{}, err
+	if err != nil { // without a back-off, which would let everybody wait for long after it is mended
+		logf.FromContext(ctx).Error(err, "places in the rollout budget can't be given out")
+		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}
 	for _, verdict := range decision.Verdicts {
 		if !verdict.Allowed {
@@ -201,10 +204,10 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 // decide goes by the cache first, and past it where a place is to be given out, used or taken back, or a Machine to be
 // deleted: that spares the API server lists of the whole fleet. asked has what is known besides the fleet.
 func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
-	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
-	defer cancel()
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
+	defer cancel()
 	isLive := r.last == nil || asked.Uses != ""
 	for {
 		if isLive {
@@ -259,24 +262,41 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 // except for the one that asks.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	instances := state.Instances
+	after := map[request]policy.Verdict{}
+	for i := range instances {
+		if verdict, asks := decision.Verdicts[string(instances[i].UID)]; asks {
+			after[requestOf(&instances[i])] = verdict
+		}
+	}
 	r.mu.Lock()
 	before := r.verdicts
-	r.verdicts = decision.Verdicts
+	r.verdicts = after
 	r.mu.Unlock()
 	for i := range instances {
-		verdict, asks := decision.Verdicts[string(instances[i].UID)]
-		old, known := before[string(instances[i].UID)]
-		isNews := !known || old.Allowed || old.Shown() != verdict.Shown()
-		if verdict.Allowed {
-			isNews = !instances[i].Status.HasPlace()
-		}
-		if asks && isNews && instances[i].UID != state.Uses {
+		verdict, asks := after[requestOf(&instances[i])]
+		old, known := before[requestOf(&instances[i])]
+		isNews := !known || old.Allowed != verdict.Allowed || !verdict.Allowed && old.Shown() != verdict.Shown() ||
+			verdict.Allowed && state.Uses == "" // it may have missed that
+		if asks && isNews && !instances[i].Status.HasPlace() && instances[i].UID != state.Uses {
 			select {
 			case r.answers <- event.GenericEvent{Object: &instances[i]}:
 			default:
 			}
 		}
 	}
+}
+
+// request tells one request of an instance from another.
+type request struct {
+	uid  types.UID
+	time int64
+}
+
+func requestOf(instance *v1alpha1.WindowsInstance) request {
+	if asks := instance.Status.Disruption; asks != nil {
+		return request{instance.UID, asks.RequestTime.UnixMicro()}
+	}
+	return request{uid: instance.UID}
 }
 
 // look reads the fleet. The list of places was read before: one that is given out meanwhile has the API server refuse

@@ -304,8 +304,8 @@ func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
 	p := newPlane(t, asking("a")...)
 	p.away = apierrors.NewServiceUnavailable("etcd is away")
 	r := newRollout(t, p)
-	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Error("it is not tried again")
+	if result := decide(t, r); result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute {
+		t.Errorf("it is tried again in %s", result.RequeueAfter)
 	}
 	if verdict, known := r.Verdict(p.instance(t, "a")); !known || verdict.Allowed ||
 		verdict.Reason != contract.ReasonAPICallFailed || !strings.Contains(verdict.Why, "etcd is away") {
