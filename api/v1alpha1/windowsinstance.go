@@ -244,17 +244,17 @@ type KeyTrial struct {
 
 // Disruption is a host's request for a place in the rollout budget, or its place there.
 type Disruption struct {
-	// Purpose is why its node is to be disrupted.
+	// Purpose of the disruption.
 	// +kubebuilder:validation:Enum=Update;Reboot;Remove
 	Purpose DisruptionPurpose `json:"purpose"`
-	// Revision is the revision that the node is taken to, where the rollout of that may be halted.
+	// Revision that the node goes to, if its rollout can be halted.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// RequestTime is when it was requested. It tells this request from an earlier one.
+	// RequestTime is the time of the request. It distinguishes this request from an earlier one.
 	// +optional
 	RequestTime metav1.MicroTime `json:"requestTime,omitzero"`
-	// Since is when the host got its place; absent while it waits for one.
+	// Since is the time when the host got its place. It is absent while the host waits.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
@@ -484,7 +484,7 @@ type WindowsInstanceStatus struct {
 	// accepted the present one.
 	// +optional
 	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
-	// Disruption is the host's request for a place in the rollout budget, or its place; absent while it wants none.
+	// Disruption is the host's request for a place in the rollout budget, or its place. It is absent without a request.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
 	// Update is how the node is taken to another revision.

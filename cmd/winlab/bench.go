@@ -70,8 +70,8 @@ type joinFigures struct {
 	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
 	// PerHost is what one host's SSH server counted, at most of all hosts.
 	PerHost sshd.Counters `json:"perHostAtMost"`
-	// Requests are what one join costs the API server, by who asks and by verb and resource: what it was asked until
-	// all were Ready, by the number of hosts. PerJoin is their sum. The hosts' own are those of kubelet and daemon.
+	// Requests are the API requests of one join, by client, verb and resource: all requests until the last host was
+	// Ready, divided by the number of hosts. PerJoin is their sum.
 	PerJoin  float64                       `json:"requestsPerJoin"`
 	Requests map[string]map[string]float64 `json:"requests"`
 	// RestartConnections are SSH connections that a restart of the operator caused with all hosts
@@ -166,8 +166,8 @@ func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) 
 	return took, nil
 }
 
-// requestsPerJoin counts what operator, daemons and kubelets have asked the API server since the scene began. Leases
-// are renewed whether anybody joins or not.
+// requestsPerJoin counts the requests of operator, daemons and kubelets since the scene began. It leaves out leases,
+// which clients renew with or without joins.
 func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
 	by = map[string]map[string]float64{}
 	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets"}

@@ -23,22 +23,22 @@ type Place struct {
 	Node string `json:"node,omitempty"`
 	// Machine that is replaced; empty for an instance.
 	Machine string `json:"machine,omitempty"`
-	// RequestTime is that of the instance's request, which it answers.
+	// RequestTime identifies the request of the instance that this place answers.
 	RequestTime metav1.MicroTime `json:"requestTime,omitzero"`
-	// Since is when it was given out.
+	// Since is the time when the place was given out or, for a Machine, of the last try to delete it.
 	Since metav1.Time `json:"since"`
-	// IsUsed says that its instance is about to write into its status that it has the place. Until it does, the place
-	// is decided about again only when the instance asks again.
+	// IsUsed is set before the instance writes the place into its status. From then on only a new question of that
+	// instance decides about the place again.
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 
-// answers reports whether the place is the one that an instance requests, or has.
+// answers reports whether this place belongs to the present request of an instance.
 func (p Place) answers(instance *v1alpha1.WindowsInstance) bool {
 	wanted := instance.Status.Disruption
 	return p.Name == string(instance.UID) && wanted != nil && wanted.RequestTime.Time.Equal(p.RequestTime.Time)
 }
 
-// PlaceOf is the place of an instance; nil while it has none, or none that it requests.
+// PlaceOf returns the place for the present request of an instance, or nil.
 func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	for i := range places {
 		if instance != nil && places[i].answers(instance) {
@@ -56,7 +56,7 @@ func isHolder(places []Place, name string) bool {
 	return slices.ContainsFunc(places, func(p Place) bool { return p.Name == name })
 }
 
-// RolloutState is what the list of places follows from, as it was read at one moment.
+// RolloutState is the input of a decision about places, read at one moment.
 type RolloutState struct {
 	Nodes     []corev1.Node
 	Instances []v1alpha1.WindowsInstance
@@ -64,8 +64,7 @@ type RolloutState struct {
 	// NotReady is since when each Node is not Ready, by its name.
 	NotReady map[string]Since
 	Config   *v1alpha1.WindowsMachineConfig
-	// Machines are those that should make room for others. IsKnown is false while nobody has looked for them; then
-	// Machines keep their places.
+	// Machines are the Machines to replace. While IsKnown is false they are unknown, and Machines keep their places.
 	Machines []ReplaceCandidate
 	IsKnown  bool
 	// Uses is the instance that is about to use its place; empty for none.
@@ -73,12 +72,12 @@ type RolloutState struct {
 	Now  time.Time
 }
 
-// RolloutDecision is who has a place, and what the others wait for.
+// RolloutDecision is the new list of places, and the reasons why other requests wait.
 type RolloutDecision struct {
 	Places []Place
 	// Verdicts are about instances that request a place, by UID.
 	Verdicts map[string]Verdict
-	// Machines are the decisions about Machines that should make room, by name.
+	// Machines are the decisions about Machines to replace, by name.
 	Machines map[string]ReplaceDecision
 }
 
@@ -92,14 +91,13 @@ func (d RolloutDecision) Replaces() bool {
 	return false
 }
 
-// lateDeletion is how long a Machine keeps its place whatever else changes: its deletion may have been sent, and still
-// arrive. An API server ends a request after a minute.
+// lateDeletion is how long a Machine keeps its place after the last try to delete it: that request may still arrive. An
+// API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
-// DecidePlaces gives out the places of the rollout budget. If the status of an instance says that it has its place, it
-// keeps it, whatever the list says: its node is disrupted already. A place that is not used yet is decided about again,
-// as the fleet is now. The order of requests is: those that had a place before, nodes that are not Ready, those with
-// the fewest failures, the oldest.
+// DecidePlaces gives out the places of the rollout budget. If the status of an instance says that it has a place, it
+// keeps that place, even if the list lacks it: its node is disrupted already. Unused places are decided about again.
+// Requests come in this order: those with an unused place, nodes that are not Ready, the fewest failures, the oldest.
 func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 	d := RolloutDecision{Verdicts: map[string]Verdict{}, Machines: map[string]ReplaceDecision{}}
 	d.Places = s.inUse(places)
@@ -108,7 +106,7 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		if request.Since.IsZero() || request.candidate != nil { // each try to delete a Machine has its time to arrive
+		if request.Since.IsZero() || request.candidate != nil { // the caller deletes the Machine now
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
 		if n := slices.IndexFunc(d.Places, func(p Place) bool { return p.Name == request.Name }); n >= 0 {
@@ -125,8 +123,8 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 	return d
 }
 
-// inUse are the places that are not decided about again: those that instances say that they have, and those of Machines
-// that may be on their way out.
+// inUse returns the places that this decision keeps: those in the status of an instance, and those of Machines whose
+// deletion may still arrive.
 func (s RolloutState) inUse(places []Place) (all []Place) {
 	for i := range s.Instances {
 		one := &s.Instances[i]
@@ -151,7 +149,7 @@ func (s RolloutState) inUse(places []Place) (all []Place) {
 	return all
 }
 
-// fleet is the fleet in which these places are taken.
+// fleet returns the fleet with these places taken.
 func (s RolloutState) fleet(places []Place) Fleet {
 	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, places...)
 	fleet.Now, fleet.UnavailableAfter = s.Now, v1alpha1.DefaultUnavailableAfter
@@ -161,18 +159,18 @@ func (s RolloutState) fleet(places []Place) Fleet {
 	return fleet
 }
 
-// request is a place that somebody wants.
+// request is a request for a place, by an instance or for a Machine to replace.
 type request struct {
 	Place
 	instance  *v1alpha1.WindowsInstance
 	candidate *ReplaceCandidate
-	// isDown says that nobody is served at the node.
+	// isDown says that the node serves no pods.
 	isDown   bool
 	failures int32
 	created  time.Time
 }
 
-// requests lists who wants a place, in their order.
+// requests lists the requests in their order.
 func (s RolloutState) requests(places []Place) (all []request) {
 	ready := map[string]bool{}
 	for i := range s.Nodes {
@@ -221,12 +219,12 @@ func (s RolloutState) requests(places []Place) (all []request) {
 	return all
 }
 
-// allows decides about one request, and notes what was decided.
+// allows decides about one request and records the decision in d.
 func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDecision) bool {
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {
 		c := *r.candidate
-		if isHolder(d.Places, r.Name) { // as if it had none
+		if isHolder(d.Places, r.Name) { // its own place must not count against it
 			fleet = s.fleet(slices.DeleteFunc(slices.Clone(d.Places), func(p Place) bool { return p.Name == r.Name }))
 		}
 		c.Due = fleet.Count(c.Set, func(host string) bool {
@@ -240,7 +238,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a place already"}
 	if !isHolder(d.Places, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// No window holds a removal, whose user has said when, nor a node whose daemon was told its revision.
+		// Windows don't hold back a removal, because the user chose its time, nor a node whose daemon already has the
+		// request for its revision.
 		if isTold := status.Update != nil && status.Update.SwitchTime != nil; isTold &&
 			status.Disruption.Purpose == v1alpha1.DisruptionUpdate ||
 			status.Disruption.Purpose == v1alpha1.DisruptionRemove {
@@ -259,7 +258,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	return verdict.Allowed
 }
 
-// why is what is said of a node that has the place.
+// why says in words that a node is unavailable because it has this place.
 func (p Place) why() string {
 	return fmt.Sprintf("it was granted a place in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

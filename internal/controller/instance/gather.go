@@ -16,11 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather reads what one reconcile goes by, and is the only place that decides what is read past the cache. If a node
-// serves and nothing is under way, or if a host joins for the first time, so that its node serves nobody, the cache is
-// good enough. Otherwise the API server is asked for the instance, its Node and the list of places: a cache that lags
-// behind may show a place, a Node or a revision that is not there any longer. Every write names the version that was
-// read here. If somebody else has written in between, it is refused, and the next reconcile looks again.
+// gather reads the instance and its Node for one reconcile. No other function decides what is read from the API server.
+// If a node serves and nothing is under way, or if a host joins for the first time, the cache is good enough. Otherwise
+// gather reads the instance, its Node and the list of places from the API server, because the cache may still show a
+// place, a Node or a revision that is gone. Every write names the version that was read here. If another client has
+// written in the meantime, the API server refuses the write, and the next reconcile reads again.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	life *life) (*reconciliation, error) {
 	name := cached.Status.NodeName
@@ -63,7 +63,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	return newReconciliation(r, live, node, life), nil
 }
 
-// isSettled reports whether a cache that lags behind can do no harm: nothing is under way that disrupts a node.
+// isSettled reports whether a stale cache can do no harm, because nothing is under way that disrupts a node.
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
@@ -87,8 +87,8 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// A cache that shows an older version than was written has the newer one within milliseconds. One that does not have it
-// after longestLag may never have it, as after a restore of etcd.
+// The cache has what the operator wrote within milliseconds. If it does not after longestLag, it may never have it, as
+// after a restore of etcd.
 const (
 	lagRetry   = 50 * time.Millisecond
 	longestLag = time.Minute

@@ -14,13 +14,13 @@ type place struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	record   *record
-	// isWanted says that it was asked for in this reconcile, isUndecided that nothing is decided about that yet.
+	// isWanted says that this reconcile asked for the place, isUndecided that there is no decision yet.
 	isWanted, isUndecided bool
 }
 
-// take asks for the place. The request is in the status, then the place is on the list of all places, and in the
-// status again, before anything is done with it. granted notes what begins with it, in the same write. revision is the
-// one that the node is taken to, if the rollout of that may be halted.
+// take asks for the place. First the request is written into the status, then the controller of the rollout writes the
+// place into the list, then the place is written into the status. granted changes the status in that last write.
+// revision is where the node goes, if that rollout can be halted.
 func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, revision string,
 	granted func()) (policy.Verdict, error) {
 	status := &p.instance.Status
@@ -54,10 +54,10 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	return policy.Verdict{Allowed: true, Why: "it is on the list of places"}, p.record.save(ctx)
 }
 
-// undecided is the answer to a request about which the rollout controller has yet to decide.
+// undecided is the answer while the rollout controller has not decided yet.
 func (p *place) undecided() policy.Verdict {
 	p.isUndecided = true
-	return policy.Verdict{Why: "it is about to be decided"}
+	return policy.Verdict{Why: "the decision is pending"}
 }
 
 // release gives the place back, or withdraws the request for one. The place is free once the status is saved.
@@ -65,7 +65,7 @@ func (p *place) release() {
 	p.instance.Status.Disruption, p.instance.Status.DrainTime = nil, nil
 }
 
-// withdraw withdraws a request that nobody made again in this reconcile: its place would keep others waiting.
+// withdraw removes a request that this reconcile did not repeat: its place would keep other nodes waiting.
 func (p *place) withdraw() {
 	if !p.isWanted && !p.instance.Status.HasPlace() {
 		p.instance.Status.Disruption = nil

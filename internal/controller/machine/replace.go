@@ -54,7 +54,7 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !ok { // it can't be said of any Machine whether it should make room
+	if !ok { // without a key, no Machine is known to refuse it
 		_, after, err := r.decide(ctx, nil, "")
 		return ctrl.Result{RequeueAfter: after}, err
 	}
@@ -94,8 +94,8 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: policy.Soonest(after, again)}, errors.Join(errs...)
 }
 
-// decide has it decided about all Machines that should make room. again is when to look once more; 0 while no Machine
-// should, and none has a place.
+// decide asks the rollout about all Machines to replace. again is when to look again; 0 if there is no Machine to
+// replace, and none has a place.
 func (r *replacer) decide(ctx context.Context, due []dueMachine, hash string) (
 	decisions map[string]policy.ReplaceDecision, again time.Duration, err error) {
 	candidates := make([]policy.ReplaceCandidate, len(due))
@@ -213,7 +213,7 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
 }
 
-// candidate is a Machine that should make room, as the caches show it.
+// candidate describes a Machine to replace, as the caches show it.
 func (r *replacer) candidate(due dueMachine, hash string) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt, Node: due.node,
@@ -226,8 +226,8 @@ func (r *replacer) candidate(due dueMachine, hash string) policy.ReplaceCandidat
 	return c
 }
 
-// replace deletes a Machine that has a place, unless it or its instance is another by now. Where it certainly stays,
-// the place is withdrawn; where nobody knows, the place lasts until the deletion is tried again.
+// replace deletes a Machine that has a place, unless the Machine or its instance has changed. If the Machine certainly
+// stays, replace withdraws the place. If the outcome is unknown, the place stays, and the deletion is tried again.
 func (r *replacer) replace(ctx context.Context, due dueMachine, hash string) error {
 	err := r.remove(ctx, due, hash)
 	if errors.Is(err, errChanged) || isRefused(err) {
@@ -239,14 +239,14 @@ func (r *replacer) replace(ctx context.Context, due dueMachine, hash string) err
 	return err
 }
 
-// isRefused says that a write was certainly not done.
+// isRefused reports that the API server has certainly not done a write.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) &&
 		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }
 
-// remove reads the Machine and its instance past the cache, and deletes the Machine if it is still to be replaced.
+// remove reads the Machine and its instance from the API server, and deletes the Machine if that is still right.
 func (r *replacer) remove(ctx context.Context, due dueMachine, hash string) error {
 	m, instance := &machinev1beta1.Machine{}, &v1alpha1.WindowsInstance{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, m)

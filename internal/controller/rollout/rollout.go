@@ -1,11 +1,10 @@
 // Package rollout answers WHOSE TURN it is to be disrupted. Instances request a place in the rollout budget in their
-// status, and the controller of Machines names those that should make room for others. This package reads the fleet,
-// has the policy decide, and writes the list of places.
+// status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
+// policy.DecidePlaces, and writes the list of places.
 //
-// All places are in one ConfigMap. A decision reads the list first, then the fleet past the cache, and writes the list
-// under the version that it read: of two operators that decide at the same time, the API server refuses one. Before an
-// instance or a Machine is disrupted, whoever does it reads the list. So the memory of an operator decides nothing: it
-// has the reasons why others wait, which the next operator finds out again.
+// All places are in one ConfigMap. A decision reads the list first, then the fleet from the API server, and writes the
+// list with the resource version that it read. If two operators decide at the same time, the API server refuses one of
+// the writes. The memory of an operator holds only the reasons why requests wait; the next operator finds them again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
@@ -45,8 +44,8 @@ import (
 const (
 	// decisionTimeout ends a decision that waits for an API server that does not answer.
 	decisionTimeout = 30 * time.Second
-	// waitingRetry is how often it is decided again while somebody waits: time alone opens windows, and has nodes count
-	// as lost.
+	// waitingRetry is how often the controller decides again while a request waits: a window may have opened, or a node
+	// may count as lost by now.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
@@ -120,21 +119,21 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// instanceNews is what a decision sees of an instance.
+// instanceNews are the parts of an instance that a decision uses.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.JoinedTime != nil, s.Phase, i.DeletionTimestamp != nil,
 		i.Spec.RemovalPolicy}
 }
 
-// nodeNews is what a decision sees of a Node.
+// nodeNews are the parts of a Node that a decision uses.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
 
-// Answers delivers each instance about which it was decided otherwise than before.
+// Answers delivers each instance whose verdict has changed.
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
-// Verdict is what was decided last about an instance's request, or why nothing can be. It is false while nothing was
-// decided yet.
+// Verdict returns the last decision about the request of an instance, or why the controller can't decide. It returns
+// false if there was no decision yet.
 func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,9 +144,8 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	return verdict, ok
 }
 
-// HasPlace says by the API server whether an instance has the place that it requests, before anything is disrupted. A
-// place that it does not use yet is decided about once more, as the fleet is now; so is one that is not on the list, as
-// after somebody deleted that.
+// HasPlace reports whether an instance has the place that it requests. It reads the API server. If the instance does
+// not use the place yet, or the list lacks it because the list was deleted, HasPlace decides once more.
 func (r *Rollout) HasPlace(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if instance.Status.HasPlace() {
 		read, err := r.read(ctx)
@@ -170,7 +168,7 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		r.trouble = fmt.Sprintf("%.500s", err.Error())
 	}
 	r.mu.Unlock()
-	if err != nil { // without a back-off, which would let everybody wait for long after it is mended
+	if err != nil { // the back-off of the queue would last for minutes after the cause is gone
 		logf.FromContext(ctx).Error(err, "places in the rollout budget can't be given out")
 		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}
@@ -182,14 +180,14 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, nil
 }
 
-// Replace decides about all Machines that should make room for others, together with the instances that request a
-// place. A Machine whose decision is to replace it has a place: it is deleted, or the place is withdrawn.
+// Replace decides about all Machines to replace, together with the requests of instances. If the decision about a
+// Machine is policy.ActReplace, the Machine has a place: the caller deletes it, or calls Withdraw.
 func (r *Rollout) Replace(ctx context.Context,
 	machines []policy.ReplaceCandidate) (policy.RolloutDecision, error) {
 	return r.decide(ctx, policy.RolloutState{Machines: machines, IsKnown: true})
 }
 
-// Withdraw takes the place of a Machine back that is certainly not deleted.
+// Withdraw takes the place of a Machine back. The caller is certain that the Machine is not deleted.
 func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -201,8 +199,8 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 		func(p policy.Place) bool { return p.Name == policy.MachineName(machine) }))
 }
 
-// decide goes by the cache first, and past it where a place is to be given out, used or taken back, or a Machine to be
-// deleted: that spares the API server lists of the whole fleet. asked has what is known besides the fleet.
+// decide reads the cache first. It reads the API server if the list would change, if an instance is about to use its
+// place, or if a Machine is to be deleted. asked has what the caller knows besides the fleet.
 func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -258,8 +256,8 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 	return d
 }
 
-// answer keeps the verdicts, and wakes each instance that has a place now, or waits for another reason than before,
-// except for the one that asks.
+// answer keeps the verdicts. It wakes each instance that has a place now, or waits for another reason than before,
+// but not the instance for which the decision was made.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	instances := state.Instances
 	after := map[request]policy.Verdict{}
@@ -276,7 +274,7 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 		verdict, asks := after[requestOf(&instances[i])]
 		old, known := before[requestOf(&instances[i])]
 		isNews := !known || old.Allowed != verdict.Allowed || !verdict.Allowed && old.Shown() != verdict.Shown() ||
-			verdict.Allowed && state.Uses == "" // it may have missed that
+			verdict.Allowed && state.Uses == "" // the instance may have missed the event before
 		if asks && isNews && !instances[i].Status.HasPlace() && instances[i].UID != state.Uses {
 			select {
 			case r.answers <- event.GenericEvent{Object: &instances[i]}:
@@ -299,8 +297,8 @@ func requestOf(instance *v1alpha1.WindowsInstance) request {
 	return request{uid: instance.UID}
 }
 
-// look reads the fleet. The list of places was read before: one that is given out meanwhile has the API server refuse
-// what is decided by this look.
+// look reads the fleet. The caller has read the list of places before, so a place that another operator gives out in
+// the meantime makes the write of this decision fail.
 func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool) (policy.RolloutState, error) {
 	reader := r.options.Cached
 	if live {
