@@ -402,9 +402,11 @@ func (s *stage) retirement(t *testing.T) {
 	if err := s.Client.Patch(t.Context(), manifest, merge(`{"metadata":{"labels":null}}`)); err != nil {
 		t.Fatal(err)
 	}
+	// A manifest is immutable, so the operator deletes it and creates it again.
 	s.await(t, "its label to be back", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKeyFromObject(manifest), manifest)
-		return len(manifest.Labels) > 0, "", err
+		again := &corev1.ConfigMap{}
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(manifest), again)
+		return len(again.Labels) > 0, "", client.IgnoreNotFound(err)
 	})
 }
 
