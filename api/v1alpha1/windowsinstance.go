@@ -251,9 +251,6 @@ type Disruption struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// RequestTime is the time of the request. It distinguishes this request from an earlier one.
-	// +optional
-	RequestTime metav1.MicroTime `json:"requestTime,omitzero"`
 	// Since is the time when the host got its place. It is absent while the host waits.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`

@@ -23,8 +23,6 @@ type Place struct {
 	Node string `json:"node,omitempty"`
 	// Machine that is replaced; empty for an instance.
 	Machine string `json:"machine,omitempty"`
-	// RequestTime identifies the request of the instance that this place answers.
-	RequestTime metav1.MicroTime `json:"requestTime,omitzero"`
 	// Since is the time when the place was given out or, for a Machine, of the last try to delete it.
 	Since metav1.Time `json:"since"`
 	// IsUsed is set before the instance writes the place into its status. From then on only a new question of that
@@ -32,16 +30,10 @@ type Place struct {
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 
-// answers reports whether this place belongs to the present request of an instance.
-func (p Place) answers(instance *v1alpha1.WindowsInstance) bool {
-	wanted := instance.Status.Disruption
-	return p.Name == string(instance.UID) && wanted != nil && wanted.RequestTime.Time.Equal(p.RequestTime.Time)
-}
-
-// PlaceOf returns the place for the present request of an instance, or nil.
+// PlaceOf returns the place of an instance, or nil. An instance without a request has none.
 func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	for i := range places {
-		if instance != nil && places[i].answers(instance) {
+		if instance != nil && instance.Status.Disruption != nil && places[i].Name == string(instance.UID) {
 			return &places[i]
 		}
 	}
@@ -134,7 +126,7 @@ func (s RolloutState) inUse(places []Place) (all []Place) {
 		}
 		if place == nil {
 			place = &Place{IsUsed: true, Name: string(one.UID), Node: one.Status.NodeName,
-				RequestTime: one.Status.Disruption.RequestTime, Since: *one.Status.Disruption.Since}
+				Since: *one.Status.Disruption.Since}
 		}
 		all = append(all, *place)
 	}
@@ -182,8 +174,7 @@ func (s RolloutState) requests(places []Place) (all []request) {
 		if status.Disruption == nil {
 			continue
 		}
-		r := request{Place: Place{Name: string(one.UID), Node: status.NodeName,
-			RequestTime: status.Disruption.RequestTime}, instance: one,
+		r := request{Place: Place{Name: string(one.UID), Node: status.NodeName}, instance: one,
 			isDown: !ready[status.NodeName], failures: status.Failures, created: one.CreationTimestamp.Time}
 		if place := PlaceOf(places, one); place != nil {
 			r.Place = *place

@@ -18,8 +18,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // asks is an instance that requests a place, for an update unless edits say otherwise.
 func asks(name string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	return onNode(name, name, append([]func(*v1alpha1.WindowsInstance){func(i *v1alpha1.WindowsInstance) {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Revision: "next",
-			RequestTime: metav1.NewMicroTime(noon)}
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Revision: "next"}
 	}}, edits...)...)
 }
 
@@ -81,8 +80,7 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 			}
 			var had []policy.Place
 			if test.had != "" {
-				had = []policy.Place{{Name: test.had, Node: test.had, RequestTime: metav1.NewMicroTime(noon),
-					Since: metav1.NewTime(noon.Add(-time.Minute))}}
+				had = []policy.Place{{Name: test.had, Node: test.had, Since: metav1.NewTime(noon.Add(-time.Minute))}}
 			}
 			d := policy.DecidePlaces(had, s)
 			if got := holders(d.Places); !slices.Equal(got, []string{test.want}) {
@@ -100,13 +98,11 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	t.Parallel()
 	had := func(edit func(*policy.Place)) []policy.Place {
-		place := policy.Place{Name: "a", Node: "a", RequestTime: metav1.NewMicroTime(noon),
-			Since: metav1.NewTime(noon.Add(-time.Hour))}
+		place := policy.Place{Name: "a", Node: "a", Since: metav1.NewTime(noon.Add(-time.Hour))}
 		edit(&place)
 		return []policy.Place{place}
 	}
 	used := func(i *v1alpha1.WindowsInstance) { i.Status.Disruption.Since = new(metav1.NewTime(noon)) }
-	old := func(p *policy.Place) { p.RequestTime = metav1.NewMicroTime(noon.Add(-time.Minute)) }
 	as := func(*policy.Place) {}
 	down := func(s *policy.RolloutState) { notReady(&s.Nodes[1]) }
 	for name, test := range map[string]struct {
@@ -122,7 +118,6 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 		"… and it is used":                {had(as), asks("a", used), down, true},
 		"… and is about to be":            {had(func(p *policy.Place) { p.IsUsed = true }), asks("a"), down, true},
 		"… and asks again":                {had(func(p *policy.Place) { p.IsUsed = true }), asks("a"), func(s *policy.RolloutState) { down(s); s.Uses = "a" }, false},
-		"it answers another request":      {had(old), asks("a"), down, false},
 		"only the status says that it is": {nil, asks("a", used), down, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +207,8 @@ func TestAMachineHasAPlaceUntilItIsDeleted(t *testing.T) {
 			if len(d.Places) != test.want {
 				t.Errorf("%v have places: %+v", holders(d.Places), d.Machines)
 			}
-			if len(test.due) > 0 && d.Machines["a"].Action != policy.ActReplace {
-				t.Errorf("%+v", d.Machines["a"])
+			if len(test.due) > 0 && (d.Machines["a"].Action != policy.ActReplace || !d.Places[0].Since.Time.Equal(noon)) {
+				t.Errorf("%+v, tried at %s", d.Machines["a"], d.Places[0].Since)
 			}
 			fleet := policy.NewFleet(s.Nodes, s.Instances, s.Sets, nil, d.Places...)
 			verdict := policy.MayDisruptAnytime("b", fleet, new(intstr.FromInt32(1)))

@@ -29,8 +29,7 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
 	if d := status.Disruption; d == nil || d.Purpose != purpose || d.Revision != revision {
-		status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Revision: revision,
-			RequestTime: journey.Micros(p.now())}
+		status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Revision: revision}
 		return p.undecided(), nil
 	}
 	verdict, known := p.rollout.Verdict(p.instance)

@@ -96,6 +96,20 @@ func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	}
 }
 
+func TestWhatTheOperatorWroteItselfIsAwaitedInTheCache(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	before := r.get(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.stale = before
+	r.parts.Live = nil // whoever reads there panics
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
+	if err != nil || result.RequeueAfter != lagRetry {
+		t.Errorf("it is called again in %s, %v", result.RequeueAfter, err)
+	}
+}
+
 func TestAQuietHostIsNotReadPastTheCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

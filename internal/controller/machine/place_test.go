@@ -24,7 +24,7 @@ import (
 func (y *yard) mayGo(name string) bool {
 	y.t.Helper()
 	i := y.instance(name)
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, RequestTime: metav1.NowMicro()}
+	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 		y.t.Fatal(err)
 	}

@@ -210,9 +210,7 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 		i.Status.NodeName, i.Status.JoinedTime = h.name, &joined
 	}
 	if h.request != 0 {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
-			RequestTime: metav1.NewMicroTime(time.Unix(int64(h.request), 0)),
-		}
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 		i.Status.Update = &v1alpha1.Update{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 	}
 	if h.claimed {

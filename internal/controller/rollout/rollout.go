@@ -23,7 +23,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,7 +85,7 @@ type Rollout struct {
 	last     *list
 
 	mu       sync.Mutex
-	verdicts map[request]policy.Verdict
+	verdicts map[string]policy.Verdict
 	// trouble is why nothing can be decided; empty while it can.
 	trouble string
 }
@@ -99,7 +98,7 @@ func New(options Options) (*Rollout, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Rollout{options: options, Observed: observed.New(options.Now), verdicts: map[request]policy.Verdict{},
+	return &Rollout{options: options, Observed: observed.New(options.Now), verdicts: map[string]policy.Verdict{},
 		answers: make(chan event.GenericEvent, news)}, nil
 }
 
@@ -140,7 +139,7 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	if r.trouble != "" {
 		return policy.Verdict{Reason: contract.ReasonAPICallFailed, Why: r.trouble}, true
 	}
-	verdict, ok := r.verdicts[requestOf(instance)]
+	verdict, ok := r.verdicts[string(instance.UID)]
 	return verdict, ok
 }
 
@@ -259,20 +258,14 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 // answer keeps the verdicts. It wakes each instance that has a place now, or waits for another reason than before,
 // but not the instance for which the decision was made.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
-	instances := state.Instances
-	after := map[request]policy.Verdict{}
-	for i := range instances {
-		if verdict, asks := decision.Verdicts[string(instances[i].UID)]; asks {
-			after[requestOf(&instances[i])] = verdict
-		}
-	}
 	r.mu.Lock()
 	before := r.verdicts
-	r.verdicts = after
+	r.verdicts = decision.Verdicts
 	r.mu.Unlock()
+	instances := state.Instances
 	for i := range instances {
-		verdict, asks := after[requestOf(&instances[i])]
-		old, known := before[requestOf(&instances[i])]
+		verdict, asks := decision.Verdicts[string(instances[i].UID)]
+		old, known := before[string(instances[i].UID)]
 		isNews := !known || old.Allowed != verdict.Allowed || !verdict.Allowed && old.Shown() != verdict.Shown() ||
 			verdict.Allowed && state.Uses == "" // the instance may have missed the event before
 		if asks && isNews && !instances[i].Status.HasPlace() && instances[i].UID != state.Uses {
@@ -282,19 +275,6 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 			}
 		}
 	}
-}
-
-// request tells one request of an instance from another.
-type request struct {
-	uid  types.UID
-	time int64
-}
-
-func requestOf(instance *v1alpha1.WindowsInstance) request {
-	if asks := instance.Status.Disruption; asks != nil {
-		return request{instance.UID, asks.RequestTime.UnixMicro()}
-	}
-	return request{uid: instance.UID}
 }
 
 // look reads the fleet. The caller has read the list of places before, so a place that another operator gives out in

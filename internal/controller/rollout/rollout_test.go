@@ -74,7 +74,7 @@ func asking(name string) []client.Object {
 		},
 		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
 			Status: v1alpha1.WindowsInstanceStatus{NodeName: name, Disruption: &v1alpha1.Disruption{
-				Purpose: v1alpha1.DisruptionUpdate, RequestTime: metav1.NewMicroTime(time.Unix(1, 0))}}},
+				Purpose: v1alpha1.DisruptionUpdate}}},
 	}
 }
 
@@ -199,6 +199,32 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
+// The list and the cache may both be right, and the fleet another by now.
+func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(asking("a"), asking("b")...)...)
+	live := newPlane(t, append(asking("a"), asking("b")...)...)
+	r, err := rollout.New(rollout.Options{Cached: p, Live: live, Writer: live, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decide(t, r)
+	if !has(t, r, live.instance(t, "a")) {
+		t.Fatal("it has no place")
+	}
+	node := &corev1.Node{}
+	if err := live.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	if err := live.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if has(t, r, live.instance(t, "a")) {
+		t.Error("it has its place while another node is down")
+	}
+}
+
 func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -218,7 +244,7 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	}
 }
 
-// A place answers one request. Another of the same instance may be for a revision that is halted.
+// An instance may ask for another revision before it uses its place. That revision may be halted.
 func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -228,7 +254,7 @@ func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 		s.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "bad", Code: "W706"}
 	})
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Disruption.Revision, s.Disruption.RequestTime = "bad", metav1.NewMicroTime(time.Unix(2, 0))
+		s.Disruption.Revision = "bad"
 	})
 	decide(t, r)
 	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Reason != contract.ReasonRolloutHalted ||
@@ -253,7 +279,7 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 		t.Fatal("the place is not free")
 	}
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, RequestTime: metav1.NewMicroTime(time.Unix(3, 0))}
+		s.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 	})
 	if is, err := first.HasPlace(t.Context(), p.instance(t, "a")); is || err != nil && !apierrors.IsConflict(err) {
 		t.Errorf("both have a place: %t, %v", is, err)
@@ -325,7 +351,7 @@ func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	for n := range 1000 {
 		name := fmt.Sprintf("%0253d", n)
 		all = append(all, policy.Place{Name: policy.MachineName(name), Node: name, Machine: name, Since: metav1.Now(),
-			RequestTime: metav1.NowMicro(), IsUsed: true})
+			IsUsed: true})
 	}
 	if text, err := json.Marshal(all); err != nil || len(text) > 1<<20-1<<12 {
 		t.Errorf("it has %d bytes, %v", len(text), err)
