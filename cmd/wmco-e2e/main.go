@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/windows-nodes/wmco/internal/acceptance"
+	"github.com/windows-nodes/wmco/test/acceptance"
 )
 
 func main() {

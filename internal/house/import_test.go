@@ -68,7 +68,7 @@ func TestImportArrowsPointDown(t *testing.T) {
 		{[]string{"cmd/kubectl-windows", "internal/kubectlwindows"}, []string{module + "internal/instance",
 			module + "internal/controller", module + "internal/host", module + "internal/daemon", "os/exec"},
 			"the plugin reads objects: it has no part in what the operator does, and contacts no host"},
-		{[]string{"cmd/wmco-e2e", "internal/acceptance"}, []string{module + "internal/instance",
+		{[]string{"cmd/wmco-e2e", "test/acceptance"}, []string{module + "internal/instance",
 			module + "internal/controller", module + "internal/host", module + "internal/daemon", module + "lab", "os/exec"},
 			"what tries a cluster sees what its user sees: the API, and nothing of the operator or the lab"},
 		{[]string{"internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata"},
@@ -94,8 +94,8 @@ func TestImportArrowsPointDown(t *testing.T) {
 			"internal/payloadserver", "internal/inventory", "internal/instance", "internal/lint", "internal/mirror",
 			"internal/payload",
 			"internal/policy", "internal/userdata"},
-			[]string{module + "lab/sim", module + "lab"},
-			"the simulator and the lab are no part of the product"},
+			[]string{module + "lab", module + "test"},
+			"the lab and the tests are no part of the product"},
 	}
 	packages := list(t, "linux", "./...")
 	packages = append(packages, list(t, "windows", "./cmd/wicd", "./internal/daemon/...")...)

@@ -24,10 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/acceptance"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/test/acceptance"
 )
 
 // noContainer is why rows with containers can't be shown on the lab's hosts.
