@@ -132,7 +132,7 @@ export BASE CHECK
 
 .PHONY: check
 check: fmt controlplane $(BIN)/golangci-lint ## While you work: formatting, house rules, lint and unit tests of what changed (BASE=commit, CHECK=all)
-	go test -count=1 ./internal/house
+	go test -count=1 ./test/house
 	.ci/check $(BIN)/golangci-lint
 
 .PHONY: fmt
@@ -165,7 +165,7 @@ compile: # what unit tests need, while hosts of others are waited for
 
 .PHONY: unit
 unit: $(GROUND) ## House rules and unit tests, with the race detector where goroutines are
-	.ci/timed "house rules" $(GOTEST) -count=1 -timeout 10m ./internal/house
+	.ci/timed "house rules" $(GOTEST) -count=1 -timeout 10m ./test/house
 	$(if $(filter all,$(RACE)),,GOGC=400 .ci/timed "unit tests" $(GOTEST) -timeout 20m $$(.ci/packages rest))
 	GOGC=400 CGO_ENABLED=1 .ci/timed "unit tests with the race detector" $(GOTEST) -race -timeout 20m $$(.ci/packages $(RACE))
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
 	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/test/winostest"
+	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
 // testService behaves as the suite's real test service does.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
 	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/test/winostest"
 )
 
 // FuzzPath holds the machine to its word: a path is refused by everything in the same way, or it

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
+	"github.com/windows-nodes/wmco/test/winostest"
 )
 
 // errDead is what a process gets that was killed: nothing.

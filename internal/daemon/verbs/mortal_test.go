@@ -8,7 +8,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
+	"github.com/windows-nodes/wmco/test/winostest"
 )
 
 // mortal is a process that may be killed at one of its calls to the operating system.

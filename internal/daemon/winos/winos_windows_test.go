@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/windows/svc"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
+	"github.com/windows-nodes/wmco/test/winostest"
+	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
 // TestConformance changes the machine that it runs on, and takes it back: services, variables,

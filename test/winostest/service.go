@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
+	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
 func serviceCases() []testCase {

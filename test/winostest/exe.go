@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
+	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
 func exeCases() []testCase {
