@@ -48,8 +48,6 @@ const (
 	// MachineProvisioned: the host exists. MachineRunning: it is also a node.
 	MachineProvisioned MachinePhase = "Provisioned"
 	MachineRunning     MachinePhase = "Running"
-	// MachineFailed: the cloud gave up on this host.
-	MachineFailed MachinePhase = "Failed"
 )
 
 // MachineEntry is what a Machine adds to an entry.

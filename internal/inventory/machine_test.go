@@ -69,7 +69,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 	}{
 		"a phase that nobody has set":   {change: phase(""), wait: `phase is ""`},
 		"a host that is being made":     {change: phase("Provisioning"), wait: "Provisioning"},
-		"a host that could not be made": {change: phase(inventory.MachineFailed), wait: "Failed"},
+		"a host that could not be made": {change: phase("Failed"), wait: "Failed"},
 		"a host that goes":              {change: phase("Deleting"), wait: "Deleting"},
 		"a phase of a later version":    {change: phase("Updating"), wait: "Updating"},
 		"a node":                        {change: phase(inventory.MachineRunning), address: "10.0.1.2"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,143 +14,98 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// maxReplacements is how many Machines of a set are replaced before one that came instead must have let
-// us in. Where the template of hosts holds another key, as on platforms that have no user data,
-// replacing them again and again would help nobody.
+// maxReplacements is how many Machines of a set are replaced before a newer one must have accepted the key. If the
+// template of the hosts holds another key, as on platforms without user data, further replacements would not help.
 const maxReplacements = 3
 
-// attempts counts, by set, Machines that were replaced and have not been followed by one that lets
-// us in. The count is in a ConfigMap, which only this controller writes: it is read once, and again
-// when somebody else changed it. Only one worker may use it.
+// attempts are the Machines that were replaced because of the present key, by set. They are in a ConfigMap. The
+// administrator deletes it to let the operator try again.
 type attempts struct {
-	client    client.Client
-	live      client.Reader
-	namespace string
-	// stored is nil until it was read; its name is empty while there is no such ConfigMap.
+	hash   string
+	all    []dueMachine
 	stored *corev1.ConfigMap
-	sets   map[types.UID]attempt
 }
 
-// attempt is what was tried for a set: with which key, which Machines were replaced, and which the
-// set had before the first of them was. Only others tell whether it was in vain. Names say that
-// whatever clocks say.
+// attempt is the entry of a set.
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
-	Before   []string    `json:"before"`
 	Machines []types.UID `json:"machines"`
+	// Newest is when the newest of these Machines was created. Like every date of a Machine, it is of the API server.
+	Newest metav1.Time `json:"newest"`
 }
 
-// load reads the count unless it is known already.
-func (f *attempts) load(ctx context.Context) error {
-	if f.stored != nil {
-		return nil
-	}
+// readAttempts reads the ConfigMap from the API server. all are the Machines that exist.
+func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
-	err := f.live.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: contract.ReplacementsConfigMap}, stored)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},
+		stored)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
 	}
-	sets := map[types.UID]attempt{}
-	for set, text := range stored.Data {
-		var tried attempt
-		if json.Unmarshal([]byte(text), &tried) == nil { // what is not ours counts for nothing
-			sets[types.UID(set)] = tried
-		}
-	}
-	f.stored, f.sets = stored, sets
-	return nil
+	return &attempts{hash: hash, all: all, stored: stored}, nil
 }
 
-// replaced notes, before a Machine is deleted, that it refuses a key. Noting it again
-// changes nothing. Sets that are gone are forgotten.
-func (f *attempts) replaced(ctx context.Context, m inventory.Machine, hash string, sets []policy.Set) error {
-	if m.Owner == nil {
-		return nil
+// of returns the entry of a set. It is empty if the entry is of another key, or if a Machine that is newer than the
+// replaced ones accepts the key.
+func (a *attempts) of(set types.UID) attempt {
+	tried := attempt{}
+	if json.Unmarshal([]byte(a.stored.Data[string(set)]), &tried) != nil || tried.Hash != a.hash ||
+		slices.ContainsFunc(a.all, func(one dueMachine) bool {
+			owner := one.machine.Owner
+			return owner != nil && owner.UID == set && one.instance.Status.PublicKeyHash == a.hash &&
+				one.machine.CreatedAt.After(tried.Newest.Time)
+		}) {
+		return attempt{Hash: a.hash}
 	}
-	tried := f.sets[m.Owner.UID]
-	if tried.Hash != hash {
-		tried = attempt{Hash: hash, Before: namesOf(sets, m.Owner.UID)}
-	}
+	return tried
+}
+
+// isIneffective reports whether enough Machines of a set were replaced. A Machine that still exists doesn't count: its
+// deletion was refused, or the operator ended before it.
+func (a *attempts) isIneffective(set types.UID) bool {
+	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
+		return slices.ContainsFunc(a.all, func(one dueMachine) bool {
+			return one.machine.UID == uid && !one.machine.Deleting
+		})
+	})
+	return len(gone) >= maxReplacements
+}
+
+// note adds a Machine to the entry of its set before the Machine is deleted. It drops entries of other keys.
+func (r *Reconciler) note(ctx context.Context, attempts *attempts, m inventory.Machine) error {
+	tried, wanted := attempts.of(m.Owner.UID), attempts.stored.DeepCopy()
 	if slices.Contains(tried.Machines, m.UID) {
 		return nil
 	}
-	tried.Machines = append(slices.Clone(tried.Machines), m.UID)
-	changed := maps.Clone(f.sets)
-	changed[m.Owner.UID] = tried
-	maps.DeleteFunc(changed, func(uid types.UID, _ attempt) bool {
-		return !slices.ContainsFunc(sets, func(s policy.Set) bool { return s.UID == uid })
-	})
-	return f.save(ctx, changed)
-}
-
-func namesOf(sets []policy.Set, uid types.UID) (names []string) {
-	for _, s := range sets {
-		if s.UID == uid {
-			for _, host := range s.Hosts {
-				names = append(names, host.Name)
-			}
+	tried.Machines = append(tried.Machines, m.UID)
+	if m.CreatedAt.After(tried.Newest.Time) {
+		tried.Newest = metav1.NewTime(m.CreatedAt)
+	}
+	text, err := json.Marshal(tried)
+	if err != nil {
+		return fmt.Errorf("encoding the replaced Machines: %w", err)
+	}
+	wanted.Data = map[string]string{string(m.Owner.UID): string(text)}
+	for set, entry := range attempts.stored.Data {
+		if set != string(m.Owner.UID) && len(attempts.of(types.UID(set)).Machines) > 0 {
+			wanted.Data[set] = entry
 		}
 	}
-	return names
-}
-
-// accepted notes that a Machine accepts the present key. It counts for its set when it came after another was
-// deleted. One that was to be deleted, and was not, is not taken for replaced any more.
-func (f *attempts) accepted(ctx context.Context, m inventory.Machine) error {
-	if m.Owner == nil {
-		return nil
-	}
-	tried, ok := f.sets[m.Owner.UID]
-	changed, at := maps.Clone(f.sets), slices.Index(tried.Machines, m.UID)
-	switch {
-	case ok && !slices.Contains(tried.Before, m.Name):
-		delete(changed, m.Owner.UID)
-	case at >= 0:
-		tried.Machines = slices.Delete(slices.Clone(tried.Machines), at, at+1)
-		changed[m.Owner.UID] = tried
-	default:
-		return nil
-	}
-	return f.save(ctx, changed)
-}
-
-// isIneffective says whether enough was tried for a set with a key, to replace this Machine of it, too.
-// One that is noted already is among what was tried: its deletion was refused, or the operator ended before it.
-func (f *attempts) isIneffective(set, machine types.UID, hash string) bool {
-	tried := f.sets[set]
-	return tried.Hash == hash && len(tried.Machines) >= maxReplacements && !slices.Contains(tried.Machines, machine)
-}
-
-// save writes the count as it was read last, or answers errChanged.
-func (f *attempts) save(ctx context.Context, sets map[types.UID]attempt) error {
-	stored := f.stored.DeepCopy()
-	stored.Data = map[string]string{}
-	for set, tried := range sets {
-		text, err := json.Marshal(tried)
-		if err != nil {
-			return fmt.Errorf("encoding what was replaced: %w", err)
-		}
-		stored.Data[string(set)] = string(text)
-	}
-	var err error
-	if stored.Name == "" {
-		stored.Namespace, stored.Name = f.namespace, contract.ReplacementsConfigMap
-		metav1.SetMetaDataLabel(&stored.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
-		err = f.client.Create(ctx, stored)
+	if wanted.Name == "" {
+		wanted.Namespace, wanted.Name = r.options.Namespace, contract.ReplacementsConfigMap
+		metav1.SetMetaDataLabel(&wanted.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
+		err = r.client.Create(ctx, wanted)
 	} else {
-		err = f.client.Update(ctx, stored)
+		err = r.client.Update(ctx, wanted)
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		f.stored = nil
 		return errChanged
 	case err != nil:
-		f.stored = nil // it may have been written
 		return fmt.Errorf("writing ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
 	}
-	f.stored, f.sets = stored, sets
+	attempts.stored = wanted
 	return nil
 }

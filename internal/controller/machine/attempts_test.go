@@ -62,6 +62,7 @@ func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *t
 			y.scale(2)
 			y.skew = skew
 			y.vain("x0", "x1")
+			y.clock = y.clock.Add(10 * time.Minute)
 			y.machine("good", true)
 			y.reconcile()
 			y.scale(3)
@@ -78,7 +79,7 @@ func TestA19_WhatAnOperatorNotedOfReplacementsInVainCountsForTheNext(t *testing.
 	y.scale(2)
 	y.create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ReplacementsConfigMap},
-		Data:       map[string]string{"set": `{"publicKeyHash":"a","before":["m0"],"machines":["1","2","3"]}`},
+		Data:       map[string]string{"set": `{"publicKeyHash":"a","machines":["1","2","3"],"newest":"2026-01-01T00:00:00Z"}`},
 	})
 	y.restart()
 	if stays := y.vain("x0"); stays != "x0" {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -149,32 +150,28 @@ func quota() error {
 
 func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
 	t.Parallel()
-	for name, why := range map[string]error{"a quota": quota(), "a fault": errors.New("etcdserver: no leader")} {
+	for name, test := range map[string]struct {
+		why    error
+		failed bool
+	}{"a quota": {quota(), false}, "a fault": {errors.New("etcdserver: no leader"), true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := newQueue(t)
-			q.refuse("m", why)
-			q.booting("winworker-0")
-			for range 3 {
-				if again := q.look(t).RequeueAfter; again != nameRetry {
-					t.Errorf("it comes again after %s", again)
-				}
+			q.refuse("m", test.why)
+			q.provisioned("n", "10.0.0.2")
+			result, err := q.Reconcile(t.Context(), ctrl.Request{})
+			if (err != nil) != test.failed || !test.failed && result.RequeueAfter != nameRetry {
+				t.Errorf("it comes again after %s, %v", result.RequeueAfter, err)
+			}
+			n := &v1alpha1.WindowsInstance{}
+			if err = q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "n"}, n); err != nil {
+				t.Error(err)
 			}
 			q.client = q.api
 			if q.look(t); q.present(t) == nil {
 				t.Error("the instance is not made afterwards")
 			}
 		})
-	}
-}
-
-func TestAnInstanceThatCantBeMadeIsTriedAgainSoonWhateverElseIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, "a") // Machine m waits for a minute
-	q.provisioned("n", "10.0.0.2")
-	q.refuse("n", errors.New("etcdserver: no leader"))
-	if again := q.look(t).RequeueAfter; again != nameRetry {
-		t.Errorf("it comes again after %s", again)
 	}
 }
 

@@ -1,12 +1,10 @@
-// Package machine projects Machines of the Machine API that run Windows onto WindowsInstances, one
-// instance for each Machine whose host can be reached, and deletes Machines whose hosts don't let
-// us in, so that their sets make others. It writes nothing on MachineSets.
+// Package machine projects Machines of the Machine API that run Windows onto WindowsInstances: one instance for each
+// Machine whose host can be reached. It also deletes Machines whose hosts refuse the private key, so that their sets
+// make others.
 //
-// The operator runs it; without the Machine API, or rights there, it rests, and begins by itself when
-// both are there.
-// It writes only what Machines tell of an instance's spec, creates and deletes the instances that
-// have a Machine as their source, and never touches a host. What Machines come to is the
-// inventory's business, and whether one may be deleted the policy's.
+// The operator runs it. Without the Machine API, or without rights there, it waits until both exist. In the spec of an
+// instance it writes only what the Machine tells. It never writes a MachineSet and never contacts a host. The inventory
+// reads a Machine, and the policy decides whether a Machine may be deleted.
 package machine
 
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;delete,namespace=openshift-machine-api

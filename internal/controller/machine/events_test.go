@@ -145,13 +145,13 @@ func TestAMachineThatBootsIsNoProblemYet(t *testing.T) {
 	if err := q.api.Update(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	q.after(16*time.Minute, 2, nameRetry)
+	q.after(16*time.Minute, 1, nameRetry)
 	q.knows("when it has had its time", "W107")
 	m.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
 	if err := q.api.Update(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	q.after(time.Second, 2, 0)
+	q.after(time.Second, 1, 0)
 	q.knows("with an address")
 }
 

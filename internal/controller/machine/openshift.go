@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,7 +12,6 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
@@ -21,25 +19,10 @@ import (
 // AddToScheme adds the types of the Machine API to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error { return machinev1beta1.Install(scheme) }
 
-// windows selects the Machines that are ours.
+// windows selects the Machines that run Windows.
 func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.OSIDWindows} }
 
-// isServed says whether the cluster has the Machine API.
-func isServed(mapper meta.RESTMapper) (bool, error) {
-	for _, kind := range []string{"Machine", "MachineSet"} {
-		served, err := cluster.Served(mapper, machinev1beta1.GroupVersion.WithKind(kind))
-		if err != nil {
-			return false, fmt.Errorf("asking the cluster for the kind %s: %w", kind, err)
-		}
-		if !served {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// cached says what is kept of the Machine API: the Machines that run Windows and the sets, without
-// what only clouds read.
+// cached configures the cache: Machines that run Windows, and MachineSets, without the fields that only clouds read.
 func cached() map[client.Object]ctrlcache.ByObject {
 	inNamespace := map[string]ctrlcache.Config{contract.MachineAPINamespace: {}}
 	return map[client.Object]ctrlcache.ByObject{
@@ -51,7 +34,7 @@ func cached() map[client.Object]ctrlcache.ByObject {
 
 var _ cache.TransformFunc = slim
 
-// slim drops from a Machine or a set what nobody here looks at.
+// slim drops the fields of a Machine or a set that nobody here reads.
 func slim(object any) (any, error) {
 	switch o := object.(type) {
 	case *machinev1beta1.Machine:
@@ -68,14 +51,14 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// providerSpec is what we read of a provider spec: all clouds have it.
+// providerSpec is the part of a provider spec that all clouds have.
 type providerSpec struct {
 	UserDataSecret struct {
 		Name string `json:"name"`
 	} `json:"userDataSecret"`
 }
 
-// readProviderSpec reads it; empty when that can't be read.
+// readProviderSpec returns an empty spec if it can't be read.
 func readProviderSpec(of machinev1beta1.ProviderSpec) providerSpec {
 	var spec providerSpec
 	if of.Value == nil || json.Unmarshal(of.Value.Raw, &spec) != nil {
@@ -84,8 +67,7 @@ func readProviderSpec(of machinev1beta1.ProviderSpec) providerSpec {
 	return spec
 }
 
-// userDataOf names the Secret from which the Machines of a set get their user data; empty when that
-// can't be read.
+// userDataOf names the Secret from which the Machines of a set get their user data; empty if that can't be read.
 func userDataOf(set *machinev1beta1.MachineSet) string {
 	return readProviderSpec(set.Spec.Template.Spec.ProviderSpec).UserDataSecret.Name
 }

@@ -28,7 +28,7 @@ func (y *yard) mayGo(name string) bool {
 	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 		y.t.Fatal(err)
 	}
-	has, err := y.rollout.HasPlace(y.t.Context(), i)
+	has, err := y.options.Rollout.HasPlace(y.t.Context(), i)
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	var reader client.Reader = y.api
 	view.cached.Store(&reader)
 	var err error
-	if y.rollout, err = rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: immutable{y.api}, Sets: view,
+	if y.options.Rollout, err = rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: immutable{y.api}, Sets: view,
 		Namespace: namespace}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,140 +2,119 @@ package machine
 
 import (
 	"cmp"
+	"math"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// plan is what must be done so that the instances are what the Machines say.
+// leavingTime is how long a Machine waits for the address of another instance before that is a problem. If a host is
+// destroyed, its instance is gone in seconds, and the cloud may have given its address to the Machine.
+const leavingTime = time.Minute
+
+// plan is what must be done so that the instances follow the Machines.
 type plan struct {
-	create []inventory.Entry
-	update []update
-	// discard are instances whose host is destroyed with its Machine.
-	discard []v1alpha1.WindowsInstance
-	// lost are instances whose Machine is not among the Machines: it is gone, or is none of ours
-	// any more.
-	lost []v1alpha1.WindowsInstance
-	// pause and resume follow the label with which users keep us away from a Machine.
-	pause, resume []v1alpha1.WindowsInstance
-	// waits says by Machine why there is no instance of it yet; rejected, why there will be none
-	// unless somebody mends it. held are those that wait for an address whose instance leaves, which
-	// is a problem if it lasts.
+	create []newcomer
+	change []change
+	// leave holds instances whose host is destroyed with its Machine, and instances whose Machine is not in the cache.
+	leave []*v1alpha1.WindowsInstance
+	// waits says by Machine why it has no instance yet. findings are the reasons that somebody may have to remove.
 	waits    map[string]string
-	rejected map[string]*contract.Problem
-	held     map[string]*contract.Problem
+	findings []finding
 }
 
-type update struct {
-	instance v1alpha1.WindowsInstance
-	entry    inventory.Entry
+// newcomer is a Machine that needs an instance.
+type newcomer struct {
+	machine inventory.Machine
+	entry   inventory.Entry
 }
+
+// change is an instance as it is and as it should be.
+type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
 // view is everything that a plan depends on.
 type view struct {
 	machines  []inventory.Machine
 	instances []v1alpha1.WindowsInstance
-	// platform is empty while nobody knows it.
+	// platform is empty while it is unknown.
 	platform contract.Platform
 	resolves map[string]bool
-}
-
-// decide compares Machines and instances. An instance is removed only when its Machine goes, not
-// when the Machine can't be read.
-func decide(v view) plan {
-	machines := slices.SortedFunc(slices.Values(v.machines), func(a, b inventory.Machine) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.Name, b.Name))
-	})
-	d := newDecision(v, machines)
-	present := map[string]bool{}
-	for _, m := range machines {
-		present[m.Name] = true
-		d.one(m)
-	}
-	for i := range v.instances {
-		if ofMachine(&v.instances[i]) && !present[v.instances[i].Spec.Source.Name] {
-			d.lost = append(d.lost, v.instances[i])
-		}
-	}
-	return d.plan
 }
 
 type decision struct {
 	view
 	plan
-	named map[string]*v1alpha1.WindowsInstance
-	// readings are of Machines that stay, by name; reported tells which addresses these have.
+	// named holds the instances, and present the Machines, by name.
+	named   map[string]*v1alpha1.WindowsInstance
+	present map[string]inventory.Machine
+	// readings lacks Machines that are being deleted or ignored, and while the platform is unknown, all.
 	readings map[string]inventory.Reading
-	reported map[string]bool
 	// addresses tells which instance has an address, or gets it now.
 	addresses map[string]string
 }
 
-// newDecision reads the Machines, given in their order, and finds out who has which address.
-func newDecision(v view, machines []inventory.Machine) *decision {
-	d := &decision{view: v, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{},
-		held: map[string]*contract.Problem{}},
-		named: map[string]*v1alpha1.WindowsInstance{}, readings: map[string]inventory.Reading{},
-		reported: map[string]bool{}, addresses: map[string]string{}}
+// decide compares Machines and instances. An instance is removed only when its Machine goes, not when the Machine can't
+// be read. A Machine that has an instance keeps its address: it may be a node already. The other Machines get theirs in
+// the order of their creation.
+func decide(v view) plan {
+	d := &decision{view: v, plan: plan{waits: map[string]string{}}, named: map[string]*v1alpha1.WindowsInstance{},
+		present: map[string]inventory.Machine{}, readings: map[string]inventory.Reading{},
+		addresses: map[string]string{}}
+	for _, m := range v.machines {
+		d.present[m.Name] = m
+		if !m.Deleting && !m.Ignored && v.platform != "" {
+			d.readings[m.Name] = inventory.ReadMachine(m, v.platform, v.resolves)
+		}
+	}
 	for i := range v.instances {
-		d.named[v.instances[i].Name] = &v.instances[i]
-	}
-	var moves []inventory.Entry
-	for _, m := range machines {
-		if m.Deleting || m.Ignored || v.platform == "" {
-			continue
-		}
-		reading := inventory.ReadMachine(m, v.platform, v.resolves)
-		d.readings[m.Name] = reading
-		if reading.Entry == nil {
-			continue
-		}
-		entry := *reading.Entry
-		d.reported[strings.ToLower(entry.Address)] = true
-		if i := d.named[m.Name]; i != nil && isOf(i, m) && i.DeletionTimestamp.IsZero() &&
-			!strings.EqualFold(i.Spec.Address, entry.Address) {
-			moves = append(moves, entry)
-		}
-	}
-	// Each round gives up the move of one whose new address somebody keeps, until all that are left
-	// can be made at once: two Machines may have swapped their addresses.
-	for {
-		d.takeAll(moves)
-		blocked := slices.IndexFunc(moves,
-			func(e inventory.Entry) bool { return d.addresses[strings.ToLower(e.Address)] != e.Name })
-		if blocked < 0 {
-			return d
-		}
-		moves = slices.Delete(moves, blocked, blocked+1)
-	}
-}
-
-// takeAll notes who has which address when these instances move, and no others do. A host that is only
-// checked holds none: its check gives way to who joins.
-func (d *decision) takeAll(moves []inventory.Entry) {
-	clear(d.addresses)
-	for i := range d.instances {
-		instance := &d.instances[i]
-		moving := slices.ContainsFunc(moves, func(e inventory.Entry) bool { return e.Name == instance.Name })
-		if !moving && !instance.Spec.PreflightOnly {
+		instance := &v.instances[i]
+		d.named[instance.Name] = instance
+		if !d.moves(instance) && !instance.Spec.PreflightOnly { // a host that is only checked gives way to a Machine
 			d.take(instance.Spec.Address, instance.Name)
 		}
 	}
-	for _, entry := range moves {
-		d.take(entry.Address, entry.Name)
+	slices.SortFunc(d.machines, func(a, b inventory.Machine) int {
+		return cmp.Or(cmp.Compare(d.newness(a), d.newness(b)), a.CreatedAt.Compare(b.CreatedAt),
+			strings.Compare(a.Name, b.Name))
+	})
+	for _, m := range d.machines {
+		d.one(m)
 	}
+	for i := range v.instances {
+		if instance := &v.instances[i]; ofMachine(instance) {
+			if _, there := d.present[instance.Spec.Source.Name]; !there {
+				d.removes(instance)
+			}
+		}
+	}
+	return d.plan
 }
 
-// isLost tells of a Machine that failed whose address another reports: the cloud has destroyed its
-// host.
-func (d *decision) isLost(m inventory.Machine, instance *v1alpha1.WindowsInstance) bool {
-	return m.Phase == inventory.MachineFailed && d.reported[strings.ToLower(instance.Spec.Address)]
+// newness is 0 for a Machine that has an instance, and 1 for others.
+func (d *decision) newness(m inventory.Machine) int {
+	if i := d.named[m.Name]; i != nil && isOf(i, m) {
+		return 0
+	}
+	return 1
+}
+
+// moves says whether the Machine of an instance reports another address. Then the instance doesn't keep its address:
+// two Machines may have swapped theirs.
+func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
+	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
+		return false
+	}
+	entry := d.readings[i.Spec.Source.Name].Entry
+	return entry != nil && isOf(i, d.present[i.Spec.Source.Name]) && !strings.EqualFold(i.Spec.Address, entry.Address)
 }
 
 func (d *decision) take(address, name string) {
@@ -144,92 +123,116 @@ func (d *decision) take(address, name string) {
 	}
 }
 
+// removes has the instance leave, unless it leaves already without its host.
+func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
+	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
+		d.leave = append(d.leave, instance)
+	}
+}
+
 func (d *decision) one(m inventory.Machine) {
 	instance := d.named[m.Name]
 	mine := instance != nil && ofMachine(instance) && instance.Spec.Source.Name == m.Name
 	switch {
-	case mine && (m.Deleting || !isHostOf(instance, m) || !m.Ignored && d.isLost(m, instance)):
-		if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
-			d.discard = append(d.discard, *instance)
-		}
+	case mine && (m.Deleting || !isHostOf(instance, m)):
+		d.removes(instance)
 		d.waits[m.Name] = "the host that had this name before leaves"
+		return
 	case m.Deleting:
-	case m.Ignored:
-		if mine && !instance.Spec.Paused {
-			d.pause = append(d.pause, *instance)
-		}
-		d.waits[m.Name] = "it has the label " + contract.IgnoreLabel
-	default:
-		if mine && instance.Annotations[contract.IgnoredAnnotation] == "true" {
-			d.resume = append(d.resume, *instance)
-		}
-		d.project(m, instance, mine)
-	}
-}
-
-// project decides about a Machine that is to be a node.
-func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstance, mine bool) {
-	if d.platform == "" {
-		d.waits[m.Name] = "the platform of the cluster is not known yet"
 		return
 	}
-	reading := d.readings[m.Name]
+	var wanted *v1alpha1.WindowsInstance
+	if mine {
+		wanted = instance.DeepCopy()
+	}
+	if m.Ignored {
+		d.waits[m.Name] = "it has the label " + contract.IgnoreLabel
+		if mine && !wanted.Spec.Paused {
+			pause(wanted)
+		}
+	} else {
+		if mine && wanted.Annotations[contract.IgnoredAnnotation] == "true" {
+			delete(wanted.Annotations, contract.IgnoredAnnotation)
+			wanted.Spec.Paused = false
+		}
+		d.project(m, instance, wanted)
+	}
+	if mine && !equality.Semantic.DeepEqual(wanted, instance) {
+		d.change = append(d.change, change{instance, wanted})
+	}
+}
+
+func pause(i *v1alpha1.WindowsInstance) {
+	metav1.SetMetaDataAnnotation(&i.ObjectMeta, contract.IgnoredAnnotation, "true")
+	i.Spec.Paused = true
+}
+
+// project decides about a Machine that should be a node. wanted is its instance; nil if it has none.
+func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.WindowsInstance) {
+	reading, known := d.readings[m.Name]
 	switch {
+	case !known:
+		d.waits[m.Name] = "the platform of the cluster is not known yet"
 	case reading.Problem != nil:
-		d.rejected[m.Name] = reading.Problem
+		f := finding{machine: m, problem: reading.Problem}
+		if reading.Problem.Reason == contract.ReasonMachineAddressUnusable {
+			f.lasts = policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
+			if m.NodeRef != "" {
+				f.lasts = math.MaxInt64 // it is a node, and only DNS fails
+			}
+		}
+		d.findings = append(d.findings, f)
 	case reading.Entry == nil:
 		d.waits[m.Name] = reading.Wait
-	case instance != nil && !mine:
-		d.rejected[m.Name] = contract.NewProblem(contract.ReasonMachineNameTaken,
-			"WindowsInstance %s exists and was not made from the Machine of that name", instance.Name)
-	case mine && !instance.DeletionTimestamp.IsZero():
+	case instance != nil && wanted == nil:
+		d.reject(m, contract.ReasonMachineNameTaken, 0, "WindowsInstance %s exists and was not made from the Machine "+
+			"of that name", instance.Name)
+	case wanted != nil && !wanted.DeletionTimestamp.IsZero():
 		d.waits[m.Name] = "its instance leaves, and is made anew afterwards"
 	default:
-		d.place(*reading.Entry, instance)
+		d.place(m, *reading.Entry, wanted)
 	}
 }
 
-// place makes or changes the instance of an entry, unless another one has its address. Who has an
-// instance keeps it, whatever is older: it may be a node already. Machines that have none come in
-// the order in which they were made.
-func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstance) {
+func (d *decision) reject(m inventory.Machine, reason contract.Reason, lasts time.Duration, format string,
+	args ...any) {
+	d.findings = append(d.findings, finding{machine: m, problem: contract.NewProblem(reason, format, args...),
+		lasts: lasts})
+}
+
+// place makes or changes the instance of an entry, unless another instance has its address.
+func (d *decision) place(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
+	d.take(entry.Address, entry.Name)
 	holder := d.addresses[strings.ToLower(entry.Address)]
-	moved := instance == nil || !strings.EqualFold(instance.Spec.Address, entry.Address)
-	taken := moved && holder != "" && holder != entry.Name
+	isFree := holder == entry.Name || wanted != nil && strings.EqualFold(wanted.Spec.Address, entry.Address)
 	switch {
-	case taken && d.leaves(holder):
-		d.waits[entry.Name] = "instance " + holder + " has its address and leaves"
-		d.held[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
+	case !isFree && d.named[holder] != nil && !d.named[holder].DeletionTimestamp.IsZero():
+		d.reject(m, contract.ReasonAddressDuplicate, leavingTime,
 			"Machine %s waits for the address %s: WindowsInstance %s has it still, and is being removed", entry.Name,
 			entry.Address, holder)
-	case taken:
-		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
+		d.findings[len(d.findings)-1].quiet = true
+	case !isFree:
+		d.reject(m, contract.ReasonAddressDuplicate, leavingTime,
 			"Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
-	case instance == nil:
-		d.create = append(d.create, entry)
-		d.take(entry.Address, entry.Name)
-	case !equality.Semantic.DeepEqual(projected(instance.Spec, entry), instance.Spec):
-		d.update = append(d.update, update{instance: *instance, entry: entry})
+	case wanted == nil:
+		d.create = append(d.create, newcomer{m, entry})
+	default:
+		wanted.Spec = projected(wanted.Spec, entry)
 	}
-}
-
-// leaves says whether an instance leaves, or is told to now.
-func (d *decision) leaves(name string) bool {
-	instance := d.named[name]
-	if instance == nil || !instance.DeletionTimestamp.IsZero() {
-		return instance != nil
-	}
-	return slices.ContainsFunc(d.machines,
-		func(m inventory.Machine) bool { return isOf(instance, m) && d.isLost(m, instance) })
 }
 
 func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 }
 
-// isHostOf says whether the host of an instance is that of the Machine of its name: the Machine is the one
-// that the instance was made from, or was made anew for the same host, as from a backup. An ID that ends with the
-// Machine's name, as those of Azure and Google Cloud do, tells no host from the one before it.
+// isOf reports whether an instance was made from this very Machine.
+func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
+	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
+}
+
+// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was made from the
+// Machine, or somebody created the Machine again for the host, as from a backup. The IDs of Azure and Google Cloud end
+// with the Machine's name. They don't tell a host from the one before it.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,34 +54,43 @@ func at(address string) func(*inventory.Machine) {
 
 // steps is a plan in short: names.
 type steps struct {
-	Create, Update, Discard, Lost, Pause, Resume, Waits []string
-	Rejected                                            map[string]contract.Reason
+	Create, Update, Leave, Pause, Resume, Waits []string
+	Rejected                                    map[string]contract.Reason
 }
 
 func shorten(p plan) steps {
 	s := steps{}
-	for _, e := range p.create {
-		s.Create = append(s.Create, e.Name)
+	for _, c := range p.create {
+		s.Create = append(s.Create, c.entry.Name)
 	}
-	for _, u := range p.update {
-		s.Update = append(s.Update, u.instance.Name)
+	for _, i := range p.leave {
+		s.Leave = append(s.Leave, i.Name)
 	}
-	for list, names := range map[*[]string][]v1alpha1.WindowsInstance{&s.Discard: p.discard, &s.Lost: p.lost,
-		&s.Pause: p.pause, &s.Resume: p.resume} {
-		for _, i := range names {
-			*list = append(*list, i.Name)
+	for _, c := range p.change {
+		spec := c.wanted.Spec
+		spec.Paused = c.instance.Spec.Paused
+		for list, is := range map[*[]string]bool{&s.Update: !equality.Semantic.DeepEqual(spec, c.instance.Spec),
+			&s.Pause:  c.wanted.Spec.Paused && !c.instance.Spec.Paused,
+			&s.Resume: c.instance.Spec.Paused && !c.wanted.Spec.Paused} {
+			if is {
+				*list = append(*list, c.instance.Name)
+			}
 		}
 	}
 	for name := range p.waits {
 		s.Waits = append(s.Waits, name)
 	}
-	slices.Sort(s.Waits)
-	for name, problem := range p.rejected {
+	for _, f := range p.findings {
+		if f.quiet {
+			s.Waits = append(s.Waits, f.machine.Name)
+			continue
+		}
 		if s.Rejected == nil {
 			s.Rejected = map[string]contract.Reason{}
 		}
-		s.Rejected[name] = problem.Reason
+		s.Rejected[f.machine.Name] = f.problem.Reason
 	}
+	slices.Sort(s.Waits)
 	return s
 }
 
@@ -103,7 +113,7 @@ func TestInstancesFollowMachines(t *testing.T) {
 		"a host that is being made": {one(func(m *inventory.Machine) { m.Phase = "Provisioning" }),
 			nil, steps{Waits: []string{"a"}}},
 		"a node whose Machine failed stays": {
-			one(func(m *inventory.Machine) { m.Phase = inventory.MachineFailed }), has(nil),
+			one(func(m *inventory.Machine) { m.Phase = "Failed" }), has(nil),
 			steps{Waits: []string{"a"}}},
 		"a node whose Machine has no address now stays": {one(func(m *inventory.Machine) { m.Addresses = nil }),
 			has(nil), steps{Waits: []string{"a"}}},
@@ -118,31 +128,31 @@ func TestInstancesFollowMachines(t *testing.T) {
 			has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused, i.Spec.HostKey = true, "k k" }), steps{}},
 
 		"the Machine is being deleted": {one(deleting), has(nil),
-			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"… and never had an instance": {one(deleting), nil, steps{}},
 		"… and its instance leaves that way": {one(deleting),
 			has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard }),
 			steps{Waits: []string{"a"}}},
 		"… while its instance is being cleaned": {one(deleting), has(leaving),
-			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"… while its instance is removed by force": {one(deleting),
 			has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalForce }),
 			steps{Waits: []string{"a"}}},
 		"… and the one of its name is somebody's own":    {one(deleting), has(byHand), steps{}},
-		"the Machine is gone":                            {nil, has(nil), steps{Lost: []string{"a"}}},
-		"… and its instance leaves":                      {nil, has(leaving), steps{Lost: []string{"a"}}},
+		"the Machine is gone":                            {nil, has(nil), steps{Leave: []string{"a"}}},
+		"… and its instance leaves":                      {nil, has(leaving), steps{Leave: []string{"a"}}},
 		"an instance of no Machine is nobody's business": {nil, has(byHand), steps{}},
 		"another Machine took the name": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "cloud://other" }),
-			has(nil), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			has(nil), steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"… whose host is not known yet": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "" }),
 			has(func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" }),
-			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"the Machine was made anew for the same host": {one(anew), has(nil), steps{Update: []string{"a"}}},
 		"… and says nothing of it yet": {
 			one(func(m *inventory.Machine) { anew(m); m.Phase, m.Addresses = "", nil }), has(nil),
 			steps{Waits: []string{"a"}}},
 		"… and is being deleted": {one(func(m *inventory.Machine) { anew(m); deleting(m) }), has(nil),
-			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"… and is ignored": {one(func(m *inventory.Machine) { anew(m); ignored(m) }), has(nil),
 			steps{Pause: []string{"a"}, Waits: []string{"a"}}},
 		"a user removes the instance of a Machine": {one(nil), has(leaving), steps{Waits: []string{"a"}}},
@@ -152,7 +162,7 @@ func TestInstancesFollowMachines(t *testing.T) {
 		"… and is paused":          {one(ignored), has(pause), steps{Waits: []string{"a"}}},
 		"… and is ignored no more": {one(nil), has(pause), steps{Resume: []string{"a"}}},
 		"… and leaves": {one(func(m *inventory.Machine) { m.Ignored, m.Deleting = true, true }),
-			has(pause), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+			has(pause), steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"a pause of the user stays": {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true }),
 			steps{}},
 
@@ -199,13 +209,7 @@ func TestInstancesFollowMachines(t *testing.T) {
 			machines{running("a", 1, at("10.0.0.2")), running("b", 2, at("10.0.0.3"))},
 			instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" }),
 				made("c", func(i *v1alpha1.WindowsInstance) { byHand(i); i.Spec.Address = "10.0.0.3" })},
-			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate,
-				"b": contract.ReasonAddressDuplicate}},
-		},
-		"the cloud gave another the address of a Machine that failed": {
-			machines{running("a", 1, func(m *inventory.Machine) { m.Phase = inventory.MachineFailed }),
-				running("b", 2, nil)}, instances{made("a", nil)},
-			steps{Discard: []string{"a"}, Waits: []string{"a", "b"}},
+			steps{Update: []string{"a"}, Rejected: map[string]contract.Reason{"b": contract.ReasonAddressDuplicate}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +227,7 @@ func TestNothingIsMadeBeforeThePlatformIsKnown(t *testing.T) {
 	v := view{machines: []inventory.Machine{running("a", 1, nil),
 		running("b", 1, func(m *inventory.Machine) { m.Deleting = true })},
 		instances: []v1alpha1.WindowsInstance{made("b", nil)}}
-	if got := shorten(decide(v)); len(got.Create) != 0 || len(got.Discard) != 1 {
+	if got := shorten(decide(v)); len(got.Create) != 0 || len(got.Leave) != 1 {
 		t.Errorf("plan %+v", got)
 	}
 }

@@ -26,8 +26,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
-	"github.com/windows-nodes/wmco/internal/inventory"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // key is the private key as somebody reads it.
@@ -42,7 +40,7 @@ func (k *keyIs) PrivateKey(context.Context) (credential.Key, error) {
 
 // yard is a cluster with one MachineSet, whose Machines are all nodes that were entered with key a.
 type yard struct {
-	*replacer
+	*Reconciler
 	t            *testing.T
 	api          client.WithWatch
 	cached, live *keyIs
@@ -124,11 +122,20 @@ func (y *yard) restart() {
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	y.replacer = &replacer{client: y.api, machines: reader, live: y.api, rollout: places, events: y, told: &told{},
-		attempts: &attempts{client: y.api, live: y.api, namespace: namespace},
+	y.Reconciler = &Reconciler{client: y.api, machines: reader, live: y.api, events: y,
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
-			Now: y.now, View: view},
+			Now: y.now, View: view, Rollout: places},
 	}
+}
+
+// Reconcile only replaces Machines.
+func (y *yard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	v, err := y.read(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	again, err := y.replaceAll(ctx, v)
+	return ctrl.Result{RequeueAfter: again}, err
 }
 
 func (y *yard) create(objects ...client.Object) {
@@ -520,7 +527,7 @@ func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 		y.t.Fatal(err)
 	}
 	y.clock = y.clock.Add(-time.Hour)
-	y.rollout.Observed.NotReady(node)
+	y.options.Rollout.Observed.NotReady(node)
 	y.clock = y.clock.Add(time.Hour)
 }
 
@@ -679,42 +686,3 @@ func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) 
 	y.reconcile()
 	y.want("m0", "m1", "m2", "x0", "x1", "x2")
 }
-
-func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
-	t.Parallel()
-	y := newYard(t, 0)
-	f := y.attempts
-	sets := []policy.Set{{UID: "set", Hosts: []policy.SetHost{{Name: "old"}}}}
-	at := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
-	old, next := running("old", 0, nil), running("new", 0, nil)
-	old.Owner, next.Owner = ownedBySet(), ownedBySet()
-	old.CreatedAt, next.CreatedAt = at.Add(-time.Hour), at.Truncate(time.Second)
-	if err := f.load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for n := range maxReplacements {
-		gone := old
-		gone.UID = types.UID(fmt.Sprint("gone", n))
-		if err := errors.Join(f.replaced(t.Context(), gone, "k", sets),
-			f.replaced(t.Context(), gone, "k", sets)); err != nil {
-			t.Fatal(err)
-		}
-		if f.isIneffective("set", "any", "k") != (n == maxReplacements-1) {
-			t.Errorf("after %d Machines replacing is taken for ineffective: %t", n+1, f.isIneffective("set", "any", "k"))
-		}
-	}
-	if err := f.accepted(t.Context(), old); err != nil { // it was there before
-		t.Fatal(err)
-	}
-	if !f.isIneffective("set", "any", "k") || f.isIneffective("set", "any", "other") || f.isIneffective("another", "any", "k") {
-		t.Error("what was in vain is not known")
-	}
-	if err := f.accepted(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
-	if f.isIneffective("set", "any", "k") {
-		t.Error("a success does not count")
-	}
-}
-
-func ownedBySet() *inventory.Owner { return &inventory.Owner{Kind: ownerKind, Name: "set", UID: "set"} }

@@ -15,29 +15,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its
-// Machine is replaced: the user data of a Windows host takes some minutes, and sshd may answer
-// before it is done.
+// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its Machine is replaced: user
+// data takes some minutes, and sshd may answer before it is done.
 const DefaultRefusalTimeout = 5 * time.Minute
 
-// Options of the controllers. All are required but those that say otherwise.
+// Options of the controller. All are required, except where noted.
 type Options struct {
 	// Namespace of the operator, where the instances are.
 	Namespace string
-	// Platform tells where the cluster runs, or an error while nobody knows.
+	// Platform tells where the cluster runs. It returns an error while that is unknown.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Changed delivers whenever Platform may answer otherwise than before.
+	// Changed delivers whenever Platform may have changed.
 	Changed <-chan event.GenericEvent
-	// View is filled in by the controllers; others may have it before they run.
+	// View is filled in by the controller; others may use it before it runs.
 	View *View
-	// Rollout lets Machines be deleted one after the other. Its Sets are the View's.
+	// Rollout decides which Machines may be deleted. Its Sets are the View's.
 	Rollout *rollout.Rollout
-	// Problems gets what keeps Machines from becoming nodes.
+	// Problems receives the reasons why Machines don't become nodes.
 	Problems *problem.State
-	// Keys reads the private key through the cache, LiveKeys past it.
+	// Keys reads the private key through the cache, LiveKeys from the API server.
 	Keys, LiveKeys credential.Keys
-	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to
-	// do so.
+	// UserData reports whether the user data of new Machines holds the key with a hash. If it is nil, it does.
 	UserData func(keyHash string) bool
 	// RefusalTimeout is how long a host that never accepted a key may refuse it;
 	// DefaultRefusalTimeout when 0.
@@ -49,7 +47,7 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Rollout == nil ||
 		o.Problems == nil || o.Keys == nil || o.LiveKeys == nil {
-		return o, errors.New("setting up the machine controllers: an option is missing")
+		return o, errors.New("setting up the machine controller: an option is missing")
 	}
 	if o.RefusalTimeout == 0 {
 		o.RefusalTimeout = DefaultRefusalTimeout
@@ -60,15 +58,14 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Setup adds to a manager what begins the controllers as soon as the cluster has the Machine API,
-// at the start or later.
+// Setup adds a runnable to a manager that starts the controller as soon as the cluster has the Machine API.
 func Setup(mgr ctrl.Manager, options Options) error {
 	options, err := options.withDefaults()
 	if err != nil {
 		return err
 	}
 	if err = mgr.Add(&starter{mgr: mgr, options: options, retry: apiRetry}); err != nil {
-		return fmt.Errorf("setting up the machine controllers: %w", err)
+		return fmt.Errorf("setting up the machine controller: %w", err)
 	}
 	return nil
 }

@@ -21,15 +21,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain on a Machine has whoever removes it leave its Node undrained. The user set it, and
-// we follow it, too.
+// excludeDrain is the annotation by which the user keeps the Node of a Machine from being drained.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
-// View tells what became of Machines and which sets make them, also before there is a Machine API.
+// View reads Machines and their sets for other controllers, also before there is a Machine API.
 type View struct {
 	live client.Reader
-	// cached is set once the controller runs; absent once it is known that there is no Machine API,
-	// or no right to read it: without one, no Machine is followed, and none is missed.
+	// cached is set once the controllers run. absent is set once it is known that there is no Machine API, or no right
+	// to read it: until then no Machine is followed, and none is missed.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
 	// refused are the names of Machines that can never join. It is nil until the first plan.
@@ -37,18 +36,18 @@ type View struct {
 }
 
 // refuse notes which Machines have a name that no Windows host can have. Any other problem can be corrected.
-func (v *View) refuse(rejected map[string]*contract.Problem) {
+func (v *View) refuse(findings []finding) {
 	names := map[string]bool{}
-	for name, problem := range rejected {
-		names[name] = problem.Reason == contract.ReasonMachineNameInvalid
+	for _, f := range findings {
+		names[f.machine.Name] = f.problem.Reason == contract.ReasonMachineNameInvalid
 	}
 	v.refused.Store(&names)
 }
 
-// NewView makes one that reads past caches until the controllers run.
+// NewView creates a View that reads the API server until the controllers run.
 func NewView(live client.Reader) *View { return &View{live: live} }
 
-// errUnknown is for who asks before anybody knows whether there is a Machine API.
+// errUnknown is returned until the operator knows whether there is a Machine API.
 var errUnknown = errors.New("it is not known yet whether the cluster has a Machine API")
 
 var (
@@ -56,8 +55,8 @@ var (
 	_ rollout.Sets    = (*View)(nil)
 )
 
-// Origin looks into the cache first. What is not there is looked for past it: a Machine may have
-// lost the label by which the cache knows it.
+// Origin reads the cache first. If the cache lacks the Machine, Origin reads the API server: the Machine may have lost
+// the label by which the cache selects it.
 func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -72,18 +71,16 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	}
 	err := v.live.Get(ctx, key, machine)
 	switch {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && machine.UID != source.UID:
 		return journey.Origin{}, nil
 	case err != nil:
 		return journey.Origin{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
-	case machine.UID != source.UID:
-		return journey.Origin{}, nil
 	}
 	return origin(machine), nil
 }
 
-// origin takes a Machine that failed for one that is gone: its host never was, or was destroyed, and nobody deletes
-// it by itself.
+// origin treats a failed Machine like a missing one: its host is destroyed, or never existed. The Machine stays until
+// somebody deletes it.
 func origin(machine *machinev1beta1.Machine) journey.Origin {
 	if machine.DeletionTimestamp.IsZero() && ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
 		return journey.Origin{}
@@ -92,9 +89,8 @@ func origin(machine *machinev1beta1.Machine) journey.Origin {
 	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }
 
-// Sets implements rollout.Sets: the MachineSets whose Machines run Windows. Nobody misses a Machine that
-// the user keeps the operator away from: no node is made of it. One that is a node already counts as one
-// of no set.
+// Sets implements rollout.Sets: the MachineSets whose Machines run Windows. A Machine that the operator ignores isn't
+// missing from its set: it becomes no node. If it is a node already, it counts as a node of no set.
 func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	cached := v.cached.Load()
 	switch {
@@ -142,10 +138,10 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	return all, nil
 }
 
-// ownerKind is the only owner that makes another Machine for one that is deleted.
+// ownerKind is the only owner that creates another Machine for a deleted one.
 const ownerKind = "MachineSet"
 
-// setOf reads a MachineSet. One that names no number has one Machine.
+// setOf reads a MachineSet. Without a number of replicas it has one Machine.
 func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
 	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1,
 		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts, UserData: userDataOf(set)}

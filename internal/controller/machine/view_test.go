@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -73,9 +74,11 @@ func TestA83_AMachineWhoseNameIsRefusedIsNoHostThatIsMissing(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 3)
 	view := y.options.View
-	view.refuse(map[string]*contract.Problem{
-		"m0": contract.NewProblem(contract.ReasonMachineNameInvalid, "it is too long"),
-		"m1": contract.NewProblem(contract.ReasonMachineAddressUnusable, "its name has yet to resolve"),
+	view.refuse([]finding{
+		{machine: inventory.Machine{Name: "m0"},
+			problem: contract.NewProblem(contract.ReasonMachineNameInvalid, "it is too long")},
+		{machine: inventory.Machine{Name: "m1"},
+			problem: contract.NewProblem(contract.ReasonMachineAddressUnusable, "its name has yet to resolve")},
 	})
 	sets, err := view.Sets(t.Context(), true)
 	if err != nil || len(sets) != 1 {

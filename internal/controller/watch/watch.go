@@ -1,5 +1,5 @@
-// Package watch answers which events have a controller look, and at what: predicates and mappers that
-// several controllers share.
+// Package watch answers which events make a controller reconcile, and which object: predicates and mappers that several
+// controllers share.
 //
 // Controllers use it when they are set up. It never reads an object of the cluster.
 package watch
@@ -16,32 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Changed lets objects through that come or go, or of which digest answers otherwise than before. It lets no
-// change of another kind than T through.
+// Changed selects objects that are created or deleted, and changes of the digest. It ignores changes of other kinds.
 func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
-	return TypedChanged(func(o client.Object) any {
-		if object, ok := o.(T); ok {
-			return digest(object)
-		}
-		return nil
-	})
-}
-
-// TypedChanged is Changed for a source that has one kind only.
-func TypedChanged[T, D any](digest func(T) D) predicate.TypedFuncs[T] {
-	return predicate.TypedFuncs[T]{UpdateFunc: func(e event.TypedUpdateEvent[T]) bool {
-		return !reflect.DeepEqual(digest(e.ObjectOld), digest(e.ObjectNew))
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isBefore := e.ObjectOld.(T)
+		after, isAfter := e.ObjectNew.(T)
+		return isBefore && isAfter && !reflect.DeepEqual(digest(before), digest(after))
 	}}
 }
 
-// Named lets objects of a namespace through that have one of the names; an empty name lets all of it through.
+// Named selects objects of a namespace that have one of the names. An empty name selects all of them.
 func Named(namespace string, names ...string) predicate.Funcs {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (slices.Contains(names, "") || slices.Contains(names, o.GetName()))
 	})
 }
 
-// One has one object reconciled, whatever the event is about.
+// One requests the same object for every event.
 func One(namespace, name string) handler.MapFunc {
 	return func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}

@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// finding is the reason why a Machine is no node, or is not replaced.
+type finding struct {
+	machine inventory.Machine
+	problem *contract.Problem
+	// lasts is how long the problem must last until the settings report it. An event reports it at once, or if it is
+	// quiet, at the same time as the settings.
+	lasts time.Duration
+	quiet bool
+}
+
+// conditions holds the reason of each Machine that has a finding, and since when this operator has seen it.
+type conditions struct{ byUID map[types.UID]condition }
+
+type condition struct {
+	reason     contract.Reason
+	since      time.Time
+	isReported bool
+}
+
+// update replaces the conditions. It calls report once for each Machine and reason, and returns the problems that have
+// lasted long enough for the settings. again is when the next problem has, 0 for never.
+func (c *conditions) update(findings []finding, now time.Time,
+	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
+	next := map[types.UID]condition{}
+	for _, f := range findings {
+		one := c.byUID[f.machine.UID]
+		if one.reason != f.problem.Reason {
+			one = condition{reason: f.problem.Reason, since: now}
+		}
+		left := f.lasts - now.Sub(one.since)
+		if left <= 0 {
+			lasting = append(lasting, f.problem)
+		}
+		if !one.isReported && (left <= 0 || !f.quiet) {
+			report(f)
+			one.isReported = true
+		}
+		again = policy.Soonest(again, max(0, left))
+		next[f.machine.UID] = one
+	}
+	c.byUID = next
+	return lasting, again
+}
