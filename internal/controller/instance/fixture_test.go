@@ -194,8 +194,11 @@ func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result,
 		for len(r.rollout.Answers()) > 0 {
 			if answer := <-r.rollout.Answers(); answer.Object.GetName() == request.Name {
 				isAnswered = true
-			} else {
-				r.woken <- answer
+				continue
+			}
+			select {
+			case r.woken <- answer:
+			default: // whoever runs schedules looks at all hosts anyway
 			}
 		}
 		if !isAnswered {
