@@ -2,25 +2,24 @@ package payloadserver
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // How a request ended, for the metrics.
 const (
-	resultSent    = "sent"    // all that was asked for
+	resultSent    = "sent"    // completely
 	resultCut     = "cut"     // it was interrupted; the daemon asks for the rest
 	resultBusy    = "busy"    // no place in time
-	resultRefused = "refused" // from somebody who is no daemon of ours, or not understood
-	resultMissing = "missing" // for what this operator does not ship
+	resultRefused = "refused" // the client is no daemon of a known node, or the request is malformed
+	resultMissing = "missing" // the payload has no such blob
 	resultFailed  = "failed"  // our fault
 )
 
 // Why a connection failed, for the metrics.
 const (
 	failedCertificate = "certificate" // it ended before it had shown a certificate and asked for something
-	failedFull        = "full"        // we closed it, as there were too many
+	failedFull        = "full"        // we closed it, because too many were open
 )
 
 // meters count what is handed out.
@@ -32,7 +31,7 @@ type meters struct {
 	waiting  prometheus.Gauge
 }
 
-// newMeters registers them, unless there is no registry.
+// newMeters registers the metrics, if there is a registry.
 func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
@@ -62,19 +61,4 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}
 	}
 	return m, nil
-}
-
-// metered counts what goes to a daemon.
-type metered struct {
-	http.ResponseWriter
-	bytes prometheus.Counter
-	// failed says that a piece did not go out.
-	failed bool
-}
-
-func (m *metered) Write(piece []byte) (int, error) {
-	n, err := m.ResponseWriter.Write(piece)
-	m.bytes.Add(float64(n))
-	m.failed = m.failed || err != nil
-	return n, err
 }

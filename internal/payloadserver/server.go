@@ -1,5 +1,5 @@
-// Package payloadserver answers how nodes get what they lack of the payload while they serve: it
-// hands out blobs by their digest, to daemons of known nodes only.
+// Package payloadserver answers how nodes get missing files of the payload while they serve: it hands out blobs by their
+// digest, to daemons of known nodes only.
 //
 // The operator runs it beside its controllers; daemons pull from it. It knows no host and no
 // version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for
@@ -31,38 +31,41 @@ import (
 
 // Limits of the payload server.
 const (
-	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours:
-	// ten streams fill a 10 Gbit/s link.
+	// defaultTransfers bounds the network traffic while a whole fleet stages: ten streams fill a 10 Gbit/s link.
 	defaultTransfers = 10
-	// queueTimeout is how long a request waits for its turn before it is told to come back.
+	// handshakeTime is how long a client may take to present its certificate and its request.
+	handshakeTime = 10 * time.Second
+	// queueTimeout is how long a request waits for its turn until the client gets the answer to try again later.
 	queueTimeout = 20 * time.Second
 	// stall is how long a daemon may take to accept the next piece.
 	stall = time.Minute
-	// comeBack is the shortest time after which a request that found no place is to come back; as
-	// much again is added by chance.
-	comeBack = 5 * time.Second
+	// leastRate is the lowest rate of a transfer in bytes per second, because a slower daemon blocks the slot of
+	// another one. At this rate, 100 MB take half an hour.
+	leastRate = 64 << 10
+	// retryAfter is the shortest time after which a daemon tries again if all slots are taken. A random part of up to
+	// the same length is added.
+	retryAfter = 5 * time.Second
 )
 
-// Blobs are what can be had; *payload.Dir is one.
+// Blobs finds the blobs of the payload; *payload.Dir implements it.
 type Blobs interface {
-	// Blob is false for a digest that is not there.
+	// Blob returns false if the payload has no such digest.
 	Blob(digest string) (payload.Blob, bool)
 }
 
 // Options of a payload server. All but Transfers, Connections and Registry are required.
 type Options struct {
 	Blobs Blobs
-	// Names and addresses by which daemons reach the payload server; its certificate is for them.
+	// Names and Addresses by which daemons reach the payload server; its certificate is valid for them.
 	Names     []string
 	Addresses []net.IP
-	// Clients gives the CAs that sign the certificates of daemons. It is asked anew for
-	// every connection.
+	// Clients gives the CAs that sign the certificates of daemons. It is called for every connection.
 	Clients func(ctx context.Context) (*x509.CertPool, error)
 	// Known says whether a node is one of ours.
 	Known func(ctx context.Context, node string) (bool, error)
 	// Transfers is how many blobs are sent at once; 10 if 0.
 	Transfers int
-	// Connections is how many are open at once; 4096 if 0.
+	// Connections is how many are open at once without a request; 4096 if 0.
 	Connections int
 	// Registry for metrics; nil counts nothing.
 	Registry prometheus.Registerer
@@ -77,8 +80,8 @@ type PayloadServer struct {
 	meters      *meters
 }
 
-// New makes a payload server with a certificate of its own. Whoever tells daemons about the payload
-// server tells them the certificate, too: see Certificate.
+// New makes a payload server with a certificate of its own. Daemons need the certificate as well as the address: see
+// Certificate.
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
 		len(options.Names)+len(options.Addresses) == 0 {
@@ -99,7 +102,7 @@ func New(options Options) (*PayloadServer, error) {
 		return nil, fmt.Errorf("making a payload server: %w", err)
 	}
 	return &PayloadServer{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers),
-		meters: meters}, nil
+		shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
 // Certificate is the payload server's own, as PEM. It changes with every New.
@@ -107,15 +110,18 @@ func (s *PayloadServer) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Certificate[0]})
 }
 
-// Serve answers requests until ctx ends. It closes the listener.
+// Serve answers requests until ctx ends. It closes the listener. Each connection carries one request, so nobody holds
+// idle ones.
 func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: handshakeTime,
-		// Requests have no bodies: one that promises a body and never sends it holds nothing.
-		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
-		ErrorLog:    newErrorLog(logr.FromContextOrDiscard(ctx)),
-		ConnContext: connContext,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: s, ReadHeaderTimeout: handshakeTime, MaxHeaderBytes: 1 << 14,
+		// net/http ends the context of a request that waits longer.
+		ReadTimeout: handshakeTime + queueTimeout,
+		// send extends it for each piece of a blob.
+		WriteTimeout: stall,
+		ErrorLog:     newErrorLog(logr.FromContextOrDiscard(ctx)),
+		ConnContext:  connContext,
+		BaseContext:  func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -123,18 +129,17 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 				if err != nil {
 					return nil, fmt.Errorf("finding the CAs of daemons: %w", err)
 				}
-				return &tls.Config{
-					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
-					ClientAuth: tls.RequireAndVerifyClientCert,
-					ClientCAs:  clientCAs,
-				}, nil
+				return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
+					ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clientCAs}, nil
 			},
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
+	server.SetKeepAlivesEnabled(false)
+	// A transfer ends with ctx; the daemon asks for the rest later.
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	if err := server.ServeTLS(newBounded(listener, s.Connections, s.meters.failed), "", ""); ctx.Err() == nil &&
-		!errors.Is(err, http.ErrServerClosed) {
+	err := server.ServeTLS(newBounded(listener, s.Connections, s.meters.failed), "", "")
+	if ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving blobs: %w", err)
 	}
 	return nil
@@ -146,13 +151,13 @@ func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
 
-// answer says how it ended.
+// answer returns how the request ended.
 func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
-	node, err := s.caller(ctx, r.TLS)
-	if !keep(ctx, node) {
-		w.Header().Set("Connection", "close") // its place is for others
+	if r.ContentLength == 0 { // net/http waits for the body of a request that promises one
+		spoken(ctx)
 	}
+	node, err := s.caller(ctx, r.TLS)
 	digest, found := strings.CutPrefix(r.URL.Path, contract.PayloadServerPath)
 	switch {
 	case !found:
@@ -175,27 +180,42 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.NotFound(w, r)
 		return resultMissing
 	}
-	own, leave, ok := s.shares.take(node)
+	leave, ok := s.shares.take(node)
 	if !ok {
 		return busy(w)
 	}
 	defer leave()
-	release, ok := s.turn(ctx, own)
-	if !ok {
+	if !s.turn(ctx) {
 		return busy(w)
 	}
-	defer release()
+	defer func() { <-s.turns }()
+	s.meters.sending.Inc()
+	defer s.meters.sending.Dec()
 	return s.send(w, r, blob)
 }
 
-// busy has a daemon come back later.
+// busy tells a daemon to try again later.
 func busy(w http.ResponseWriter) string {
-	w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
+	w.Header().Set("Retry-After", strconv.Itoa(int((retryAfter + rand.N(retryAfter)).Seconds())))
 	http.Error(w, "too many transfers", http.StatusServiceUnavailable)
 	return resultBusy
 }
 
-// caller is the node whose daemon asks, or nothing when it is none of ours.
+// turn waits for a slot among all transfers; false if there was none in time.
+func (s *PayloadServer) turn(ctx context.Context) bool {
+	s.meters.waiting.Inc()
+	defer s.meters.waiting.Dec()
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	select {
+	case s.turns <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// caller returns the node whose daemon asks; empty if the certificate is not that of a known node's daemon.
 func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return "", nil
@@ -210,28 +230,6 @@ func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 		return "", err
 	}
 	return node, nil
-}
-
-// turn waits for a place among those of its node and then among all transfers; false when there was
-// none in time.
-func (s *PayloadServer) turn(ctx context.Context, own chan struct{}) (release func(), ok bool) {
-	s.meters.waiting.Inc()
-	defer s.meters.waiting.Dec()
-	timer := time.NewTimer(queueTimeout)
-	defer timer.Stop()
-	if !turn(ctx, own, timer.C) {
-		return nil, false
-	}
-	if !turn(ctx, s.turns, timer.C) {
-		<-own
-		return nil, false
-	}
-	s.meters.sending.Inc()
-	return func() {
-		s.meters.sending.Dec()
-		<-s.turns
-		<-own
-	}, true
 }
 
 func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
@@ -254,31 +252,44 @@ func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	counted := &metered{ResponseWriter: &rollingDeadline{ResponseWriter: w, control: http.NewResponseController(w),
-		began: time.Now()},
+	out := &transfer{ResponseWriter: w, control: http.NewResponseController(w), began: time.Now(),
 		bytes: s.meters.bytes}
-	http.ServeContent(counted, r, "", time.Time{}, seeker)
-	if counted.failed {
+	http.ServeContent(out, r, "", time.Time{}, seeker)
+	if out.failed {
 		return resultCut
 	}
 	return resultSent
 }
 
-// rollingDeadline gives the other side time for each piece, and as much for the whole as the least rate
-// takes: a slow link is fine, a dead one is not.
-type rollingDeadline struct {
+// transfer sends a response. It gives the daemon time for each piece, and time for the whole at the least rate: a slow
+// link is fine, a dead one is not.
+type transfer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	began   time.Time
 	written int64
+	bytes   prometheus.Counter
+	// failed: a piece could not be sent.
+	failed bool
 }
 
-func (p *rollingDeadline) Write(piece []byte) (int, error) {
-	deadline := writeDeadline(p.began, time.Now(), p.written)
-	if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
+func (t *transfer) Write(piece []byte) (n int, err error) {
+	err = t.control.SetWriteDeadline(writeDeadline(t.began, time.Now(), t.written))
+	if err == nil {
+		n, err = t.ResponseWriter.Write(piece)
 	}
-	n, err := p.ResponseWriter.Write(piece)
-	p.written += int64(n)
+	t.written += int64(n)
+	t.bytes.Add(float64(n))
+	t.failed = t.failed || err != nil
 	return n, err
+}
+
+// writeDeadline is the time by which the daemon must accept the next piece: within the stall time, and in time for the
+// least rate of the whole.
+func writeDeadline(began, now time.Time, written int64) time.Time {
+	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
+	if next := now.Add(stall); next.Before(rate) {
+		return next
+	}
+	return rate
 }

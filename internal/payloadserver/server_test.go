@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math/big"
@@ -277,10 +278,11 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	t.Parallel()
 	signer, goods := newCA(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
 		opened: make(chan struct{}, 5)}
-	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Transfers: 2})
-	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Transfers: 2,
+		Known: func(context.Context, string) (bool, error) { return true, nil }})
 	statuses := make(chan int, 5)
-	for range cap(statuses) {
+	for n := range cap(statuses) {
+		daemon := signer.issue(t, fmt.Sprintf("%swin-%d", contract.DaemonUserPrefix, n), contract.DaemonGroup)
 		go func() {
 			status, _, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "")
 			if err != nil {

@@ -192,7 +192,8 @@ func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result,
 		}
 		isAnswered := false
 		for len(r.rollout.Answers()) > 0 {
-			if answer := <-r.rollout.Answers(); answer.Object.GetName() == request.Name {
+			answer := <-r.rollout.Answers()
+			if answer.Object.GetName() == request.Name {
 				isAnswered = true
 				continue
 			}
