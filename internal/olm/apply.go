@@ -22,30 +22,29 @@ import (
 )
 
 const (
-	// repeat is how often what somebody deleted or changed is put back, and how soon a namespace that
-	// came later gets its binding.
+	// repeat is how often everything is applied again. Objects that somebody deleted or changed are restored then, and
+	// a new namespace gets its binding.
 	repeat = 10 * time.Minute
-	// startTimeout bounds how long the operator waits at its start for the API server to take everything
-	// and for the policies to work.
+	// startTimeout bounds how long the operator waits at its start until everything is applied and the policies are
+	// enforced.
 	startTimeout = time.Minute
 	retryPeriod  = time.Second
-	// retryLater is the pause after a failure when the operator is at work.
+	// retryLater is the pause after a failure, once the operator runs.
 	retryLater  = 10 * time.Second
 	callTimeout = 10 * time.Second
 )
 
-// Installer applies what OLM leaves to the operator.
+// Installer applies the objects that OLM does not install.
 type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
-	// mark is in the message of the policy that is probed, and is another one with each change of the policies.
+	// mark is in the message of the policy that is probed. It differs between releases with different policies.
 	mark string
 }
 
-// New makes an installer for the operator in namespace, which must be the one that the bundle suggests:
-// with two installs, each would take the rights and policies of the other for itself. c must not read
-// from a cache.
+// New creates an installer for the operator in namespace, which must be the namespace that the bundle suggests: two
+// installs would overwrite each other's rights and policies. c must not read from a cache.
 func New(c client.Client, namespace string) (*Installer, error) {
 	if namespace != contract.OperatorNamespace {
 		return nil, fmt.Errorf("OLM installed the operator in the namespace %s: the bundle works in %s only, once in "+
@@ -64,7 +63,7 @@ func New(c client.Client, namespace string) (*Installer, error) {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		// by which they are found when the operator is removed
+		// The administrator deletes these objects by this label when the operator is removed.
 		labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
 		object.SetLabels(labels)
 	}
@@ -75,8 +74,8 @@ func New(c client.Client, namespace string) (*Installer, error) {
 	return &Installer{client: c, namespace: namespace, objects: parts.Operator, mark: mark}, nil
 }
 
-// sign puts a mark of all policies into the messages of the one that is probed, so that a denial shows
-// which policies the API server enforces: these, or those of the release before.
+// sign adds a digest of all policies to the messages of the probed policy. A denial then shows whether the API server
+// enforces these policies or those of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured
@@ -109,8 +108,8 @@ func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	return mark, unstructured.SetNestedSlice(last.Object, validations, "spec", "validations")
 }
 
-// Install applies everything. It binds no rights before the API server enforces the policies. It
-// tries for a minute; the error then names the object and why it could not be applied.
+// Install applies everything. It binds no rights before the API server enforces the policies. It retries for a minute.
+// Then the error names the object that could not be applied, and why.
 func (i *Installer) Install(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -120,19 +119,19 @@ func (i *Installer) Install(ctx context.Context) error {
 		return last == nil, nil
 	})
 	if last != nil {
-		return fmt.Errorf("applying what OLM leaves out: %w", last)
+		return fmt.Errorf("applying what OLM does not install: %w", last)
 	}
 	return err
 }
 
-// Start applies everything again from time to time, until ctx ends; soon after a failure.
+// Start applies everything again every few minutes until ctx ends. After a failure, it retries soon.
 func (i *Installer) Start(ctx context.Context) error {
 	for {
 		pause := repeat
 		if err := i.apply(ctx); err != nil && ctx.Err() == nil {
 			pause = retryLater
-			logr.FromContextOrDiscard(ctx).Error(err, "applying what OLM leaves out failed, and is tried again",
-				"after", pause)
+			logr.FromContextOrDiscard(ctx).Error(err, "applying what OLM does not install failed; retrying", "after",
+				pause)
 		}
 		select {
 		case <-ctx.Done():
@@ -142,7 +141,7 @@ func (i *Installer) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that one operator at a time does this.
+// NeedLeaderElection returns true: one operator at a time applies.
 func (*Installer) NeedLeaderElection() bool { return true }
 
 func (i *Installer) apply(ctx context.Context) error {
@@ -169,7 +168,7 @@ func (i *Installer) apply(ctx context.Context) error {
 			continue // this API server does not have the kind
 		}
 		if object.GetKind() == runtimeClass && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
-			continue // somebody else's RuntimeClass, which may have another handler, stays as it is
+			continue // the RuntimeClass of somebody else stays: it may have another handler
 		}
 		if err != nil {
 			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)
@@ -178,15 +177,14 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced fails while the API server does not enforce these policies: while the last of them does not
-// deny us a Secret.
+// enforced fails until the API server enforces these policies: until the last of them denies the operator a Secret.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // not by a quota
 		return nil
-	case err == nil || strings.Contains(err.Error(), probed): // not at all, or those of the release before
+	case err == nil || strings.Contains(err.Error(), probed): // no policies, or those of the previous release
 		return errors.New("the admission policies are not enforced yet")
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)

@@ -1,11 +1,10 @@
-// Package olm answers the question "what of the install does OLM leave to the operator?"
+// Package olm answers which parts of an install OLM leaves to the operator, and applies them.
 //
-// OLM installs bundles of the format registry+v1. It carries neither admission policies nor
-// RuntimeClasses, and it moves every Role and RoleBinding into the namespace of the operator. So Split
-// sorts the install: a bundle takes what OLM installs as it stands, with a ClusterRole for each Role in
-// another namespace, and the operator applies the rest, with Apply, before it does anything else: first
-// the policies, then RuntimeClasses, then bindings. The rights to do so, Rights, are part of the bundle,
-// and name every object.
+// OLM installs bundles of the format registry+v1. It carries neither admission policies nor RuntimeClasses, and it
+// moves every Role and RoleBinding into the operator's namespace. So Split sorts the install. A bundle contains the
+// objects that OLM installs unchanged, with a ClusterRole for each Role in another namespace. The operator applies the
+// rest before it does anything else: first the policies, then RuntimeClasses, then bindings. Its rights to do so are
+// part of the bundle and name every object: see tools/olm.
 //
-// It imports the manifests in config and no other package of ours but contract.
+// It imports the manifests in config, and of our packages only contract.
 package olm

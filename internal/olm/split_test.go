@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -85,24 +84,6 @@ func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 			t.Errorf("%s %s refers to the %s %s, which is not among %v", object.GetKind(), object.GetName(), ref["kind"],
 				ref["name"], slices.Sorted(maps.Keys(roles)))
 		}
-	}
-}
-
-func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
-	t.Parallel()
-	cluster, namespaced, err := olm.Rights(split(t, contract.OperatorNamespace).Operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rule := range append(slices.Clone(cluster), namespaced...) {
-		if creates := slices.Equal(rule.Verbs, []string{"create"}); creates != (len(rule.ResourceNames) == 0) {
-			t.Errorf("%v of %v: names %v", rule.Verbs, rule.Resources, rule.ResourceNames)
-		}
-	}
-	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
-	i := slices.IndexFunc(cluster, binds)
-	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 10 {
-		t.Errorf("the rights to bind are %v", cluster)
 	}
 }
 

@@ -275,7 +275,11 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 
 // strategy is the part from which OLM makes the Deployment and the rights of its ServiceAccount.
 func (b *bundle) strategy(d *appsv1.Deployment) (map[string]any, error) {
-	cluster, namespaced, err := olm.Rights(b.parts.Operator)
+	cluster, namespaced, err := rightsToApply(b.parts.Operator)
+	if err != nil {
+		return nil, err
+	}
+	ownCluster, ownNamespaced, err := rulesOf(b.parts.Own)
 	if err != nil {
 		return nil, err
 	}
@@ -284,8 +288,8 @@ func (b *bundle) strategy(d *appsv1.Deployment) (map[string]any, error) {
 		return []any{map[string]any{"serviceAccountName": account, "rules": slices.Concat(rules...)}}
 	}
 	return map[string]any{"strategy": "deployment", "spec": map[string]any{
-		"clusterPermissions": grants(b.parts.Cluster, cluster),
-		"permissions":        grants(b.parts.Namespaced, namespaced),
+		"clusterPermissions": grants(ownCluster, cluster),
+		"permissions":        grants(ownNamespaced, namespaced),
 		"deployments":        []any{map[string]any{"name": d.Name, "label": d.Labels, "spec": d.Spec}},
 	}}, nil
 }

@@ -131,6 +131,32 @@ func TestA66_WhatTheBundleLacksTheOperatorHas(t *testing.T) {
 	}
 }
 
+func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
+	t.Parallel()
+	objects, err := olm.Manifests(contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := olm.Split(objects, contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, namespaced, err := rightsToApply(parts.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range append(slices.Clone(cluster), namespaced...) {
+		if creates := slices.Equal(rule.Verbs, []string{"create"}); creates != (len(rule.ResourceNames) == 0) {
+			t.Errorf("%v of %v: names %v", rule.Verbs, rule.Resources, rule.ResourceNames)
+		}
+	}
+	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
+	i := slices.IndexFunc(cluster, binds)
+	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 10 {
+		t.Errorf("the rights to bind are %v", cluster)
+	}
+}
+
 func text(t *testing.T, objects []*unstructured.Unstructured) string {
 	t.Helper()
 	data, err := yaml.Marshal(objects)
