@@ -272,27 +272,25 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
+	problems := problem.NewState()
 	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: facts.Platform,
-		PublicKey: publicKey(keys)})
+		PublicKey: publicKey(keys), Problems: problems})
 	if err != nil {
 		return err
 	}
-	machineProblems, entryProblems := problem.NewState(), problem.NewState()
 	spent := csr.NewSpent() // told by one controller, asked by another
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
-		source.Setup(mgr, o.namespace, entryProblems),
+		source.Setup(mgr, o.namespace, problems),
 		orphan.Setup(mgr, o.namespace),
 		places.Setup(mgr),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           shipped.Manifest().Missing,
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
-			UserData:          userData,
-			Machines:          machineProblems,
-			Entries:           entryProblems,
+			Troubles:          problems,
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: shipped,
@@ -305,7 +303,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
 			Rollout:  places,
-			Problems: machineProblems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
+			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

@@ -91,7 +91,7 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	if v.platform != "" { // without the platform, no Machine was read, and the conditions stay
 		r.options.View.refuse(p.findings)
 		lasting, next := r.missing.update(p.findings, r.options.Now(), r.reporter(eventSetupFailure, "Read"))
-		r.options.Problems.Set(problem.Sum(lasting))
+		r.options.Problems.Set("machine", problem.Sum(lasting))
 		again = policy.Soonest(again, next)
 	}
 	return again, err

@@ -1,8 +1,7 @@
-// Package problem answers what a controller finds wrong now: one controller sets it, and the one that
-// writes the status of the WindowsMachineConfig reads it, for as long as it lasts. Events tell of the
-// same, and expire.
+// Package problem answers what controllers find wrong now. Each controller sets its problems, and the controller that
+// writes the status of the WindowsMachineConfig reads them. Events report the same problems, and expire.
 //
-// It keeps nothing beyond the process, and judges nothing but what the API server refuses.
+// It keeps nothing beyond the process. It judges nothing except refusals of the API server.
 package problem
 
 import (
@@ -21,46 +20,52 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// State holds the problems.
+// State holds the problems, by the name of the controller that found them.
 type State struct {
 	mu       sync.Mutex
-	problems []*contract.Problem
+	problems map[string][]*contract.Problem
 	changed  batch.Signal
 }
 
-// NewState makes one without a problem.
-func NewState() *State { return &State{changed: batch.NewSignal()} }
-
-// Problems are those of the last Set.
-func (s *State) Problems() []*contract.Problem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.problems)
+// NewState creates a State without problems.
+func NewState() *State {
+	return &State{problems: map[string][]*contract.Problem{}, changed: batch.NewSignal()}
 }
 
-// Changed delivers when Problems answers otherwise than before. It is for one reader.
-func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
-
-// Set takes all problems that there are now, and gives those that were not there before.
-func (s *State) Set(problems []*contract.Problem) (fresh []*contract.Problem) {
+// Problems returns all problems.
+func (s *State) Problems() (all []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, controller := range slices.Sorted(maps.Keys(s.problems)) {
+		all = append(all, s.problems[controller]...)
+	}
+	return all
+}
+
+// Changed delivers an event when the problems have changed. It is for one reader.
+func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
+
+// Set replaces the problems of a controller, and returns those that it didn't have before.
+func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*contract.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.problems[controller]
 	for _, p := range problems {
-		if !slices.ContainsFunc(s.problems, func(old *contract.Problem) bool { return contract.Same(old, p) }) {
+		if !slices.ContainsFunc(before, func(old *contract.Problem) bool { return contract.Same(old, p) }) {
 			fresh = append(fresh, p)
 		}
 	}
-	differs := len(fresh) > 0 || len(problems) != len(s.problems)
-	s.problems = problems
-	if differs {
+	s.problems[controller] = problems
+	if len(fresh) > 0 || len(problems) != len(before) {
 		s.changed.Send(&v1alpha1.WindowsMachineConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}})
 	}
 	return fresh
 }
 
-// OfCreate tells what it means that an instance could not be made. What the API server refuses until somebody changes
-// something is a problem. One that exists is neither that nor an error: the cache has yet to see it, which is an event.
+// OfCreate classifies an error of the creation of an instance. If the API server refuses the instance until somebody
+// changes something, that is a problem. If the instance exists, that is neither a problem nor an error: the cache will
+// show it, which is an event.
 func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -73,10 +78,10 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	return nil, fmt.Errorf("creating instance %s: %w", instance, err)
 }
 
-// named is how many details are told of each reason.
+// named is how many details the problem of a reason has.
 const named = 3
 
-// Sum makes one problem of all that have the same reason, sorted by reason: hundreds of hosts may have the same.
+// Sum merges problems with the same reason, because hundreds of hosts may have it. The result is sorted by reason.
 func Sum(problems []*contract.Problem) (all []*contract.Problem) {
 	details := map[contract.Reason][]string{}
 	for _, problem := range problems {

@@ -19,64 +19,57 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Facts are what the status follows from.
+// Facts are the inputs of the status.
 type Facts struct {
-	// Lacks are prerequisites that are missing, the most important first.
+	// Lacks are missing prerequisites, the most important first.
 	Lacks []*contract.Problem
-	// Troubles keep nobody else from joining, and are no setting's.
+	// Troubles are problems that keep no other host from joining and are not about a setting.
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is empty while this process has published nothing, or can't for a problem. What the status
-	// says stays then: nodes are at it, and the next process goes on with its salt.
+	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays: nodes have
+	// it, and its salt is used again.
 	DesiredRevision string
-	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's
-	// configuration that is in force, or nil. Both are known once something is published in this
-	// process: until then what the status says of them stays. Both follow from the generation Rendered.
+	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in force,
+	// or nil. Both are Known once this process has published something; until then their parts of the status stay.
+	// Both follow from the generation Rendered.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
 	Rendered   int64
 	Generation int64
-	// Warning is what may go wrong with the cluster's network; nil for nothing.
+	// Warning is a possible problem of the cluster's network, or nil.
 	Warning *contract.Problem
-	// Missing is what the operator's payload lacks of what nodes of this cluster need, if that is known.
+	// Missing are the programs that nodes of this cluster need and the payload lacks, if that is known.
 	Missing        []payload.Missing
 	IsMissingKnown bool
-	// Config is what the user set; nil when nobody knows. Now is the time.
+	// Config holds the settings; it is nil while they are unknown. Now is the time.
 	Config *v1alpha1.WindowsMachineConfig
 	Now    time.Time
 }
 
-// Reasons of conditions that are no host's.
+// Reasons of conditions that are not about one host. Users of OLM know reasonSafe and reasonNotSafe.
 const (
-	// reasonAsExpected: nothing is missing or failing.
 	reasonAsExpected = "AsExpected"
-	// reasonSafe and reasonNotSafe: whether a host is on its way somewhere, or a prerequisite is
-	// missing. OLM's users know these words.
-	reasonSafe    = "upgradeIsSafe"
-	reasonNotSafe = "upgradeIsNotSafe"
-	// reasonHosts: an attempt on a host failed. reasonEntries: no host fails, but an entry is not
-	// understood.
-	reasonHosts   = "HostsFailing"
-	reasonEntries = "EntriesRejected"
-	// reasonFeatures: the payload lacks a program.
-	reasonFeatures = "FeaturesOff"
-	// reasonSettings: no host fails and no entry is refused, but a setting is not followed.
-	reasonSettings = "SettingsRejected"
+	reasonSafe       = "upgradeIsSafe"
+	reasonNotSafe    = "upgradeIsNotSafe"
+	reasonHosts      = "HostsFailing"
+	reasonEntries    = "EntriesRejected"
+	reasonSettings   = "SettingsRejected"
+	reasonFeatures   = "FeaturesOff"
 )
 
-// What a status holds of long lists.
+// Limits of lists and messages in the status.
 const (
 	maxRejected       = 20
 	maxMessage        = 1000
 	maxNamedInMessage = 5
-	// maxCondition is what the API server takes of a condition's message, in bytes.
+	// maxCondition is the longest message of a condition that the API server accepts, in bytes.
 	maxCondition = 32768
 )
 
-// Assess writes the status, and says how many nodes failed at the desired revision, of which that lists some.
-// Conditions keep their transition time when they don't change.
+// Assess writes the status. It returns how many nodes failed at the desired revision; the status lists only some of
+// them. Conditions that don't change keep their transition time.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
@@ -115,10 +108,10 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	return failed
 }
 
-// complete says which features are off because the operator was built without a program.
+// complete reports which features are off because the operator was built without a program.
 func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.IsMissingKnown {
-		return // what was said last holds
+		return // the last condition stays
 	}
 	message := "nodes have every feature"
 	off := make([]string, 0, len(f.Missing))
@@ -131,7 +124,7 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted says what of the settings is in force, as of the generation that was rendered: a later one may not be.
+// accepted reports which settings are in force. It is about the rendered generation: a later one may not be in force.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -175,7 +168,7 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// states is what is counted of an instance. One whose update waits or fails is Ready all the while.
+// states are the parts of an instance that the status uses. While an update waits or fails, the instance stays Ready.
 type states struct {
 	leaving, failing, ready, progressing, joined, paused bool
 	progress                                             hostProgress
@@ -191,7 +184,7 @@ func state(i *v1alpha1.WindowsInstance) states {
 	}
 }
 
-// count sorts instances into what they do, and names those that fail.
+// count counts the instances by their state, and returns the names of those that fail.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {
@@ -204,13 +197,13 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 	return failing
 }
 
-// bootTime is how long a new Machine may take until it answers, on the slowest platform. Until then
-// a host that can't be reached is on its way.
+// bootTime is how long a new Machine may take until it answers, on the slowest platform. Until then, a host that can't
+// be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay names the hosts that join, leave or are updated. One that is off, fails, is paused before its join, or
-// waits because the rollout is halted, or for those that are off, is stuck: waiting for it would keep away the release
-// that may be its cure.
+// underWay returns the names of hosts that join, leave or are updated. A host is stuck if it is off, fails, is paused
+// before its join, or waits because the rollout is halted or for hosts that are off. Stuck hosts don't count: the next
+// release may be their cure.
 func underWay(f Facts, halted bool) (names []string) {
 	spent := isSpent(f)
 	for i := range f.Instances {
@@ -235,8 +228,8 @@ func underWay(f Facts, halted bool) (names []string) {
 	return names
 }
 
-// isStuck reports whether a host that has joined gets no further by itself, though it goes on trying: it has not been
-// Ready for long, its last try failed, or the rollout is halted.
+// isStuck reports whether a host that has joined makes no progress: it has not been Ready for long, its last try
+// failed, or the rollout is halted.
 func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) bool {
 	switch {
 	case !s.ready:
@@ -247,8 +240,8 @@ func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) 
 	return halted || i.Status.Update != nil && i.Status.Update.Tries > 0
 }
 
-// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: nobody else gets a place
-// until somebody sees to them.
+// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: no other host gets a place
+// until somebody repairs them.
 func isSpent(f Facts) bool {
 	fleet, down := policy.Fleet{}, false
 	for i := range f.Instances {
@@ -299,7 +292,7 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking are the prerequisites that must be there before an upgrade: none, where the upgrade may be the cure.
+// blocking returns the missing prerequisites that make an upgrade unsafe: none, if the upgrade may be the cure.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil
@@ -307,8 +300,8 @@ func blocking(lacks []*contract.Problem) []*contract.Problem {
 	return lacks
 }
 
-// isCurable reports whether no host can join with this release, but perhaps with the next: it does not support the
-// cluster, or can't publish what nodes need.
+// isCurable reports whether no host can join with this release, but may join with the next one: this release does not
+// support the cluster, or can't publish the services.
 func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished

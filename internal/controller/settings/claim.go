@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// claimPeriod is how often the operator says that the nodes are its own.
+	// claimPeriod is how often the operator renews its claim on the nodes.
 	claimPeriod = 5 * time.Minute
-	// claimExpiry is when one that says so no more is gone: it missed it three times, which is longer than
-	// a restart on another node takes.
+	// claimExpiry is when a claim has expired: the operator has missed three renewals. A restart on another node takes
+	// less time.
 	claimExpiry = 3 * claimPeriod
 )
 
-// OwnedElsewhere decides whether the Windows nodes are those of an operator in another namespace. While
-// that has hosts they stay its own, even if it is away: nobody else has their instances. A time that is
-// far ahead is that of a clock that was wrong, and holds nobody up.
+// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator has
+// hosts, the nodes stay its own, even if it is away: nobody else has their instances. A time that is far ahead comes
+// from a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator
@@ -43,10 +43,9 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 	return "", false
 }
 
-// Claim makes the Windows nodes of the cluster those of the operator in namespace. It fails with
-// ReasonAnotherOperator while they are another one's. Of two that claim at once one fails: the API
-// server takes one write of a version. A repeated call renews the claim, if it is old enough. c must
-// not read from a cache.
+// Claim claims the Windows nodes of the cluster for the operator in namespace. It fails with ReasonAnotherOperator if
+// they belong to another operator. If two operators claim at the same time, the API server accepts one write. A
+// repeated call renews the claim if it is old enough. c must not read from a cache.
 func Claim(ctx context.Context, c client.Client, namespace string, now func() time.Time) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
@@ -85,7 +84,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	return nil
 }
 
-// Claimer renews the claim while the operator works, and ends it when the nodes are another one's.
+// Claimer renews the claim while the operator runs. If the nodes belong to another operator, it ends the process.
 type Claimer struct {
 	// Client must not read from a cache.
 	Client    client.Client
@@ -102,7 +101,7 @@ func (c Claimer) Start(ctx context.Context) error {
 			return false, problem
 		}
 		if err != nil {
-			logr.FromContextOrDiscard(ctx).Info("renewing the claim of the nodes failed, and is tried again", "error",
+			logr.FromContextOrDiscard(ctx).Info("renewing the claim of the nodes failed; retrying", "error",
 				err.Error())
 		}
 		return false, nil

@@ -27,6 +27,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/inventory"
@@ -42,40 +43,23 @@ type Options struct {
 	Desired   Desired
 	// Missing lists the programs that the operator's payload lacks.
 	Missing []payload.Missing
-	// OperatorCondition is the name of the object in which OLM wants to be told whether the
-	// operator may be upgraded, or empty without OLM.
+	// OperatorCondition is the name of the object that tells OLM whether the operator may be upgraded. It is empty
+	// without OLM.
 	OperatorCondition string
-	// Events tells what goes wrong with it; the manager's recorder when nil.
+	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
 	Events events.EventRecorder
-	// UserData tells what is wrong with what new machines are given; nil when nobody writes it.
-	UserData Troubles
-	// Machines tells why Machines don't become nodes; nil when nobody follows them.
-	Machines Troubles
-	// Entries tells why entries of windows-instances that are understood have no instance; nil when nobody
-	// follows them.
-	Entries Troubles
-}
-
-// Troubles tells what another controller finds wrong that is no WindowsInstance's.
-type Troubles interface {
-	Problems() []*contract.Problem
-	// Changed delivers whenever Problems answers otherwise than before.
-	Changed() <-chan event.GenericEvent
-}
-
-// troubles are those that somebody tells.
-func (o Options) troubles() []Troubles {
-	return slices.DeleteFunc([]Troubles{o.UserData, o.Machines, o.Entries}, func(t Troubles) bool { return t == nil })
+	// Troubles holds what other controllers find wrong that is no WindowsInstance's.
+	Troubles *problem.State
 }
 
 // Desired tells the published desired state, or every problem that keeps it from being published.
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
-	// Published is what was published last, whether or not there are problems now, and the generation of the
-	// WindowsMachineConfig that it was rendered from.
+	// Published returns the desired state that was published last, whether or not there are problems now, and the
+	// generation of the WindowsMachineConfig that it was rendered from.
 	Published() (desired blueprint.Desired, generation int64, ok bool)
-	// Changed delivers whenever they answer otherwise than before.
+	// Changed delivers when the answers of the other methods have changed.
 	Changed() <-chan event.GenericEvent
 }
 
@@ -83,14 +67,13 @@ type Desired interface {
 type Reconciler struct {
 	Options
 	client client.Client
-	// live reads past the cache: the operator may get its OperatorCondition, and neither list nor
-	// watch any.
+	// live reads the API server: the operator may get its OperatorCondition, but not list or watch it.
 	live client.Reader
 	// meters may be nil.
 	meters *meters
 	now    func() time.Time
-	warned bool // of the network
-	// absent is since when the object is; zero while it is there.
+	warned bool // about the network
+	// absent is when the object was found to be absent. It is zero while the object exists.
 	absent time.Time
 }
 
@@ -110,31 +93,30 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
-	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
+	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(watched())).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).
 		Watches(&corev1.Secret{}, enqueue,
 			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
-		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one)))
-	for _, troubles := range options.troubles() {
-		b = b.WatchesRawSource(source.Channel(troubles.Changed(), enqueue))
-	}
-	if err := b.Complete(r); err != nil {
+		WatchesRawSource(source.Channel(options.Troubles.Changed(), enqueue)).
+		WatchesRawSource(source.Channel(start(), enqueue)).
+		Complete(r)
+	if err != nil {
 		return fmt.Errorf("setting up the settings controller: %w", err)
 	}
 	return nil
 }
 
-// watched lets all changes of the object through, those of its status, too: a status that was compared with what a
-// stale cache showed is compared once more when the cache shows the last write.
+// watched selects all changes of the object, also of its status. If the status was compared with a stale cache, it is
+// compared again when the cache shows the last write.
 func watched() predicate.Predicate { return predicate.ResourceVersionChangedPredicate{} }
 
-// counted lets changes through that change a count.
+// counted selects changes of instances that change the status.
 func counted() predicate.Predicate { return watch.Changed(state) }
 
-// start asks for one first look, so that the object is made even where nothing else is there yet.
+// start requests one reconcile at the start, which creates the object.
 func start() <-chan event.GenericEvent {
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
@@ -159,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	failed := Assess(&config.Status, facts)
-	if r.meters != nil { // first: alerts go by them, whatever can't be written
+	if r.meters != nil { // before any write: alerts use the metrics, also if the write fails
 		r.meters.show(facts, config.Status.Rollout, failed)
 	}
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
@@ -168,18 +150,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 	}
 	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
-		r.warned = true // once in each process: nobody may be able to change it
+		r.warned = true // once in each process: the user may be unable to change the network
 		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
 			w.Reason.Fix())
 	}
 	if err = r.tellOLM(ctx, config.Status); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: again(r.again(), config.Status, facts)}, nil
+	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object: at once if there never was one, else after a while with the spec in force. Until then,
-// whoever replaces the object can create it.
+// restore creates the object. If there never was one, it does so at once. Otherwise it waits, because somebody may be
+// replacing the object, and creates it with the spec in force.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: last.Spec}
@@ -188,8 +170,7 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 		if r.absent.IsZero() {
 			r.absent = r.now()
 			problem := contract.NewProblem(contract.ReasonSettingsMissing, "the WindowsMachineConfig %s does not "+
-				"exist; "+
-				"its spec stays in force, and is restored in %s", wanted.Name, restoreAfter)
+				"exist; its spec stays in force, and is restored in %s", wanted.Name, restoreAfter)
 			logf.FromContext(ctx).Info("the settings are absent", "detail", problem.Detail)
 			r.Events.Eventf(wanted, nil, corev1.EventTypeWarning, string(problem.Reason), "Restore", "%s. %s",
 				problem.Error(), problem.Reason.Fix())
@@ -210,20 +191,24 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ctrl.Result{}, nil
 }
 
-// again is when to look next, where time alone changes the answer: 0 for never.
-func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, facts Facts) time.Duration {
-	soon := func(i v1alpha1.WindowsInstance) bool {
-		return i.Status.Failures > 0 && boots(&i, facts.Now) || i.Status.JoinedTime != nil && isJustDown(&i, facts.Now)
+// again returns when time alone changes the status, 0 for never. Without a watch, the OperatorCondition is read again
+// as well.
+func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Facts) (next time.Duration) {
+	if r.OperatorCondition != "" {
+		next = lookAgain
 	}
-	waits := status.Rollout.Phase == v1alpha1.RolloutWaiting || slices.ContainsFunc(facts.Instances, soon)
-	if waits && (planned == 0 || planned > waitingRetry) {
-		return waitingRetry
+	if status.Rollout.Phase == v1alpha1.RolloutWaiting ||
+		slices.ContainsFunc(facts.Instances, func(i v1alpha1.WindowsInstance) bool {
+			return i.Status.Failures > 0 && boots(&i, facts.Now) ||
+				i.Status.JoinedTime != nil && isJustDown(&i, facts.Now)
+		}) {
+		next = policy.Soonest(next, waitingRetry)
 	}
-	return planned
+	return next
 }
 
-// networkWarning is what of the cluster's network often keeps pods apart, though nobody can say that it
-// does: vSphere's own overlay takes the default VXLAN port.
+// networkWarning warns of a VXLAN port that often keeps pods from reaching each other: vSphere's own overlay uses the
+// default port.
 func networkWarning(cluster blueprint.Facts) *contract.Problem {
 	if cluster.Platform != contract.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil
@@ -232,7 +217,8 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn is what of the operator's payload nodes of this cluster lack: not what other networks and platforms need.
+// missingOn returns the missing programs that nodes of this cluster need. Programs of other networks and platforms
+// don't count.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)
@@ -250,9 +236,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Lacks = append(facts.Lacks, problem)
 	}
 	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
-	for _, troubles := range r.troubles() {
-		facts.Troubles = append(facts.Troubles, troubles.Problems()...)
-	}
+	facts.Troubles = r.Troubles.Problems()
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Revision
 		facts.Warning = networkWarning(cluster)
@@ -269,28 +253,13 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		return facts, fmt.Errorf("listing instances: %w", err)
 	}
 	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Spec.PreflightOnly // it is no part of the fleet
+		return i.Spec.PreflightOnly // its host is not part of the fleet
 	})
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	if client.IgnoreNotFound(err) != nil {
 		return facts, fmt.Errorf("reading %s: %w", contract.InstancesConfigMap, err)
 	}
-	if fromList := listed(facts.Instances); apierrors.IsNotFound(err) && fromList > 0 {
-		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonConfigMapMissing,
-			"%s will leave unless %s is created again within a minute", contract.Count(fromList, "host"),
-			contract.InstancesConfigMap))
-	}
 	_, facts.Rejected = inventory.Parse(list)
 	return facts, nil
-}
-
-// listed counts the instances that were made from the list and are to stay as far as anybody said.
-func listed(instances []v1alpha1.WindowsInstance) (count int) {
-	for _, i := range instances {
-		if i.Spec.Source != nil && i.Spec.Source.Kind == v1alpha1.SourceConfigMap && i.DeletionTimestamp.IsZero() {
-			count++
-		}
-	}
-	return count
 }

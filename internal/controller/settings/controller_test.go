@@ -80,7 +80,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 				return c.SubResource(sub).Patch(ctx, o, patch, options...)
 			},
 		}).Build()
-	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10)}, client: r.api, live: r.api, now: time.Now}
+	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10), Troubles: problem.NewState()}, client: r.api, live: r.api, now: time.Now}
 	return r
 }
 
@@ -201,8 +201,6 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	machines := problem.NewState()
-	r.Machines = machines
 	r.reconcile(t)
 	degraded := func(status metav1.ConditionStatus, reason, says string) {
 		t.Helper()
@@ -212,9 +210,9 @@ func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 		}
 	}
 	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
-	machines.Set([]*contract.Problem{contract.NewProblem(contract.ReasonMachineNameInvalid, "Machine winworker-0123456789")})
+	r.Troubles.Set("machine", []*contract.Problem{contract.NewProblem(contract.ReasonMachineNameInvalid, "Machine winworker-0123456789")})
 	degraded(metav1.ConditionTrue, "MachineNameInvalid", "Machine winworker-0123456789 (W106 MachineNameInvalid). Give its MachineSet")
-	machines.Set(nil)
+	r.Troubles.Set("machine", nil)
 	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
 }
 
@@ -222,10 +220,8 @@ func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	entries := problem.NewState()
-	r.Entries = entries
 	r.reconcile(t)
-	entries.Set([]*contract.Problem{contract.NewProblem(contract.ReasonInstanceRefused, "no room for a")})
+	r.Troubles.Set("source", []*contract.Problem{contract.NewProblem(contract.ReasonInstanceRefused, "no room for a")})
 	c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionDegraded)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != "InstanceRefused" {
 		t.Errorf("%+v", c)

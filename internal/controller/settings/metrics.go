@@ -56,7 +56,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// byReason shows how many problems there are now of each reason, and no others.
+// byReason sets the number of problems of each reason.
 func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	gauge.Reset()
 	for _, p := range all {
@@ -64,7 +64,7 @@ func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	}
 }
 
-// show follows the facts, the status that was made of them, and how many nodes failed.
+// show sets the metrics from the facts, the status of the rollout, and how many nodes failed.
 func (m *meters) show(f Facts, r v1alpha1.RolloutStatus, failed int) {
 	byReason(m.lacks, f.Lacks)
 	byReason(m.rejected, f.Refused)

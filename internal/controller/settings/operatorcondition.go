@@ -18,29 +18,19 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// eventOperatorCondition: OLM could not be told whether an upgrade is safe.
+// eventOperatorCondition is the reason of the event that OLM could not be told whether an upgrade is safe.
 const eventOperatorCondition = "OperatorConditionError"
 
-// lookAgain is how often the OperatorCondition is read when nothing else happens, since it can't be
-// watched.
+// lookAgain is how often the OperatorCondition is read without an event. The operator may not watch it.
 const lookAgain = 10 * time.Minute
 
-// again is when to look without a cause.
-func (r *Reconciler) again() time.Duration {
-	if r.OperatorCondition == "" {
-		return 0
-	}
-	return lookAgain
-}
-
-// operatorConditionKind is OLM's; its Go types are not among our modules.
+// operatorConditionKind is a kind of OLM. Its Go types are not among our modules.
 func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM made for this
-// operator, if it differs there. OLM gives the operator the right to that one object. Whatever else
-// is in it stays.
+// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM created for this operator, if it differs
+// there. OLM gives the operator the right to that one object. tellOLM changes nothing else in it.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {

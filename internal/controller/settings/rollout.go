@@ -16,11 +16,11 @@ import (
 // maxFailures is how many failures the status lists.
 const maxFailures = 20
 
-// rollout says the progress of the desired revision, and how many nodes failed at it. What nodes failed at stays known
-// when their instances go.
+// rollout writes the progress of the desired revision, and returns how many nodes failed at it. If the instance of a
+// failed node is removed, the failure stays in the status.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	if f.DesiredRevision == "" || f.Config == nil {
-		return len(status.Rollout.Failures) // what was said last is the best that is known
+		return len(status.Rollout.Failures) // the last status stays
 	}
 	all := failures(status.Rollout.Failures, f)
 	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: all[:min(len(all), maxFailures)]}
@@ -76,7 +76,7 @@ func count1(yes bool) int32 {
 	return 0
 }
 
-// waitsFor says why none of those that wait is being upgraded.
+// waitsFor returns why none of the waiting nodes is being upgraded.
 func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInstance) string {
 	spec := f.Config.Spec.Rollout
 	if len(waiting) == 0 {
@@ -93,7 +93,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", next.Status.NodeName,
 			update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
 	}
-	for _, one := range waiting { // its own decision names what uses the budget, MachineSets among it
+	for _, one := range waiting { // this message names what uses the budget, also MachineSets
 		if one.Status.Reason == string(contract.ReasonBudgetExhausted) && one.Status.Message != "" {
 			return one.Status.Message
 		}
@@ -106,7 +106,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		"spec.rollout.maxUnavailable is %s", contract.CountAre(int(r.Unavailable), "node"), budget)
 }
 
-// nextTry is who is tried again first, where all failed and wait for their next try; else nil.
+// nextTry returns the node that is tried again first, if all waiting nodes failed and wait for their next try.
 func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
 	for _, one := range waiting {
 		update := one.Status.Update
@@ -120,8 +120,7 @@ func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha
 	return first
 }
 
-// hostProgress is how far a host that has joined is towards a revision. It is what the status follows
-// from, so that changes of anything else are no news.
+// hostProgress is the progress of a host that has joined towards a revision.
 type hostProgress struct {
 	revision, failed, next                       string
 	updated, staged, moving, unavailable, paused bool
@@ -139,7 +138,7 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		}
 		p.revision = s.Update.Revision
 		p.staged = s.Update.Step != v1alpha1.StepStaging
-		// Over SSH a host is reached before it takes its place.
+		// Over SSH, the operator connects to a host before the host requests a place.
 		p.moving = p.moving || !p.staged || s.Update.Step == v1alpha1.StepSwitching
 	}
 	if s.UpdateFailure != nil {
@@ -148,8 +147,8 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	return p
 }
 
-// failures joins what is known of before with what instances say, the newest of each node, and the newest of all first.
-// What an instance that has joined does not say any more is over.
+// failures merges the failures in the status with those of the instances. It keeps the newest failure of each node,
+// newest first. If an instance that has joined reports no failure any more, the old one is dropped.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
@@ -177,5 +176,5 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	return all
 }
 
-// waitingRetry is how often a rollout that waits is looked at, because time alone opens windows.
+// waitingRetry is how often a waiting rollout is looked at: time alone opens maintenance windows.
 const waitingRetry = time.Minute

@@ -27,6 +27,7 @@ import (
 )
 
 const (
+	controllerName = "source"
 	// absenceGrace is how long the ConfigMap may be absent before its hosts leave. `kubectl replace --force` deletes
 	// and creates it within seconds. Whoever wants all hosts to leave can empty it.
 	absenceGrace = time.Minute
@@ -44,22 +45,22 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// told has what was last reported about entries. problems gets what keeps entries that are understood from becoming
-	// instances.
-	told, problems *problem.State
+	// reported holds the problems of entries that have their event. problems receives what keeps valid entries from
+	// becoming instances.
+	reported, problems *problem.State
 	// absentSince is since when the ConfigMap is absent. A restarted operator begins the grace again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's. problems gets why entries that are
-// understood have no instance.
+// Setup adds the controller to a manager. namespace is the operator's. problems receives why valid entries have no
+// instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
-		told: problem.NewState(), problems: problems, now: time.Now}
+		reported: problem.NewState(), problems: problems, now: time.Now}
 	one := watch.One(namespace, contract.InstancesConfigMap)
-	err := ctrl.NewControllerManagedBy(mgr).Named("source").
+	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(watch.Named(namespace, contract.InstancesConfigMap))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // created, deleted, or another spec
@@ -99,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}
-	r.problems.Set(problem.Sum(beyond))
+	r.problems.Set(controllerName, problem.Sum(beyond))
 	if err != nil && len(refused) > 0 { // trying less and less often would be too late for these
 		logf.FromContext(ctx).Error(err, "not all instances are as the list says")
 		err = nil
@@ -153,7 +154,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-// create makes the instance of an entry: see problem.OfCreate.
+// create creates the instance of an entry: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name},

@@ -82,7 +82,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		},
 	}).Build()
 	r.Reconciler = &Reconciler{client: r.api, live: r.api, events: r, namespace: namespace,
-		told: problem.NewState(), problems: problem.NewState(), now: func() time.Time { return r.clock }}
+		reported: problem.NewState(), problems: problem.NewState(), now: func() time.Time { return r.clock }}
 	return r
 }
 
@@ -379,7 +379,7 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 	if len(r.heard) != 4 {
 		t.Errorf("a trouble that came back was not said: %q", r.heard)
 	}
-	r.told = problem.NewState() // another operator
+	r.reported = problem.NewState() // another operator
 	r.reconcile(t)
 	if len(r.heard) != 6 {
 		t.Errorf("after a restart it was said %d times", len(r.heard)-4)

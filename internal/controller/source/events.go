@@ -34,13 +34,15 @@ func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInst
 		}
 	}
 	if hosts > 0 {
-		reason := contract.ReasonConfigMapMissing
+		problem := contract.NewProblem(contract.ReasonConfigMapMissing,
+			"%s will leave in %s unless %s is created again", contract.Count(hosts, "host"), absenceGrace,
+			contract.InstancesConfigMap)
 		logf.FromContext(ctx).Info("windows-instances is absent", "hosts", hosts, "grace", absenceGrace)
+		r.problems.Set(controllerName, []*contract.Problem{problem})
 		list := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.namespace,
 			Name: contract.InstancesConfigMap}
-		r.events.Eventf(list, nil, corev1.EventTypeWarning, eventTeardown, "Read",
-			"its %s will leave in %s unless it is created again (%s %s). %s", contract.Count(hosts, "host"),
-			absenceGrace, reason.Code(), reason, reason.Fix())
+		r.events.Eventf(list, nil, corev1.EventTypeWarning, eventTeardown, "Read", "%v. %s", problem,
+			problem.Reason.Fix())
 	}
 	return absenceGrace
 }
@@ -55,7 +57,7 @@ func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.R
 	for i, one := range rejected {
 		notes[i] = contract.NewProblem(one.Problem.Reason, "%s %s %s", list.UID, one.Key, one.Problem.Detail)
 	}
-	fresh := r.told.Set(notes)
+	fresh := r.reported.Set(controllerName, notes)
 	for i, one := range rejected {
 		if slices.Contains(fresh, notes[i]) {
 			entry := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: list.Namespace,

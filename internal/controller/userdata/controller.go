@@ -14,7 +14,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
@@ -23,10 +22,8 @@ func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }
 
-// State tells what keeps user data from being what it must be, from memory. A missing or unusable private key is
-// reported elsewhere.
+// State tells which key the user data holds.
 type State struct {
-	*problem.State
 	// held is the hash of the public key that Machines are created with, empty while it is unknown.
 	held atomic.Value
 }
@@ -86,7 +83,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
 		Name: contract.MachineConfigObject}
-	for _, p := range r.state.Set(problems) {
+	for _, p := range r.Problems.Set("userdata", problems) {
 		logf.FromContext(ctx).Info("user data is not as it must be", "reason", p.Reason, "detail", p.Detail)
 		r.events.Eventf(settings, nil, corev1.EventTypeWarning, string(p.Reason), "Publish", "%v. %s", p,
 			p.Reason.Fix())

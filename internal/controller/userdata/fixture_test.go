@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/problem"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/scheme"
@@ -35,6 +36,7 @@ type stage struct {
 	lab   *cluster.Cluster
 	admin client.Client
 	state *State
+	found *problem.State
 	first FirstContact
 
 	mu       sync.Mutex
@@ -82,7 +84,8 @@ func (s *stage) start() (stop func()) {
 		s.t.Fatal(err)
 	}
 	s.first = FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Platform: s.where}
-	s.state, err = Setup(mgr, Options{
+	s.found = problem.NewState()
+	s.state, err = Setup(mgr, Options{Problems: s.found,
 		Namespace: namespace, Platform: s.where, Now: s.clock, recheck: 50 * time.Millisecond,
 		PublicKey: func(ctx context.Context) (PublicKey, error) { return publicKey(ctx, mgr.GetClient()) },
 	})
@@ -241,7 +244,7 @@ func (s *stage) problems(want ...contract.Reason) {
 	var got []*contract.Problem
 	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) {
-			got = s.state.Problems()
+			got = s.found.Problems()
 			if len(got) != len(want) {
 				return false, nil
 			}

@@ -39,6 +39,9 @@ type Options struct {
 	PublicKey func(ctx context.Context) (PublicKey, error)
 	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
 	Platform func(ctx context.Context) (contract.Platform, error)
+	// Problems receives what keeps user data from being what it must be. A missing or unusable private key is reported
+	// elsewhere.
+	Problems *problem.State
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 
@@ -48,7 +51,7 @@ type Options struct {
 
 // Setup adds the controller to a manager. Without a private key there is nothing to do, and its creation is an event.
 func Setup(mgr ctrl.Manager, options Options) (*State, error) {
-	if options.Namespace == "" || options.PublicKey == nil || options.Platform == nil {
+	if options.Namespace == "" || options.PublicKey == nil || options.Platform == nil || options.Problems == nil {
 		return nil, errors.New("setting up the user data controller: an option is missing")
 	}
 	if options.Now == nil {
@@ -58,7 +61,7 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		options.recheck = defaultRecheck
 	}
 	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{State: problem.NewState()}}
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{}}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
 	one := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.UserDataSecret)) // the secrets are one thing
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").
