@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
-	"github.com/windows-nodes/wmco/internal/blueprint/blueprinttest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/test/blueprinttest"
 )
 
 // dayTwo gives a cluster all that an administrator may set on day 2.

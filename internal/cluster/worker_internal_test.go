@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
+	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
 func TestTheKubeletUnitsCommandIsReadAsSystemdReadsIt(t *testing.T) {

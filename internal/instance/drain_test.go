@@ -18,7 +18,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
-	"github.com/windows-nodes/wmco/internal/pods/podstest"
+	"github.com/windows-nodes/wmco/test/podstest"
 )
 
 // newPodServer serves pods of a size, and gives the client that the operator has for it.

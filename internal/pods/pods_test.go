@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/windows-nodes/wmco/internal/pods"
-	"github.com/windows-nodes/wmco/internal/pods/podstest"
+	"github.com/windows-nodes/wmco/test/podstest"
 )
 
 func newClient(t *testing.T, s *podstest.Server) kubernetes.Interface {

@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
 func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.T) {

@@ -25,12 +25,12 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/cluster"
-	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 	"github.com/windows-nodes/wmco/lab/wine"
 	"github.com/windows-nodes/wmco/lab/wine/remote"
+	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
 func TestA03_AMachineThatBootsForTheFirstTimeIsNoWarning(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/lab/clock"
+	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
 // hasRealClock has an operator begin whose clock has a monotonic reading, too.

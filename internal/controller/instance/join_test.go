@@ -16,7 +16,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
 func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {

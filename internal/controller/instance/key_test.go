@@ -12,8 +12,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
+	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
 // rotate replaces the private key.

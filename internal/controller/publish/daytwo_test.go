@@ -15,9 +15,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
-	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
 // injected is how many CAs the cluster adds by itself, where it has a proxy or CAs for

@@ -24,9 +24,9 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/pods"
-	"github.com/windows-nodes/wmco/internal/pods/podstest"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/scheme"
+	"github.com/windows-nodes/wmco/test/podstest"
 )
 
 var began = time.Unix(1_800_000_000, 0)

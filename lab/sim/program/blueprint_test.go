@@ -11,10 +11,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/windows-nodes/wmco/internal/blueprint/blueprinttest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim/program"
+	"github.com/windows-nodes/wmco/test/blueprinttest"
 )
 
 // TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and
