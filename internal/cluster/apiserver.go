@@ -25,16 +25,16 @@ const (
 	// kubernetesService is the Service of the API servers, which list themselves in its EndpointSlice.
 	kubernetesService = "kubernetes"
 	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
-	// versionTime is how long one of them may take to say its version.
+	// versionTime bounds the request for a version.
 	versionTime = 5 * time.Second
 	// maxServers is more than any cluster has.
 	maxServers = 20
-	// lookupTime is how long DNS may take to resolve the API server's name.
+	// lookupTime bounds a DNS lookup of the API server's name.
 	lookupTime = 2 * time.Second
 )
 
-// At asks one API server at its own address, with the rights of a configuration. The certificate is
-// checked for the name of the Service, which the certificates of all API servers have.
+// At asks one API server at its own address, with the credentials of a configuration. It verifies the certificate for
+// the name of the Service, which the certificates of all API servers have.
 func At(config *rest.Config) func(address string) (Versioner, error) {
 	return func(address string) (Versioner, error) {
 		one := rest.CopyConfig(config)
@@ -44,9 +44,9 @@ func At(config *rest.Config) func(address string) (Versioner, error) {
 	}
 }
 
-// serverVersion is that of the oldest API server: a kubelet may be newer than none of them. While a
-// control plane is upgraded, they differ, and our connection leads to whichever is there. One that
-// can't be reached at its own address does not count.
+// serverVersion reads the version of the oldest API server, because a kubelet must not be newer than any of them. While
+// a control plane is upgraded, their versions differ, and our connection leads to any of them. An API server that can't
+// be reached at its own address does not count.
 func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
 	info, err := r.Version.ServerVersion()
 	if err != nil {
@@ -66,34 +66,31 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 	return nil
 }
 
-// servers are the addresses of the API servers with their ports, where several can be asked. No host has one of them.
+// servers returns the addresses of the API servers with their ports if there are several, and reserves them.
 func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses []string, err error) {
 	type part struct{ Reserved, Addresses []string }
-	known, err := orNone(last(ctx, r, facts, nameServers, func() (servers part, err error) {
-		slice := &discoveryv1.EndpointSlice{}
-		err = get(ctx, r.Live, slice, keyIn(metav1.NamespaceDefault, kubernetesService), nameServers)
-		for _, endpoint := range slice.Endpoints {
-			servers.Reserved = append(servers.Reserved, endpoint.Addresses...)
-			for _, port := range slice.Ports {
-				if len(endpoint.Addresses) > 0 && port.Port != nil && len(servers.Addresses) < maxServers {
-					servers.Addresses = append(servers.Addresses,
-						net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
+	key := keyIn(metav1.NamespaceDefault, kubernetesService)
+	known, err := orNone(lastOf(ctx, r, facts, origin{r.Live, key, nameServers},
+		func(slice *discoveryv1.EndpointSlice) (servers part, err error) {
+			for _, endpoint := range slice.Endpoints {
+				servers.Reserved = append(servers.Reserved, endpoint.Addresses...)
+				for _, port := range slice.Ports {
+					if len(endpoint.Addresses) > 0 && port.Port != nil && len(servers.Addresses) < maxServers {
+						servers.Addresses = append(servers.Addresses,
+							net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
+					}
 				}
 			}
-		}
-		return servers, err
-	}))
+			return servers, nil
+		}))
 	reserve(facts, known.Reserved...)
-	if addresses = known.Addresses; err != nil {
+	if err != nil || r.At == nil || len(known.Addresses) == 1 {
 		return nil, err
 	}
-	if r.At == nil || len(addresses) == 1 {
-		return nil, nil
-	}
-	return addresses, nil
+	return known.Addresses, nil
 }
 
-// reserve adds addresses that no host has. Loopback ones are each machine's own, as in a lab.
+// reserve adds addresses that no host may have. Loopback addresses, as in a lab, are each machine's own.
 func reserve(facts *blueprint.Facts, addresses ...string) {
 	for _, text := range addresses {
 		if address, err := netip.ParseAddr(text); err == nil && !address.IsLoopback() {
@@ -102,14 +99,14 @@ func reserve(facts *blueprint.Facts, addresses ...string) {
 	}
 }
 
-// resolution is what DNS said of a host name.
+// resolution is an answer of DNS.
 type resolution struct {
 	host      string
 	addresses []string
 }
 
 // resolve reserves the addresses that the API server's name has in the operator's DNS, such as those of a load
-// balancer. While DNS does not answer, they are as it said last.
+// balancer. While DNS does not answer, its last answer stays in force.
 func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || r.Lookup == nil {
@@ -118,18 +115,18 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	addresses, err := r.Lookup(ctx, server.Hostname())
-	if err != nil {
+	if err == nil {
+		*r.resolved = resolution{server.Hostname(), addresses}
+	} else {
 		logf.FromContext(ctx).V(1).Info("the API server's name is not resolved", "name", server.Hostname(),
 			"reason", err.Error())
-		if r.resolved.host == server.Hostname() {
-			addresses = r.resolved.addresses
-		}
 	}
-	*r.resolved = resolution{server.Hostname(), addresses}
-	reserve(facts, addresses...)
+	if r.resolved.host == server.Hostname() {
+		reserve(facts, r.resolved.addresses...)
+	}
 }
 
-// versionsAt are the versions of those that answer, all asked at once.
+// versionsAt asks all API servers at once, and returns the versions of those that answer.
 func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	versions := make([]string, len(addresses))
 	var asking sync.WaitGroup
@@ -152,7 +149,7 @@ func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	return versions
 }
 
-// older says whether a version can be read and is older than the other.
+// older reports whether a version can be parsed and is older than the other.
 func older(a, b string) bool {
 	parsed, err := version.ParseGeneric(a)
 	if err != nil {

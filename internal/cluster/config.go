@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"math"
@@ -12,7 +11,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -21,7 +20,7 @@ import (
 // singleton is the name of OpenShift's configuration objects.
 const singleton = "cluster"
 
-// How error texts name the objects.
+// Names of objects in error texts.
 const (
 	nameInfrastructure  = "the Infrastructure cluster"
 	nameNetwork         = "the Network cluster of config.openshift.io"
@@ -34,23 +33,19 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 		APIServer string
 		IPs       []string
 	}
-	known, err := last(ctx, &r.common, facts, nameInfrastructure, func() (known part, err error) {
-		var object configv1.Infrastructure
-		if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
-			return known, err
-		}
-		var all []error
-		if known.Platform = platform(&object); known.Platform == "" {
-			all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is "+
-				"not "+
-				"complete", nameInfrastructure))
-		}
-		if known.APIServer, err = blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL); err != nil {
-			all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
-		}
-		known.IPs = virtualIPs(&object)
-		return known, errors.Join(all...)
-	})
+	known, err := lastOf(ctx, &r.common, facts, named(r.Cached, singleton, nameInfrastructure),
+		func(object *configv1.Infrastructure) (known part, err error) {
+			var all []error
+			if known.Platform = platform(object); known.Platform == "" {
+				all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster "+
+					"is not complete", nameInfrastructure))
+			}
+			if known.APIServer, err = blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL); err != nil {
+				all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
+			}
+			known.IPs = virtualIPs(object)
+			return known, errors.Join(all...)
+		})
 	facts.Platform, facts.APIServer = known.Platform, known.APIServer
 	reserve(facts, known.IPs...)
 	return err
@@ -73,54 +68,45 @@ func platform(object *configv1.Infrastructure) contract.Platform {
 	return contract.Platform(strings.ToLower(string(name)))
 }
 
-// platformIPs are the addresses of the API server and ingress in the status of a platform, under the names that all
-// platforms have for them.
-type platformIPs struct {
-	APIServer    string   `json:"apiServerInternalIP"`
-	APIServers   []string `json:"apiServerInternalIPs"`
-	Ingress      string   `json:"ingressIP"`
-	Ingresses    []string `json:"ingressIPs"`
-	LoadBalancer struct {
-		IPs struct {
-			Internal []string `json:"apiIntLoadBalancerIPs"`
-			External []string `json:"apiLoadBalancerIPs"`
-			Ingress  []string `json:"ingressLoadBalancerIPs"`
-		} `json:"clusterHosted"`
-	} `json:"cloudLoadBalancerConfig"`
-}
-
-// virtualIPs are the addresses of the API server and ingress that the installation gave them, on whatever platform.
+// virtualIPs returns all addresses in the status of a platform. On every platform, they belong to the API server,
+// ingress or DNS.
 func virtualIPs(object *configv1.Infrastructure) (all []string) {
-	var platforms map[string]json.RawMessage
-	if text, err := json.Marshal(object.Status.PlatformStatus); err != nil || json.Unmarshal(text, &platforms) != nil {
+	if object.Status.PlatformStatus == nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(platforms)) {
-		var ips platformIPs
-		if json.Unmarshal(platforms[name], &ips) != nil {
-			continue // the platform's name
-		}
-		balanced := ips.LoadBalancer.IPs
-		all = slices.Concat(all, []string{ips.APIServer, ips.Ingress}, ips.APIServers, ips.Ingresses, balanced.Internal,
-			balanced.External, balanced.Ingress)
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object.Status.PlatformStatus)
+	if err != nil {
+		return nil
 	}
+	var walk func(value any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case string:
+			if _, err := netip.ParseAddr(value); err == nil {
+				all = append(all, value)
+			}
+		case []any:
+			for _, one := range value {
+				walk(one)
+			}
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				walk(value[key])
+			}
+		}
+	}
+	walk(status)
 	return all
 }
 
 func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
-	known, err := last(ctx, &r.common, facts, nameNetwork, func() (blueprint.Network, error) {
-		return r.readNetwork(ctx)
-	})
+	known, err := lastOf(ctx, &r.common, facts, named(r.Cached, singleton, nameNetwork), readNetwork)
 	facts.NetworkType, facts.ServiceNetwork = known.NetworkType, known.ServiceNetwork
 	facts.ServiceNetworks, facts.PodNetworks = known.ServiceNetworks, known.PodNetworks
 	return err
 }
 
-func (r *Reader) readNetwork(ctx context.Context) (known blueprint.Network, err error) {
-	var object configv1.Network
-	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
-		return known, err
-	}
+func readNetwork(object *configv1.Network) (known blueprint.Network, err error) {
 	var all []error
 	switch known.NetworkType = object.Spec.NetworkType; known.NetworkType {
 	case blueprint.NetworkOVNKubernetes:
@@ -146,7 +132,7 @@ func (r *Reader) readNetwork(ctx context.Context) (known blueprint.Network, err 
 	return known, errors.Join(all...)
 }
 
-// classE refuses networks in 240.0.0.0/4: Windows routes nothing to or from them.
+// classE rejects networks in 240.0.0.0/4, because Windows routes nothing to or from them.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {
@@ -161,7 +147,7 @@ func classE(what string, networks []string) error {
 // minServiceBits leaves room for the tenth host.
 const minServiceBits = 28
 
-// serviceNetwork is the first prefix that Windows nodes can use: they know IPv4 only.
+// serviceNetwork returns the first prefix that Windows nodes can use: they need IPv4.
 func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() &&
@@ -172,7 +158,7 @@ func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// legal are those of the prefixes that can be read.
+// legal returns the prefixes that can be parsed.
 func legal(prefixes []string) (all []netip.Prefix) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
@@ -183,20 +169,17 @@ func legal(prefixes []string) (all []netip.Prefix) {
 }
 
 func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) error {
-	known, err := last(ctx, &r.common, facts, nameOperatorNetwork, func() (blueprint.Network, error) {
-		return r.readOverlay(ctx)
-	})
+	known, err := lastOf(ctx, &r.common, facts, named(r.Cached, singleton, nameOperatorNetwork), readOverlay)
 	facts.HybridOverlay, facts.VXLANPort = known.HybridOverlay, known.VXLANPort
 	facts.PodNetworks = append(facts.PodNetworks, known.PodNetworks...)
 	return err
 }
 
-func (r *Reader) readOverlay(ctx context.Context) (known blueprint.Network, err error) {
-	var object operatorv1.Network
-	if err = get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
-		return known, err
+func readOverlay(object *operatorv1.Network) (known blueprint.Network, err error) {
+	var overlay *operatorv1.HybridOverlayConfig
+	if config := object.Spec.DefaultNetwork.OVNKubernetesConfig; config != nil {
+		overlay = config.HybridOverlayConfig
 	}
-	overlay := overlayOf(&object)
 	if overlay == nil || len(overlay.HybridClusterNetwork) == 0 {
 		return known, unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no "+
 			"hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
@@ -217,11 +200,4 @@ func (r *Reader) readOverlay(ctx context.Context) (known blueprint.Network, err 
 		known.VXLANPort = uint16(*port)
 	}
 	return known, nil
-}
-
-func overlayOf(object *operatorv1.Network) *operatorv1.HybridOverlayConfig {
-	if object.Spec.DefaultNetwork.OVNKubernetesConfig == nil {
-		return nil
-	}
-	return object.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig
 }

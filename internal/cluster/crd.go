@@ -25,8 +25,7 @@ func KindStays(ctx context.Context, live client.Reader, crd string, created time
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, incomplete("the CustomResourceDefinition %s may not be read: give the operator the rights of "+
-			"its "+
-			"manifests again", crd)
+			"its manifests again", crd)
 	case err != nil:
 		return false, fmt.Errorf("reading the CustomResourceDefinition %s: %w", crd, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/url"
@@ -15,66 +14,64 @@ import (
 // maxFile bounds a file of an Ignition configuration after decompression.
 const maxFile = 4 << 20
 
-// ignition is a configuration of Ignition, https://coreos.github.io/ignition/configuration-v3_4/,
-// as far as we read it.
+// ignition is the part of an Ignition configuration that facts are made from,
+// https://coreos.github.io/ignition/configuration-v3_4/.
 type ignition struct {
-	Storage struct {
-		Files []ignitionFile `json:"files"`
-	} `json:"storage"`
-	Systemd struct {
-		Units []ignitionUnit `json:"units"`
-	} `json:"systemd"`
+	Storage struct{ Files []ignitionFile }
+	Systemd struct{ Units []ignitionUnit }
 }
 
 type ignitionFile struct {
-	Path     string `json:"path"`
-	Contents struct {
-		Source      string `json:"source"`
-		Compression string `json:"compression"`
-	} `json:"contents"`
+	Path     string
+	Contents struct{ Source, Compression string }
 }
 
 type ignitionUnit struct {
-	Name     string           `json:"name"`
-	Contents string           `json:"contents"`
-	Dropins  []ignitionDropin `json:"dropins"`
+	Name, Contents string
+	Dropins        []struct{ Name, Contents string }
 }
 
-type ignitionDropin struct {
-	Name     string `json:"name"`
-	Contents string `json:"contents"`
-}
-
-func parseIgnition(raw []byte) (ignition, error) {
-	if len(raw) == 0 {
-		return ignition{}, errors.New("it is empty")
-	}
-	var config ignition
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return ignition{}, errors.New("it is not an Ignition configuration in JSON")
-	}
-	return config, nil
-}
-
-// unit is the text of a unit with that of its drop-ins after it, in the order in which systemd
-// reads them.
-func (c ignition) unit(name string) (string, bool) {
+// execStart returns the command of a systemd unit: the last ExecStart= of its sections [Service]. Drop-ins follow the
+// unit in the order of their names, as in systemd.
+// https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
+func (c ignition) execStart(name string) (command string, err error) {
 	i := slices.IndexFunc(c.Systemd.Units, func(u ignitionUnit) bool { return u.Name == name && u.Contents != "" })
 	if i < 0 {
-		return "", false
+		return "", errors.New("there is no such unit")
 	}
-	u := c.Systemd.Units[i]
-	dropins := slices.Clone(u.Dropins)
-	slices.SortStableFunc(dropins, func(a, b ignitionDropin) int { return strings.Compare(a.Name, b.Name) })
-	text := u.Contents
+	text, dropins := c.Systemd.Units[i].Contents, slices.Clone(c.Systemd.Units[i].Dropins)
+	slices.SortStableFunc(dropins, func(a, b struct{ Name, Contents string }) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	for _, d := range dropins {
 		text += "\n" + d.Contents
 	}
-	return text, true
+	section, line := "", ""
+	for part := range strings.SplitSeq(text+"\n", "\n") {
+		part = strings.TrimSpace(part)
+		if strings.HasPrefix(part, "#") || strings.HasPrefix(part, ";") {
+			continue
+		}
+		part, continues := strings.CutSuffix(part, `\`)
+		if line += part + " "; continues {
+			continue
+		}
+		key, value, _ := strings.Cut(line, "=")
+		switch {
+		case strings.HasPrefix(line, "["):
+			section = strings.TrimSpace(line)
+		case section == "[Service]" && strings.TrimSpace(key) == "ExecStart":
+			command = strings.TrimSpace(value)
+		}
+		line = ""
+	}
+	if command == "" {
+		return "", errors.New("it has no ExecStart")
+	}
+	return command, nil
 }
 
-// file is the content of a file; the second answer says whether it is there. Files that Ignition
-// would fetch from elsewhere are an error.
+// file returns the content of a file, and whether the file exists. It rejects a file that Ignition would download.
 func (c ignition) file(path string) ([]byte, bool, error) {
 	i := slices.IndexFunc(c.Storage.Files, func(f ignitionFile) bool { return f.Path == path })
 	if i < 0 {
@@ -100,22 +97,16 @@ func (c ignition) file(path string) ([]byte, bool, error) {
 	return data, true, nil
 }
 
-// dataURL decodes a URL of RFC 2397. An empty source is an empty file.
+// dataURL decodes a URL of RFC 2397.
 func dataURL(source string) ([]byte, error) {
-	if source == "" {
-		return nil, nil
-	}
-	rest, ok := strings.CutPrefix(source, "data:")
-	if !ok {
+	rest, isData := strings.CutPrefix(source, "data:")
+	media, data, found := strings.Cut(rest, ",")
+	if !isData || !found {
 		return nil, errors.New("it is not part of the configuration")
-	}
-	media, data, ok := strings.Cut(rest, ",")
-	if !ok {
-		return nil, errors.New("it is not a data URL")
 	}
 	text, err := url.PathUnescape(data)
 	if err != nil {
-		return nil, errors.New("its data URL is not escaped as it should be")
+		return nil, errors.New("its data URL has a wrong escape")
 	}
 	if !strings.HasSuffix(media, ";base64") {
 		return []byte(text), nil

@@ -10,6 +10,8 @@ import (
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -18,75 +20,36 @@ import (
 // Inputs implements Source.
 func (r *Reader) Inputs() []Input { return Inputs(r.Namespace) }
 
-// Inputs are those of a Reader for an operator in this namespace. The rendered MachineConfig is
-// none: its name changes with its content, and the pool has the name.
-func Inputs(namespace string) []Input { return append(fixedInputs(), dayTwoInputs(namespace)...) }
-
-// fixedInputs are what a cluster is made with, which hardly ever changes.
-func fixedInputs() []Input {
-	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
-	return []Input{
-		{&configv1.Infrastructure{ObjectMeta: named(singleton)}, content(func(o *configv1.Infrastructure) []any {
-			return []any{platform(o), o.Status.APIServerInternalURL, virtualIPs(o)}
-		})},
-		{&configv1.Network{ObjectMeta: named(singleton)}, content(func(o *configv1.Network) []any {
-			return []any{o.Spec.NetworkType, o.Spec.ServiceNetwork, o.Spec.ClusterNetwork}
-		})},
-		{&operatorv1.Network{ObjectMeta: named(singleton)}, content(func(o *operatorv1.Network) []any {
-			overlay := overlayOf(o)
-			if overlay == nil {
-				return nil
-			}
-			port := uint32(0)
-			if overlay.HybridOverlayVXLANPort != nil {
-				port = *overlay.HybridOverlayVXLANPort
-			}
-			return []any{overlay.HybridClusterNetwork, port}
-		})},
-		{&machineconfigurationv1.ControllerConfig{ObjectMeta: named(controllerConfig)},
-			content(func(o *machineconfigurationv1.ControllerConfig) []any {
-				return []any{o.Spec.KubeAPIServerServingCAData}
-			})},
-		{&machineconfigurationv1.MachineConfigPool{ObjectMeta: named(workerPool)},
-			content(func(o *machineconfigurationv1.MachineConfigPool) []any {
-				return []any{renderedName(o)}
-			})},
-	}
-}
-
-// dayTwoInputs are what administrators change.
-func dayTwoInputs(namespace string) []Input {
-	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+// Inputs are the inputs of a Reader for an operator in this namespace. The rendered MachineConfig is not among them:
+// its name changes with its content, and the pool has the name.
+func Inputs(namespace string) []Input {
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
 	}
+	only := in("", singleton)
 	return []Input{
-		{&configv1.Proxy{ObjectMeta: named(singleton)}, content(func(o *configv1.Proxy) []any {
-			return []any{o.Status, o.Spec.TrustedCA.Name}
-		})},
-		{&configv1.Image{ObjectMeta: named(singleton)}, content(func(o *configv1.Image) []any {
-			sources := o.Spec.RegistrySources
-			return []any{o.Spec.AdditionalTrustedCA.Name, sources.AllowedRegistries, sources.BlockedRegistries,
-				sources.InsecureRegistries}
-		})},
-		{&configv1.ImageDigestMirrorSet{},
-			content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
-		{&operatorv1alpha1.ImageContentSourcePolicy{},
-			content(func(o *operatorv1alpha1.ImageContentSourcePolicy) []any { return []any{o.Spec} })},
-		{&configv1.ImageTagMirrorSet{}, content(func(o *configv1.ImageTagMirrorSet) []any { return []any{o.Spec} })},
-		{&corev1.ConfigMap{ObjectMeta: in(contract.ConfigNamespace, "")}, content(func(o *corev1.ConfigMap) []any {
-			return []any{o.Data, o.BinaryData}
-		})},
+		{&configv1.Infrastructure{ObjectMeta: only},
+			fields("status.platform", "status.platformStatus", "status.apiServerInternalURI")},
+		{&configv1.Network{ObjectMeta: only}, fields("spec")},
+		{&operatorv1.Network{ObjectMeta: only},
+			fields("spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig")},
+		{&machineconfigurationv1.ControllerConfig{ObjectMeta: in("", controllerConfig)},
+			fields("spec.kubeAPIServerServingCAData")},
+		{&machineconfigurationv1.MachineConfigPool{ObjectMeta: in("", workerPool)},
+			fields("status.configuration.name", "spec.configuration.name")},
+		{&configv1.Proxy{ObjectMeta: only}, fields("status", "spec.trustedCA")},
+		{&configv1.Image{ObjectMeta: only}, fields("spec.additionalTrustedCA", "spec.registrySources")},
+		{&configv1.ImageDigestMirrorSet{}, fields("spec")},
+		{&operatorv1alpha1.ImageContentSourcePolicy{}, fields("spec")},
+		{&configv1.ImageTagMirrorSet{}, fields("spec")},
+		{&corev1.ConfigMap{ObjectMeta: in(contract.ConfigNamespace, "")}, fields("data", "binaryData")},
 		{&corev1.ConfigMap{ObjectMeta: in(namespace, "")}, bundleContent},
-		{&corev1.Secret{ObjectMeta: in(contract.ConfigNamespace, contract.PullSecret)},
-			content(func(o *corev1.Secret) []any {
-				return []any{o.Data[corev1.DockerConfigJsonKey]}
-			})},
+		{&corev1.Secret{ObjectMeta: in(contract.ConfigNamespace, contract.PullSecret)}, fields("data")},
 	}
 }
 
-// bundleContent is the content of a ConfigMap of the operator's namespace that may hold
-// CAs: not the list of hosts, and not what the operator writes for itself and for nodes.
+// bundleContent is the content of a ConfigMap of the operator's namespace that may hold CAs. The list of hosts, and
+// what the operator writes for itself and for nodes, have none.
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,
@@ -94,21 +57,24 @@ func bundleContent(object client.Object) string {
 		name == contract.PayloadSourceConfigMap:
 		return ""
 	}
-	return content(func(o *corev1.ConfigMap) []any {
-		return []any{o.Labels[contract.InjectTrustedCALabel], o.Data, o.BinaryData}
-	})(object)
+	return fields("metadata.labels", "data", "binaryData")(object)
 }
 
-// content makes the Content of an Input from a function of the object's own type.
-func content[T client.Object](parts func(T) []any) func(client.Object) string {
+// fields makes the Content of an Input from the paths of an object's fields.
+func fields(paths ...string) func(client.Object) string {
 	return func(object client.Object) string {
-		o, ok := object.(T)
-		if !ok {
-			return ""
-		}
-		text, err := json.Marshal(parts(o))
+		all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 		if err != nil {
-			return o.GetResourceVersion()
+			return object.GetResourceVersion()
+		}
+		values := make([]any, len(paths))
+		for i, path := range paths {
+			// A field on the way may be null, which is an error here.
+			values[i], _, _ = unstructured.NestedFieldNoCopy(all, strings.Split(path, ".")...)
+		}
+		text, err := json.Marshal(values)
+		if err != nil {
+			return object.GetResourceVersion()
 		}
 		return string(text)
 	}

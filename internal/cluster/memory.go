@@ -30,8 +30,8 @@ const (
 // doesn't fit is kept in memory only.
 const maxMemory = 768 << 10
 
-// memory is what was read last of each part of the facts. A restarted operator starts with what the publisher wrote
-// into the Secret contract.MemorySecret.
+// memory has the last good value of each part of the facts. A restarted operator starts with the values that the
+// publisher wrote into the Secret contract.MemorySecret.
 type memory struct {
 	mu sync.Mutex
 	// parts is nil until it was loaded.
@@ -99,6 +99,31 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 	return before, nil
 }
 
+// origin is where one object is read, and how messages name it.
+type origin struct {
+	reader client.Reader
+	key    client.ObjectKey
+	name   string
+}
+
+func named(reader client.Reader, name, text string) origin {
+	return origin{reader, client.ObjectKey{Name: name}, text}
+}
+
+// lastOf is last for a part that is made from one object.
+func lastOf[T, O any, P interface {
+	*O
+	client.Object
+}](ctx context.Context, c *common, facts *blueprint.Facts, from origin, parse func(P) (T, error)) (T, error) {
+	return last(ctx, c, facts, from.name, func() (value T, err error) {
+		object := P(new(O))
+		if err = get(ctx, from.reader, object, from.key, from.name); err != nil {
+			return value, err
+		}
+		return parse(object)
+	})
+}
+
 // isRefusal reports that an object was read, and that Windows nodes can't follow what it says.
 func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
 
@@ -111,7 +136,7 @@ func absent(format string, args ...any) error { return absentError{incomplete(fo
 
 func isAbsent(err error) bool { return errors.As(err, new(absentError)) }
 
-// orNone accepts that an object which was never there is absent.
+// orNone accepts that an object is absent if it was never there.
 func orNone[T any](value T, err error) (T, error) {
 	if isAbsent(err) {
 		return value, nil
@@ -119,7 +144,7 @@ func orNone[T any](value T, err error) (T, error) {
 	return value, err
 }
 
-// orWait accepts the same. If another problem kept the object from being read ever, hosts wait, and nodes don't.
+// orWait is orNone. If the object could never be read because of another problem, hosts wait, and nodes don't.
 func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	if problem, ok := contract.AsProblem(err); ok && !isAbsent(err) {
 		facts.Lacks = append(facts.Lacks, problem)
@@ -128,7 +153,7 @@ func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	return orNone(value, err)
 }
 
-// Settings gives the WindowsMachineConfig. While the object is absent, it is as Remembered gives it, and has no
+// Settings returns the WindowsMachineConfig. While the object is absent, it returns Remembered, which has no
 // resourceVersion.
 func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}

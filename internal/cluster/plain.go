@@ -91,9 +91,8 @@ func (p *Plain) credentials(ctx context.Context, spec v1alpha1.WindowsMachineCon
 	}
 	what := fmt.Sprintf("the Secret %s/%s, which spec.pullSecret of the WindowsMachineConfig names,", p.Namespace,
 		spec.PullSecret)
-	facts.PullSecret, err = last(ctx, &p.common, facts, "spec.pullSecret", func() ([]byte, error) {
-		return credentials(ctx, p.Cached, keyIn(p.Namespace, spec.PullSecret), what)
-	})
+	facts.PullSecret, err = lastOf(ctx, &p.common, facts, origin{p.Cached, keyIn(p.Namespace, spec.PullSecret), what},
+		credentials)
 	if isAbsent(err) {
 		facts.Rejected = append(facts.Rejected,
 			contract.NewProblem(contract.ReasonPullSecretInvalid, "%s does not exist", what))

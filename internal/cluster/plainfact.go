@@ -41,7 +41,7 @@ func keyIn(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// apiServer takes the setting, else what kubeadm published for nodes that join.
+// apiServer takes the setting, or else the URL that kubeadm published for nodes that join.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL by which hosts reach the API server"
@@ -76,37 +76,27 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 	return err
 }
 
-// serverCA reads what verifies the API server. The cluster keeps it in every namespace.
+// serverCA reads the CA that verifies the API server. Every namespace has it.
 func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	name := "the ConfigMap " + p.Namespace + "/kube-root-ca.crt"
-	facts.BootstrapCA, err = last(ctx, &p.common, facts, name, func() (string, error) {
-		return caOf(ctx, p.Cached, keyIn(p.Namespace, "kube-root-ca.crt"), name, rootCAKey,
-			"kube-controller-manager runs with --root-ca-file")
-	})
+	key := keyIn(p.Namespace, "kube-root-ca.crt")
+	facts.BootstrapCA, err = lastOf(ctx, &p.common, facts, origin{p.Cached, key, name},
+		func(object *corev1.ConfigMap) (string, error) {
+			return bundleOf([]byte(object.Data[rootCAKey]), name, rootCAKey,
+				"see whether kube-controller-manager runs with --root-ca-file")
+		})
 	return err
 }
 
-// caOf reads a bundle of CAs from one key of a ConfigMap. The fix says what to see to if it has none.
-func caOf(ctx context.Context, reader client.Reader, key client.ObjectKey, name, field, fix string) (string, error) {
-	var object corev1.ConfigMap
-	if err := get(ctx, reader, &object, key, name); err != nil {
-		return "", err
-	}
-	ca, err := bundle([]byte(object.Data[field]))
-	if err != nil {
-		return "", incomplete("%s: %s: %s; see whether %s", name, field, err, fix)
-	}
-	return ca, nil
-}
-
-// clientCA reads what verifies the API server when it calls kubelets. It may be another one than
-// serverCA's.
+// clientCA reads the CA that verifies the API server when it calls kubelets. It may differ from serverCA's.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
-	facts.KubeletCA, err = last(ctx, &p.common, facts, nameAuthentication, func() (string, error) {
-		return caOf(ctx, p.Live, keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication"),
-			nameAuthentication, clientCAKey, "kube-apiserver runs with --client-ca-file")
-	})
+	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
+	facts.KubeletCA, err = lastOf(ctx, &p.common, facts, origin{p.Live, key, nameAuthentication},
+		func(object *corev1.ConfigMap) (string, error) {
+			return bundleOf([]byte(object.Data[clientCAKey]), nameAuthentication, clientCAKey,
+				"see whether kube-apiserver runs with --client-ca-file")
+		})
 	return err
 }
 
@@ -121,9 +111,8 @@ type kubeadmNetworks struct {
 
 // networks reads the prefixes of services, and those of pods and the DNS domain where kubeadm wrote them down.
 func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	kubeadm, err := orNone(last(ctx, &p.common, facts, nameKubeadm, func() (kubeadmNetworks, error) {
-		return p.kubeadm(ctx)
-	}))
+	key := keyIn(metav1.NamespaceSystem, "kubeadm-config")
+	kubeadm, err := orNone(lastOf(ctx, &p.common, facts, origin{p.Live, key, nameKubeadm}, parseKubeadm))
 	if err != nil {
 		return err
 	}
@@ -179,25 +168,21 @@ func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConf
 	return err
 }
 
-// ownServices are the prefixes of services that the API server was configured with. An older one tells none.
+// ownServices returns the prefixes of services that the API server was configured with. An older one doesn't publish
+// them.
 func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
-	own, err := last(ctx, &p.common, facts, nameServiceCIDR, func() ([]string, error) {
-		var object networkingv1.ServiceCIDR
-		err := get(ctx, p.Live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
-		if err == nil && len(legal(object.Spec.CIDRs)) == 0 {
-			err = incomplete("%s has no prefix of services", nameServiceCIDR)
-		}
-		return object.Spec.CIDRs, err
-	})
+	own, err := lastOf(ctx, &p.common, facts, named(p.Live, kubernetesService, nameServiceCIDR),
+		func(object *networkingv1.ServiceCIDR) ([]string, error) {
+			if len(legal(object.Spec.CIDRs)) == 0 {
+				return nil, incomplete("%s has no prefix of services", nameServiceCIDR)
+			}
+			return object.Spec.CIDRs, nil
+		})
 	return orWait(facts, own, err)
 }
 
-// kubeadm reads kubeadm's configuration; a cluster that something else made has none.
-func (p *Plain) kubeadm(ctx context.Context) (config kubeadmNetworks, err error) {
-	var object corev1.ConfigMap
-	if err = get(ctx, p.Live, &object, keyIn(metav1.NamespaceSystem, "kubeadm-config"), nameKubeadm); err != nil {
-		return config, err
-	}
+// parseKubeadm parses kubeadm's configuration.
+func parseKubeadm(object *corev1.ConfigMap) (config kubeadmNetworks, err error) {
 	text := object.Data[kubeadmKey]
 	if text == "" {
 		return config, absent("%s has no %s", nameKubeadm, kubeadmKey)
@@ -222,7 +207,7 @@ func split(list string) []string {
 // kubeDNS is the name and the label of the cluster's DNS Service, whichever program serves it.
 const kubeDNS = "kube-dns"
 
-// dns reads the address of the DNS service; there is no convention for it.
+// dns reads the address of the DNS Service, which no convention determines.
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	facts.DNS, err = last(ctx, &p.common, facts, nameDNS, func() (netip.Addr, error) { return p.readDNS(ctx) })
 	return err
@@ -287,8 +272,8 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 // Inputs implements Source.
 func (p *Plain) Inputs() []Input { return PlainInputs(p.Namespace) }
 
-// PlainInputs are those of a Plain for an operator in this namespace. What stands in other namespaces
-// hardly ever changes, and is read again every now and then.
+// PlainInputs are the inputs of a Plain for an operator in this namespace. Objects in other namespaces hardly ever
+// change, and are read every ten minutes.
 func PlainInputs(namespace string) []Input {
 	return []Input{
 		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, bundleContent},

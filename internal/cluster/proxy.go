@@ -10,7 +10,6 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -31,16 +30,16 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 		Proxy     blueprint.Proxy
 		TrustedCA string
 	}
-	known, err := last(ctx, &r.common, facts, nameProxy, func() (part, error) {
-		var object configv1.Proxy
-		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
-		spec, status := object.Spec, object.Status
-		if err == nil && spec.HTTPProxy+spec.HTTPSProxy != "" && status == (configv1.ProxyStatus{}) {
-			err = absent("%s has a spec and no status: the cluster network operator has not accepted it", nameProxy)
-		}
-		return part{blueprint.Proxy{HTTP: status.HTTPProxy, HTTPS: status.HTTPSProxy, None: status.NoProxy},
-			spec.TrustedCA.Name}, err
-	})
+	known, err := lastOf(ctx, &r.common, facts, named(r.Cached, singleton, nameProxy),
+		func(object *configv1.Proxy) (part, error) {
+			spec, status := object.Spec, object.Status
+			if spec.HTTPProxy+spec.HTTPSProxy != "" && status == (configv1.ProxyStatus{}) {
+				return part{}, absent("%s has a spec and no status: the cluster network operator has not accepted it",
+					nameProxy)
+			}
+			return part{blueprint.Proxy{HTTP: status.HTTPProxy, HTTPS: status.HTTPSProxy, None: status.NoProxy},
+				spec.TrustedCA.Name}, nil
+		})
 	if isAbsent(err) {
 		facts.Proxy = r.Proxy
 		return nil
@@ -93,15 +92,14 @@ func (r *Reader) image(ctx context.Context, facts *blueprint.Facts) error {
 		Registries contract.RegistrySources
 		TrustedCA  string
 	}
-	known, err := orNone(last(ctx, &r.common, facts, nameImage, func() (part, error) {
-		var object configv1.Image
-		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: singleton}, nameImage)
-		sources := object.Spec.RegistrySources
-		return part{contract.RegistrySources{
-			Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0,
-			Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
-		}, object.Spec.AdditionalTrustedCA.Name}, err
-	}))
+	known, err := orNone(lastOf(ctx, &r.common, facts, named(r.Cached, singleton, nameImage),
+		func(object *configv1.Image) (part, error) {
+			sources := object.Spec.RegistrySources
+			return part{contract.RegistrySources{
+				Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0,
+				Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
+			}, object.Spec.AdditionalTrustedCA.Name}, nil
+		}))
 	facts.Registries = known.Registries
 	name := known.TrustedCA
 	if err != nil || name == "" {
@@ -149,7 +147,8 @@ func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name
 	}
 }
 
-// under is the bundle under one key of a ConfigMap. One without text waits to be written, which is noted.
+// under returns the bundle under one key of a ConfigMap. If the key has no text, the bundle is pending, and under adds
+// a problem.
 func under(facts *blueprint.Facts, key string, data map[string][]byte, name string) blueprint.Bundle {
 	pem := data[key]
 	if blank(pem) {
@@ -161,7 +160,7 @@ func under(facts *blueprint.Facts, key string, data map[string][]byte, name stri
 
 func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
 
-// missing notes that what somebody names is waited for, and why.
+// missing adds a pending bundle, and the reason why somebody's bundle is missing.
 func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Rejected = append(facts.Rejected,
 		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))

@@ -36,29 +36,28 @@ type Versioner interface {
 type Options struct {
 	// Cached reads the objects of Inputs; a manager's client is one.
 	Cached client.Reader
-	// Live reads Secrets and rendered MachineConfigs, which are not worth a cache: the one for
-	// safety, the others for their size.
+	// Live reads Secrets and rendered MachineConfigs, which are not cached: Secrets for safety, the others because
+	// they are large.
 	Live client.Reader
-	// Version tells the version of the API server.
+	// Version asks for the version of the API server.
 	Version Versioner
-	// At makes one for an API server of several, at its own address; nil: only Version is asked.
+	// At makes a Versioner for one of several API servers, at its own address; nil: only Version is asked.
 	At func(address string) (Versioner, error)
 	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does; nil: none is looked up.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace of the operator.
 	Namespace string
-	// Access says what others may do.
+	// Access reviews the rights of others.
 	Access authorizationv1client.SubjectAccessReviewInterface
-	// Proxy is the cluster-wide proxy as the operator itself was given it, for a cluster that has
-	// no Proxy object.
+	// Proxy is the proxy in the operator's own environment, for a cluster without a Proxy object.
 	Proxy blueprint.Proxy
 }
 
-// common reads what every kind of cluster has.
+// common reads the objects that every kind of cluster has.
 type common struct {
 	Options
 	memory *memory
-	// resolved is what DNS said last.
+	// resolved is the last answer of DNS.
 	resolved *resolution
 }
 
@@ -112,7 +111,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	return facts, nil
 }
 
-// bootstrapper tells that no host can join. Nodes that have joined follow their settings all the same.
+// bootstrapper reports that no host can join. Nodes that have joined follow their settings anyway.
 func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
 	err := r.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -121,8 +120,8 @@ func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error
 	return err
 }
 
-// services checks what kube-proxy needs, which has kubelet's identity on Windows nodes. The Node
-// authorizer lets that read Services, but not EndpointSlices.
+// services checks the rights of kube-proxy, which has kubelet's identity on Windows nodes. The Node authorizer lets it
+// read Services, but not EndpointSlices.
 func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	const nodes = "system:nodes"
 	allowed, err := r.allowed(ctx, facts, authorizationv1.SubjectAccessReviewSpec{
@@ -137,7 +136,7 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
+// granted checks the rights that a kubelet needs before it is a node, so that hosts don't join in vain.
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
@@ -154,8 +153,8 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// allowed asks the API server what somebody may do. Where the operator may not ask, that is a trouble, and the answer
-// is yes: nothing waits for what may well be granted.
+// allowed asks the API server what somebody may do. If the operator may not ask, allowed adds a trouble and returns
+// true, so that nothing waits for a right that may well be granted.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -170,9 +169,9 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API server has no
-// such kind. Who may join, and under which address, is decided by them, and what nodes don't reach through a proxy:
-// where they may not be read, and never were, hosts wait, and nodes do only with a proxy.
+// serviceCIDRs reads the prefixes of all ServiceCIDRs. An older API server has no such kind.
+// The prefixes decide which addresses hosts may have, and what nodes don't reach through a proxy. If they may not be
+// read and never were, hosts wait. Nodes wait only if there is a proxy.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"
@@ -184,22 +183,18 @@ func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error
 		return prefixes, err
 	})
 	prefixes, err = orWait(facts, prefixes, err)
-	addServices(facts, prefixes)
-	return err
-}
-
-func addServices(facts *blueprint.Facts, prefixes []netip.Prefix) {
 	for _, prefix := range prefixes {
 		if !slices.Contains(facts.ServiceNetworks, prefix) {
 			facts.ServiceNetworks = append(facts.ServiceNetworks, prefix)
 		}
 	}
+	return err
 }
 
 // maxServiceCIDRs is more than any cluster has.
 const maxServiceCIDRs = 500
 
-// get reads one object. What an administrator can mend becomes a problem that names the object.
+// get reads one object. If an administrator can fix the error, it is a problem that names the object.
 func get(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) error {
 	err := reader.Get(ctx, key, object)
 	switch {

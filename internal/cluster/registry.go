@@ -25,19 +25,14 @@ import (
 // pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull
 // secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
-	facts.PullSecret, err = orNone(last(ctx, &r.common, facts, namePullSecret, func() ([]byte, error) {
-		return credentials(ctx, r.Cached, keyIn(contract.ConfigNamespace, contract.PullSecret), namePullSecret)
-	}))
+	key := keyIn(contract.ConfigNamespace, contract.PullSecret)
+	facts.PullSecret, err = orNone(lastOf(ctx, &r.common, facts, origin{r.Cached, key, namePullSecret}, credentials))
 	return err
 }
 
-// credentials are those of a pull secret. If it has none, blueprint rejects the blank text and keeps what was
-// published.
-func credentials(ctx context.Context, reader client.Reader, key client.ObjectKey, name string) ([]byte, error) {
-	var object corev1.Secret
-	if err := get(ctx, reader, &object, key, name); err != nil {
-		return nil, err
-	}
+// credentials returns the credentials of a pull secret. If it has none, blueprint rejects the blank text and keeps the
+// published ones.
+func credentials(object *corev1.Secret) ([]byte, error) {
 	if text := object.Data[corev1.DockerConfigJsonKey]; len(text) > 0 {
 		return text, nil
 	}

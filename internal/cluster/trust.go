@@ -11,7 +11,6 @@ import (
 
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -33,43 +32,37 @@ const maxBundle = 256 << 10
 // kube-apiserver-to-kubelet-client-ca and writes it to Linux nodes as
 // /etc/kubernetes/kubelet-ca.crt.
 func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	facts.KubeletCA, err = last(ctx, &r.common, facts, nameControllerConfig, func() (string, error) {
-		var object machineconfigurationv1.ControllerConfig
-		err := get(ctx, r.Cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig)
-		if err != nil {
-			return "", err
-		}
-		ca, err := bundle(object.Spec.KubeAPIServerServingCAData)
-		if err != nil {
-			return "", incomplete("%s: spec.kubeAPIServerServingCAData: %s; see whether the cluster operator "+
-				"machine-config is healthy", nameControllerConfig, err)
-		}
-		return ca, nil
-	})
+	facts.KubeletCA, err = lastOf(ctx, &r.common, facts, named(r.Cached, controllerConfig, nameControllerConfig),
+		func(object *machineconfigurationv1.ControllerConfig) (string, error) {
+			return bundleOf(object.Spec.KubeAPIServerServingCAData, nameControllerConfig,
+				"spec.kubeAPIServerServingCAData", "see whether the cluster operator machine-config is healthy")
+		})
 	return err
 }
 
-// bootstrapCA is the CA of the API server, which nodes have, too. The token beside it is never looked at.
+// bootstrapCA reads the CA of the API server, which Linux nodes have as well. It ignores the token in the same Secret.
 func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
-	facts.BootstrapCA, err = last(ctx, &r.common, facts, nameBootstrapToken, func() (string, error) {
-		var object corev1.Secret
-		key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
-		if err := get(ctx, r.Live, &object, key, nameBootstrapToken); err != nil {
-			return "", err
-		}
-		ca, err := bundle(object.Data[corev1.ServiceAccountRootCAKey])
-		if err != nil {
-			return "", incomplete("%s: %s: %s; delete the Secret, and the cluster makes it anew", nameBootstrapToken,
-				corev1.ServiceAccountRootCAKey, err)
-		}
-		return ca, nil
-	})
+	key := keyIn(contract.MachineConfigNamespace, contract.BootstrapTokenSecret)
+	facts.BootstrapCA, err = lastOf(ctx, &r.common, facts, origin{r.Live, key, nameBootstrapToken},
+		func(object *corev1.Secret) (string, error) {
+			return bundleOf(object.Data[corev1.ServiceAccountRootCAKey], nameBootstrapToken,
+				corev1.ServiceAccountRootCAKey, "delete the Secret, and the cluster creates it again")
+		})
 	return err
 }
 
-// bundle gives the certificates of a PEM bundle in one form: each once, in a fixed order, without
-// comments, so that bundles with equal certificates are equal. Certificates that don't parse are
-// left out: kubelet would refuse the whole file because of one.
+// bundleOf is bundle for a field of an object. Its error names both, and says how to fix it.
+func bundleOf(raw []byte, name, field, fix string) (string, error) {
+	ca, err := bundle(raw)
+	if err != nil {
+		return "", incomplete("%s: %s: %s; %s", name, field, err, fix)
+	}
+	return ca, nil
+}
+
+// bundle returns the certificates of a PEM bundle in one form: each once, in a fixed order, without comments. So
+// bundles with equal certificates are equal. It skips certificates that don't parse, because kubelet rejects a file with
+// such a certificate.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
@@ -14,12 +15,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-// What Linux workers are, as far as we follow them.
+// Windows nodes follow Linux workers in these.
 const (
 	workerPool          = "worker"
 	nameWorkerPool      = "the MachineConfigPool worker"
 	kubeletUnit         = "kubelet.service"
-	flagCloudProvider   = "cloud-provider"
 	credentialFile      = "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml"
 	credentialKind      = "CredentialProviderConfig"
 	credentialGroup     = "kubelet.config.k8s.io/"
@@ -34,7 +34,7 @@ func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// worker is what nodes have in common with Linux workers.
+// worker has the settings that Windows nodes share with Linux workers.
 type worker struct {
 	CloudProvider       string
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
@@ -48,17 +48,16 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	name := renderedName(&pool)
 	if name == "" {
 		return known, incomplete("%s names no rendered configuration yet; see whether the cluster operator "+
-			"machine-config "+
-			"is healthy", nameWorkerPool)
+			"machine-config is healthy", nameWorkerPool)
 	}
 	what := "the MachineConfig " + name
 	var object machineconfigurationv1.MachineConfig
 	if err = get(ctx, r.Live, &object, client.ObjectKey{Name: name}, what); err != nil {
 		return known, err
 	}
-	config, err := parseIgnition(object.Spec.Config.Raw)
-	if err != nil {
-		return known, incomplete("%s: spec.config: %s", what, err)
+	var config ignition
+	if json.Unmarshal(object.Spec.Config.Raw, &config) != nil {
+		return known, incomplete("%s: spec.config is not an Ignition configuration in JSON", what)
 	}
 	var all []error
 	if known.CloudProvider, err = cloudProvider(config); err != nil {
@@ -70,8 +69,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	return known, errors.Join(all...)
 }
 
-// renderedName is the configuration that all workers have, or, in a pool that never had one, the
-// one that they are to get.
+// renderedName is the configuration that all workers have. In a pool that never had one, it is the one that they will
+// get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name
@@ -79,23 +78,23 @@ func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	return pool.Spec.Configuration.Name
 }
 
-func cloudProvider(config ignition) (string, error) {
-	text, ok := config.unit(kubeletUnit)
-	if !ok {
-		return "", errors.New("there is no such unit")
-	}
-	words, err := execStart(text)
+// cloudProvider returns the last value of kubelet's flag, as --flag=value or --flag value.
+func cloudProvider(config ignition) (value string, err error) {
+	command, err := config.execStart(kubeletUnit)
 	if err != nil {
 		return "", err
 	}
-	value, _ := flagValue(words, flagCloudProvider)
-	if strings.ContainsAny(value, "$%") {
+	flag := regexp.MustCompile(`[\s"']--?cloud-provider(?:=|\s+)["']?([^\s"'-][^\s"']*)?`)
+	for _, match := range flag.FindAllStringSubmatch(command+" ", -1) {
+		value = match[1]
+	}
+	if strings.ContainsAny(value, `$%\`) {
 		return "", errors.New("--cloud-provider depends on a variable")
 	}
 	return value, nil
 }
 
-// legalProvider is what may name the program of a credential provider: kubelet runs it from C:\k.
+// legalProvider reports whether a name may be the program of a credential provider, which kubelet runs from C:\k.
 func legalProvider(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.exe)?$`).MatchString(name)
 }
