@@ -13,8 +13,7 @@ const (
 	// for the first contact; in the operator's namespace.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
-	// HostKeyPublishedAnnotation on that Secret says which key the user data has, and since when:
-	// "<fingerprint> <RFC 3339 time>".
+	// HostKeyPublishedAnnotation on UserDataSecret is since when its script has the host key, in RFC 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
 	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
 	// replaced in vain.

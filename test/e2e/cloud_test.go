@@ -78,14 +78,12 @@ func (s *stage) age(t *testing.T) {
 	t.Helper()
 	secret := &corev1.Secret{}
 	s.await(t, "the host key of the user data to be published", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.HostKeySecret},
-			secret)
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace,
+			Name: contract.UserDataSecret}, secret)
 		return secret.Annotations[contract.HostKeyPublishedAnnotation] != "", "", client.IgnoreNotFound(err)
 	})
-	fingerprint, _, _ := strings.Cut(secret.Annotations[contract.HostKeyPublishedAnnotation], " ")
 	patch := client.MergeFrom(secret.DeepCopy())
-	secret.Annotations[contract.HostKeyPublishedAnnotation] = fingerprint + " " +
-		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	secret.Annotations[contract.HostKeyPublishedAnnotation] = time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	if err := s.Client.Patch(t.Context(), secret, patch); err != nil {
 		t.Fatal(err)
 	}

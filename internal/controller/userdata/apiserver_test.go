@@ -176,14 +176,9 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 				string(secret.Data[contract.UserDataField]) != "mine" {
 				t.Errorf("it was overwritten: %v", err)
 			}
-			s.eventually(namespace, contract.HostKeySecret, "no machine to be expected to have it",
-				func(secret *corev1.Secret) bool {
-					return secret.Annotations[contract.HostKeyPublishedAnnotation] == ""
-				})
-			if secret, err := s.read(machineAPI, script); err != nil ||
-				string(secret.Data[contract.UserDataField]) != "mine" {
-				t.Errorf("it was overwritten: %v", err)
-			}
+			s.set(func() { s.now = time.Now().Add(-time.Hour) })
+			s.expects("a Machine with other user data", instance(s.machine("m"+strings.ReplaceAll(name, " ", "-"), script)),
+				"")
 		})
 	}
 	events := &eventsv1.EventList{}
@@ -243,10 +238,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.key(newLine(t))
 	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been there for an hour
 	s.start()
-	secret := s.eventually(namespace, contract.HostKeySecret, "since when it is published",
-		func(secret *corev1.Secret) bool {
-			return secret.Annotations[contract.HostKeyPublishedAnnotation] != "" && *secret.Immutable
-		})
+	secret := s.eventually(namespace, contract.HostKeySecret, "a host key",
+		func(secret *corev1.Secret) bool { return *secret.Immutable })
 	line, err := userdata.HostKeyLine(secret.Data[contract.HostKeyField])
 	if err != nil {
 		t.Fatal(err)
@@ -291,9 +284,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	// Another key: machines from before have the old one, which nobody knows any more.
 	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
-	again := s.eventually(namespace, contract.HostKeySecret, "another key", func(secret *corev1.Secret) bool {
-		return secret.Annotations[contract.HostKeyPublishedAnnotation] != ""
-	})
+	again := s.eventually(namespace, contract.HostKeySecret, "another key",
+		func(now *corev1.Secret) bool { return now.UID != secret.UID })
 	next, err := userdata.HostKeyLine(again.Data[contract.HostKeyField])
 	if err != nil || next == line {
 		t.Fatalf("the key is %s again: %v", next, err)
@@ -340,12 +332,10 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 				stop := s.start()
 				published := func(when time.Time) func(secret *corev1.Secret) bool {
 					return func(secret *corev1.Secret) bool {
-						return strings.HasSuffix(secret.Annotations[contract.HostKeyPublishedAnnotation],
-							" "+when.UTC().Format(time.RFC3339))
+						return secret.Annotations[contract.HostKeyPublishedAnnotation] == when.UTC().Format(time.RFC3339)
 					}
 				}
-				s.eventually(namespace, contract.HostKeySecret, "since when it is published", published(s.clock()))
-				written := s.eventually(machineAPI, script, "the user data", func(*corev1.Secret) bool { return true })
+				written := s.eventually(machineAPI, script, "since when it has the host key", published(s.clock()))
 				if operator == "away" {
 					stop()
 				}
@@ -355,7 +345,7 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 				if operator == "away" {
 					s.start()
 				}
-				s.eventually(namespace, contract.HostKeySecret, "that it is published anew", published(s.clock()))
+				s.eventually(machineAPI, script, "that it is published anew", published(s.clock()))
 				s.expects("a Machine made meanwhile", instance(made), "")
 			})
 		}

@@ -75,11 +75,6 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			held = want.publicKeyHash
 		}
 		r.state.held.Store(held)
-		if want.hostKey != nil && !found.later {
-			if err = r.mark(ctx, want.hostKey, found.holds); err != nil {
-				return ctrl.Result{}, err
-			}
-		}
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
 		Name: contract.MachineConfigObject}
@@ -105,13 +100,13 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	want.publicKeyHash = key.Hash
 	in := userdata.Input{Platform: platform, PublicKey: key.Line}
 	if userdata.CarriesHostKey(platform) {
-		want.hostKey, err = r.hostKey(ctx)
+		key, err := r.hostKey(ctx)
 		if p, ok := contract.AsProblem(err); ok {
 			problems = append(problems, p)
 		} else if err != nil {
 			return want, nil, err
 		} else {
-			in.HostKey = want.hostKey.pem
+			in.HostKey, want.hostKey = key.pem, key.line
 		}
 	}
 	if want.script, err = userdata.Render(in); err != nil {

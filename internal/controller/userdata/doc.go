@@ -17,7 +17,6 @@ package userdata
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-user-data,verbs=get;update,namespace=openshift-machine-api
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-ssh-host-key,verbs=update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=openshift-machine-api;openshift-cluster-api,verbs=get
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default

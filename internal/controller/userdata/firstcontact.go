@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +25,7 @@ const margin = time.Minute
 
 // FirstContact returns the host key that a machine shows at the first contact. It implements journey.FirstContact.
 type FirstContact struct {
-	// Cached reads Secrets of the operator's namespace; Live reads Machines past the cache.
+	// Cached reads Secrets of the operator's namespace. Live reads Machines and their user data from the API server.
 	Cached, Live client.Reader
 	// Namespace of the operator.
 	Namespace string
@@ -49,11 +50,17 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if !userdata.CarriesHostKey(platform) {
 		return "", nil
 	}
-	key, err := f.present(ctx)
-	if key == nil || err != nil {
+	key, err := f.PresentHostKey(ctx)
+	if key == "" || err != nil {
 		return "", err
 	}
-	since, published := key.publishedSince()
+	userData := &corev1.Secret{}
+	err = f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret},
+		userData)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
+	}
+	since, published := hostKeySince(userData, key)
 	if !published {
 		return "", nil
 	}
@@ -61,26 +68,20 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if err != nil || made.Before(since.Add(margin)) {
 		return "", err
 	}
-	return key.line, nil
+	return key, nil
 }
 
 // PresentHostKey returns the host key in the present user data. Hosts that a user lists may be made from it as well. It
 // reads again with every call.
 func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
-	key, err := f.present(ctx)
-	if key == nil || err != nil {
+	key, err := readHostKey(ctx, f.Cached, f.Namespace)
+	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {
+		return "", nil // then the user data has no host key, and the settings report why
+	}
+	if err != nil {
 		return "", err
 	}
 	return key.line, nil
-}
-
-// present is the shared host key; nil when there is none.
-func (f FirstContact) present(ctx context.Context) (*hostKey, error) {
-	key, err := readHostKey(ctx, f.Cached, f.Namespace)
-	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonHostKeySecretInvalid {
-		return nil, nil // then the user data has none, either, and the settings say what is wrong
-	}
-	return key, err
 }
 
 // madeFromOurs returns when the Machine of an instance was created. It returns the zero time if the Machine is gone or

@@ -1,11 +1,11 @@
 package userdata
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/pem"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -19,12 +19,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// hostKey is the shared host key: its PEM, its public part as "<type> <base64>", and the secret
-// that holds it.
+// hostKey is the shared host key: its PEM, and its public part as "<type> <base64>".
 type hostKey struct {
-	pem    []byte
-	line   string
-	secret *corev1.Secret
+	pem  []byte
+	line string
 }
 
 // readHostKey reads the secret. It returns nil if there is none, and a *contract.Problem if the secret holds no host
@@ -38,7 +36,7 @@ func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*
 	if err != nil {
 		return nil, fmt.Errorf("reading secret %s: %w", contract.HostKeySecret, err)
 	}
-	key := &hostKey{pem: secret.Data[contract.HostKeyField], secret: secret}
+	key := &hostKey{pem: secret.Data[contract.HostKeyField]}
 	if key.line, err = userdata.HostKeyLine(key.pem); err != nil {
 		return nil, contract.NewProblem(contract.ReasonHostKeySecretInvalid, "secret %s/%s: %v", namespace,
 			contract.HostKeySecret, err)
@@ -70,7 +68,7 @@ func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	}
 	logf.FromContext(ctx).Info("host key for first contacts made", "secret", contract.HostKeySecret)
 	line, err := userdata.HostKeyLine(made)
-	return &hostKey{pem: made, line: line, secret: secret}, err
+	return &hostKey{pem: made, line: line}, err
 }
 
 // newHostKey makes an Ed25519 key in OpenSSH's PEM.
@@ -86,39 +84,8 @@ func newHostKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// fingerprint of a key, as ssh-keygen shows it.
-func fingerprint(line string) string {
-	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
-	if err != nil {
-		return ""
-	}
-	return ssh.FingerprintSHA256(key)
-}
-
-// publishedSince returns since when the user data has this key, and false if it doesn't.
-func (k *hostKey) publishedSince() (time.Time, bool) {
-	print, when, _ := strings.Cut(k.secret.Annotations[contract.HostKeyPublishedAnnotation], " ")
-	since, err := time.Parse(time.RFC3339, when)
-	return since, err == nil && print == fingerprint(k.line)
-}
-
-// mark notes at the secret since when machines get the key, or that they don't get it any longer. A time in the future
-// was written by a clock that was ahead. mark corrects it, because all machines that are created until then would be
-// trusted at first contact.
-func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
-	since, was := key.publishedSince()
-	if isAhead := was && since.After(r.Now().Add(margin)); was == published && !isAhead {
-		return nil
-	}
-	secret := key.secret.DeepCopy()
-	delete(secret.Annotations, contract.HostKeyPublishedAnnotation)
-	if published {
-		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, contract.HostKeyPublishedAnnotation,
-			fingerprint(key.line)+" "+r.Now().UTC().Format(time.RFC3339))
-	}
-	if err := r.client.Update(ctx, secret); err != nil {
-		return fmt.Errorf("marking secret %s: %w", contract.HostKeySecret, err)
-	}
-	key.secret = secret
-	return nil
+// hostKeySince returns since when the user data in a secret has a host key, and false if it doesn't have the key.
+func hostKeySince(userData *corev1.Secret, line string) (time.Time, bool) {
+	since, err := time.Parse(time.RFC3339, userData.Annotations[contract.HostKeyPublishedAnnotation])
+	return since, err == nil && line != "" && bytes.Contains(userData.Data[contract.UserDataField], []byte(line))
 }

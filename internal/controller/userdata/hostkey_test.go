@@ -4,28 +4,20 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"github.com/windows-nodes/wmco/lab/scheme"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Machines made before that time are trusted at first contact, so one that is to come would have all of them trusted.
 func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	t.Parallel()
-	api, right := fake.NewClientBuilder().WithScheme(scheme.New(t)).Build(), time.Now().UTC().Truncate(time.Second)
-	var clock time.Time
-	r := &reconciler{Options: Options{Namespace: namespace, Now: func() time.Time { return clock }}, client: api}
+	right, secret := time.Now().UTC().Truncate(time.Second), &corev1.Secret{}
+	want := wanted{script: "$hostKeyLine = 'ssh-ed25519 AAAA'", hostKey: "ssh-ed25519 AAAA"}
 	publish := func(at time.Time) time.Time {
 		t.Helper()
-		clock = at
-		key, err := r.hostKey(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if !want.in(secret, at) {
+			want.into(secret, at)
 		}
-		if err = r.mark(t.Context(), key, true); err != nil {
-			t.Fatal(err)
-		}
-		since, published := key.publishedSince()
+		since, published := hostKeySince(secret, want.hostKey)
 		if !published {
 			t.Fatal("nothing says that it is published")
 		}

@@ -25,33 +25,36 @@ type secretState struct {
 	problem      *contract.Problem
 }
 
-// wanted is what the secret must hold. hostKey is nil for a script without a host key.
-type wanted struct {
-	script, publicKeyHash string
-	hostKey               *hostKey
-}
+// wanted is what the secret must hold. hostKey is "<type> <base64>", or empty for a script without a host key.
+type wanted struct{ script, publicKeyHash, hostKey string }
 
-// secret is windows-user-data in one namespace.
-func (w wanted) secret(namespace string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
-		Type: corev1.SecretTypeOpaque}
-	w.into(s)
-	return s
-}
-
-// into changes the operator's part of a secret. Other keys stay: machine controllers read some that users may set.
-func (w wanted) into(s *corev1.Secret) {
+// into changes the operator's part of a secret. Other keys stay: machine controllers read some that users may set. The
+// time since when the script has the host key stays as well, if the script has it already.
+func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
+	}
+	if w.hostKey == "" {
+		delete(s.Annotations, contract.HostKeyPublishedAnnotation)
+	} else if !w.isDated(s, now) {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.HostKeyPublishedAnnotation, now.UTC().Format(time.RFC3339))
 	}
 	s.Data[contract.UserDataField] = []byte(w.script)
 	metav1.SetMetaDataLabel(&s.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
+// isDated reports whether a secret tells since when its script has the host key. A time in the future was written by a
+// clock that was ahead. It doesn't count, because all machines that are created until then would be trusted at first
+// contact.
+func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
+	since, has := hostKeySince(s, w.hostKey)
+	return has && !since.After(now.Add(margin))
+}
+
 // in reports whether a secret is as it must be.
-func (w wanted) in(s *corev1.Secret) bool {
-	return bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
+func (w wanted) in(s *corev1.Secret, now time.Time) bool {
+	return (w.hostKey == "" || w.isDated(s, now)) && bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
 		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
 		s.Annotations[contract.PublicKeyHashAnnotation] == w.publicKeyHash
 }
@@ -78,43 +81,30 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
 		return secretState{}, err
 	}
-	found := &corev1.Secret{}
+	found, now := &corev1.Secret{}, r.Now()
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
 	switch {
 	case apierrors.IsForbidden(err):
 		return refused(namespace), nil
 	case apierrors.IsNotFound(err):
-		if err = r.interrupted(ctx, namespace, want, nil); err != nil {
-			return secretState{}, err
-		}
-		return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
+		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
+			Type: corev1.SecretTypeOpaque}
+		want.into(made, now)
+		return wrote(ctx, namespace, r.client.Create(ctx, made))
 	case err != nil:
 		return secretState{}, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 	}
 	switch why := foreign(found); {
 	case !found.DeletionTimestamp.IsZero():
 		return secretState{later: true}, nil
-	case want.in(found):
+	case want.in(found, now):
 		return secretState{holds: true}, nil
 	case why != "":
 		return secretState{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why)}, nil
 	}
-	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
-		return secretState{}, err
-	}
-	want.into(found)
+	want.into(found, now)
 	return wrote(ctx, namespace, r.client.Update(ctx, found))
-}
-
-// interrupted notes, before the script is written, that machines may have been created without the host key: from the
-// present script or, if there is none, from an earlier one.
-func (r *reconciler) interrupted(ctx context.Context, namespace string, want wanted, stands []byte) error {
-	if namespace != contract.MachineAPINamespace || want.hostKey == nil ||
-		bytes.Contains(stands, []byte(want.hostKey.line)) {
-		return nil
-	}
-	return r.mark(ctx, want.hostKey, false)
 }
 
 func wrote(ctx context.Context, namespace string, err error) (secretState, error) {
