@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -16,7 +17,6 @@ const (
 	codeUnauthorized    code = "UNAUTHORIZED"
 	codeNameInvalid     code = "NAME_INVALID"
 	codeDigestInvalid   code = "DIGEST_INVALID"
-	codeManifestInvalid code = "MANIFEST_INVALID"
 	codeManifestUnknown code = "MANIFEST_UNKNOWN"
 	codeBlobUnknown     code = "BLOB_UNKNOWN"
 	codeUnavailable     code = "UNAVAILABLE"
@@ -55,9 +55,10 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every registry was skipped. 404 only if all say so; 403 only if all
-// refuse, or are not there; else 502, after which containerd does not at once try the same again.
-func refuseNowhere(w http.ResponseWriter, t target, r Report) {
+// refuseNowhere answers when every source was skipped. 404 only if all say so, and 403 only if all
+// refuse, or are not there. Before containerd gives up, it retries a status with which a source asks
+// for that. It doesn't retry 502.
+func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {
 		missing = missing && a.Reason == ReasonNotFound
@@ -66,13 +67,13 @@ func refuseNowhere(w http.ResponseWriter, t target, r Report) {
 	switch {
 	case len(r.Attempts) == 0:
 		refuse(w, http.StatusForbidden, codeDenied, r.Message())
-	case missing && t.endpoint == blobs:
+	case missing && p.target.endpoint == blobs:
 		refuse(w, http.StatusNotFound, codeBlobUnknown, r.Message())
 	case missing:
 		refuse(w, http.StatusNotFound, codeManifestUnknown, r.Message())
 	case denied:
 		refuse(w, http.StatusForbidden, codeDenied, r.Message())
 	default:
-		refuse(w, http.StatusBadGateway, codeUnavailable, r.Message())
+		refuse(w, cmp.Or(p.passing, http.StatusBadGateway), codeUnavailable, r.Message())
 	}
 }

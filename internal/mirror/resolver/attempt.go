@@ -35,7 +35,10 @@ type reply struct {
 	status int
 	header http.Header
 	length int64 // of the body, or -1
-	body   *body
+	// first and end are the positions of the body's first byte and behind its last one, and size is that of
+	// all content; -1 if they aren't known.
+	first, end, size int64
+	body             *body
 }
 
 func (r *reply) close() { _ = r.body.Close() }
@@ -72,15 +75,12 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	return nil, f
 }
 
-// send asks with the credentials for the place, and again with new ones if those that were
-// remembered are refused, or if it only now says that it wants any.
+// send asks with what is remembered as proof for the source, and again with a new proof if the source
+// wants one.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
-	for refused := 0; ; {
-		proof, err := s.keys.proof(ctx, q.at, s.way(q.at), q.credential)
-		if err != nil {
-			return nil, err
-		}
-		response, own, err := s.sendFollowing(ctx, q, proof.header)
+	proof := s.keys.remembered(q)
+	for isNew := false; ; {
+		response, own, err := s.sendFollowing(ctx, q, proof)
 		if err != nil {
 			return nil, err
 		}
@@ -90,13 +90,14 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 		case status == http.StatusPartialContent:
 			discard(response)
 			return nil, faultf(ReasonWrongContent, "it gives a part")
-		case status == http.StatusUnauthorized && own && refused < 2 &&
-			s.keys.learn(ctx, q.at, s.way(q.at), proof, response):
+		case status == http.StatusUnauthorized && own && !isNew:
 			discard(response)
-			refused++
+			if proof, err = s.keys.prove(ctx, q, s.way(q.at), response); err != nil {
+				return nil, err
+			}
+			isNew = true
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
-			// Some registries know no HEAD. What it would have said stands above the body, too.
-			discard(response)
+			discard(response) // Some registries know no HEAD. The header of a GET says the same.
 			q.method = http.MethodGet
 		default:
 			discard(response)
@@ -106,14 +107,23 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 }
 
 func replyOf(response *http.Response, q question) (*reply, error) {
-	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+	h, r := response.Header, &reply{method: q.method, status: response.StatusCode, header: response.Header,
+		length: response.ContentLength, body: &body{inner: response.Body}}
+	if q.method == http.MethodHead {
+		r.length = headLength(h)
+	}
+	r.end, r.size = r.length, r.length
+	if encoding := h.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		discard(response)
 		return nil, faultf(ReasonWrongContent, "content is encoded")
 	}
-	r := &reply{method: q.method, status: response.StatusCode, header: response.Header, length: response.ContentLength,
-		body: &body{inner: response.Body}}
-	if q.method == http.MethodHead {
-		r.length = headLength(response.Header)
+	if r.status == http.StatusPartialContent {
+		part, total, ok := parseContentRange(h.Get("Content-Range"))
+		if !ok || r.length >= 0 && r.length != part.last+1-part.first {
+			discard(response)
+			return nil, faultf(ReasonWrongContent, "it gives another range")
+		}
+		r.first, r.end, r.size = part.first, part.last+1, total
 	}
 	return r, nil
 }

@@ -26,7 +26,7 @@ func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newState(Options{Now: time.Now}, Config{Rules: rules})
+	s := newState(Options{}.defaults(), Config{Rules: rules})
 	s.transport.common.RegisterProtocol("https", lastMoment{})
 	answer, err := s.ask(t.Context(), question{method: http.MethodGet, at: mirror.Pull{Host: "mirror.test",
 		Repository: "a"}, credential: mirror.Credential{RegistryToken: "t"}, path: "/v2/a/blobs/x",

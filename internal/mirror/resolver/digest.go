@@ -7,7 +7,7 @@ import (
 	godigest "github.com/opencontainers/go-digest"
 )
 
-// digest is legal: the algorithm is one that can be checked, the hex is of its length and in lower
+// A digest is legal: the algorithm is one that can be checked, the hex is of its length and in lower
 // case.
 type digest string
 
@@ -19,11 +19,18 @@ func parseDigest(text string) (digest, bool) {
 	return digest(d), true
 }
 
-func (d digest) hash() hash.Hash { return godigest.Digest(d).Algorithm().Hash() }
+func (d digest) algorithm() godigest.Algorithm { return godigest.Digest(d).Algorithm() }
 
-// isSum says whether h, fed with everything, has this digest.
+func (d digest) hash() hash.Hash { return d.algorithm().Hash() }
+
+// matches reports whether content has this digest.
+func (d digest) matches(content []byte) bool {
+	return d.algorithm().FromBytes(content) == godigest.Digest(d)
+}
+
+// isSum reports whether h, fed with everything, has this digest.
 func (d digest) isSum(h hash.Hash) bool {
-	return godigest.NewDigest(godigest.Digest(d).Algorithm(), h) == godigest.Digest(d)
+	return godigest.NewDigest(d.algorithm(), h) == godigest.Digest(d)
 }
 
 // of is the digest that content without a known one gets.

@@ -1,18 +1,16 @@
 // Package resolver answers where, on this node, an image's bytes come from: it is a pull-only
-// registry on the node's loopback that containerd asks for every image, and that fetches from the
-// mirrors and sources which the cluster's rules name, in their order.
+// registry on the node's loopback. containerd asks it for every image, and it fetches from the
+// mirrors and sources that the cluster's rules name, in their order.
 //
-// hosts.toml can only say things about a whole registry host; rules are about repositories, digests
-// and tags, and need the cluster's pull secret. So hosts.toml sends containerd here, containerd
-// passes the registry that the user named as ?ns=, and this package decides, fetches, checks and
-// reports:
+// hosts.toml can only say things about a whole registry host. Rules are about repositories, digests
+// and tags, and need the cluster's pull secret. So hosts.toml sends containerd here, and containerd
+// passes the registry that the user named as ?ns=. A request takes four steps:
 //
-//	request ── target ── line of sources ── attempt ── attempt … ── bytes, checked against their digest
-//	                     (rules, pull kind, (auth, redirects,        (a source that dies on the way is
-//	                      dead and lying     timeouts)                replaced by the next, from the same byte)
-//	                      sources last)
+//	target ──► sources ──► attempt ──► copy
+//	what is    who has it,  one request bytes, hashed, to containerd;
+//	asked for  in order     to a source another source continues at the same byte
 //
-// The daemon is its only user. It never pushes, never listens beyond loopback, never answers
-// without the node's token, never passes wrong bytes off as complete, never sends a credential to a
-// host that it is not for, and keeps nothing on disk.
+// Each step has a file of its name. The daemon is the only user. The package never pushes, never
+// listens beyond loopback, never answers without the node's token, never lets wrong bytes look
+// complete, never sends a credential to a host that it is not for, and keeps nothing on disk.
 package resolver

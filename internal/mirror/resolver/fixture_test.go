@@ -199,7 +199,7 @@ type rig struct {
 // calm has time limits that no busy machine meets by accident.
 func calm() resolver.Options {
 	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second,
-		LastFirstByte: 20 * time.Second, Stall: 20 * time.Second, Pause: time.Millisecond}
+		LastFirstByte: 20 * time.Second, Stall: 20 * time.Second}
 }
 
 // quick has time limits that a test can wait for.

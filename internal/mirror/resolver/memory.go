@@ -1,7 +1,6 @@
 package resolver
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -10,8 +9,7 @@ import (
 // memory holds the most recently used values for a while, and never more than it has room for. It
 // is safe for concurrent use.
 type memory[K comparable, V any] struct {
-	changing sync.Mutex
-	cache    *cache.LRUExpireCache
+	cache *cache.LRUExpireCache
 }
 
 type clockFunc func() time.Time
@@ -31,14 +29,6 @@ func (m *memory[K, V]) get(key K) (V, bool) {
 
 // put remembers value for a time, in place of what was there. At the end of that time it has gone.
 func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life-1) }
-
-// change replaces key's value (the zero value if there is none) by what f makes of it.
-func (m *memory[K, V]) change(key K, life time.Duration, f func(V) V) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
-	old, _ := m.get(key)
-	m.put(key, f(old), life)
-}
 
 // forget drops key.
 func (m *memory[K, V]) forget(key K) { m.cache.Remove(key) }

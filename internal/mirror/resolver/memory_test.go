@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 // clock is one that a test moves.
@@ -32,10 +34,7 @@ func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
 	if _, ok := m.get(0); ok {
 		t.Error("one that is too old is still there")
 	}
-	m.change(3, time.Minute, func(old string) string { return old + "new" })
-	if v, _ := m.get(3); v != "new" {
-		t.Errorf("%q was made from what was too old", v)
-	}
+	m.put(3, "new", time.Minute)
 	m.forget(3)
 	if _, ok := m.get(3); ok {
 		t.Error("it was not forgotten")
@@ -48,64 +47,30 @@ func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
 	}
 }
 
-func TestADeadHostIsTriedAgainByOneRequestAtATime(t *testing.T) {
+func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	h := newHealth(c.now)
-	admitted := func() bool { _, ok := h.admits("a"); return ok }
-	bothOfTwo := func() bool { first, second := admitted(), admitted(); return first && second }
-	if !bothOfTwo() {
-		t.Fatal("a host that is well is not admitted")
-	}
-	h.failed("a", ReasonSlow)
-	h.failed("a", ReasonSlow) // of the second request that was under way
-	if reason, ok := h.admits("a"); ok || reason != ReasonSlow {
-		t.Fatal("a dead host is admitted")
-	}
-	c.pass(firstPause)
-	if !admitted() || admitted() {
-		t.Fatal("after the pause it is one, and only one, that is admitted")
-	}
-	h.unknown("a")
-	if !admitted() {
-		t.Fatal("a request that was given up blocks the host")
-	}
-	h.failed("a", ReasonUnreachable)
-	c.pass(firstPause)
-	if admitted() {
-		t.Fatal("the pause did not get longer")
-	}
-	c.pass(firstPause)
-	if !admitted() {
-		t.Fatal("the pause got too long")
-	}
-	for range 10 {
-		h.failed("a", ReasonUnreachable)
-		c.pass(longPause)
-		if !admitted() {
-			t.Fatal("the pause has no bound")
+	s := newState(Options{Now: c.now}, Config{})
+	at, sibling := mirror.Pull{Host: "a.test", Repository: "x"}, mirror.Pull{Host: "a.test", Repository: "y"}
+	is := func(at mirror.Pull, want Reason) {
+		t.Helper()
+		if found, _ := s.trouble(at); found.reason != want {
+			t.Errorf("the trouble of %v is %q instead of %q", at, found.reason, want)
 		}
 	}
-	h.well("a")
-	if !bothOfTwo() {
-		t.Fatal("a host that is well again is not admitted")
-	}
-}
-
-func TestHealthIsBounded(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	h := newHealth(c.now)
-	for i := range 3 * hosts {
-		c.pass(time.Millisecond)
-		h.failed(fmt.Sprint(i), ReasonUnknownHost)
-	}
-	if len(h.dead) != hosts {
-		t.Errorf("%d hosts are remembered", len(h.dead))
-	}
-	if _, ok := h.admits(fmt.Sprint(3*hosts - 1)); ok {
-		t.Error("the last one was forgotten")
-	}
+	s.troubled(at, faultf(ReasonSlow, ""))
+	is(sibling, ReasonSlow)
+	c.pass(deadLife)
+	is(at, "")
+	s.troubled(at, faultf(ReasonSlow, ""))
+	s.troubled(sibling, faultf(ReasonNotFound, "")) // it answers
+	is(at, "")
+	s.troubled(at, faultf(ReasonWrongContent, ""))
+	s.troubled(at, faultf(ReasonNotFound, ""))
+	is(at, ReasonWrongContent)
+	is(sibling, "")
+	c.pass(wrongLife)
+	is(at, "")
 }
 
 func TestTheBookIsBounded(t *testing.T) {

@@ -9,10 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
@@ -46,10 +44,8 @@ const (
 type fault struct {
 	reason Reason
 	detail string
-	// passes says that the place may answer soon, and again after how long it says so itself; 0: it
-	// does not.
-	passes bool
-	again  time.Duration
+	// passing is the status of a source that may answer soon; 0 for all others.
+	passing int
 }
 
 func (f *fault) Error() string {
@@ -63,25 +59,13 @@ func faultf(reason Reason, format string, arguments ...any) *fault {
 	return &fault{reason: reason, detail: fmt.Sprintf(format, arguments...)}
 }
 
-// isDeath says whether the host itself is the trouble, rather than this one image.
-func (f *fault) isDeath() bool {
-	switch f.reason {
-	case ReasonUnknownHost, ReasonUnreachable, ReasonUntrusted, ReasonSlow:
-		return true
-	}
-	return false
-}
-
 // refusal is the fault of a registry's answer that is none.
 func refusal(response *http.Response) *fault {
 	f := statusFault(response.StatusCode)
 	switch response.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		f.passes = true
-		if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 16); err == nil {
-			f.again = time.Duration(seconds) * time.Second
-		}
+		f.passing = response.StatusCode
 	}
 	return f
 }

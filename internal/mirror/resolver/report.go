@@ -30,12 +30,10 @@ type Report struct {
 	// Served is the place that had it in the end; empty if none had, or if it broke off there.
 	Served string `json:"served,omitempty"`
 	// Attempts are the registries that were skipped, in the order in which they were asked; empty
-	// if there was none to ask, or no place to ask from.
+	// if there was none to ask.
 	Attempts []Attempt `json:"attempts"`
 	// Refused says why the cluster refuses the image; empty if it does not.
 	Refused string `json:"refused,omitempty"`
-	// NoPlace says that nobody was asked, because too many pulls were under way.
-	NoPlace bool `json:"noPlace,omitempty"`
 	// First and Last are when it was so; Count is how often.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
@@ -69,10 +67,6 @@ func (r Report) sentence() string {
 		b.WriteString("Refused: " + r.Refused)
 		return b.String()
 	}
-	if r.NoPlace {
-		b.WriteString("It got no place in time: too many pulls are under way")
-		return b.String()
-	}
 	if len(r.Attempts) == 0 {
 		b.WriteString("No mirror serves this kind of pull, and the source must never be contacted")
 		return b.String()
@@ -94,7 +88,7 @@ func (r Report) sentence() string {
 
 // same says whether two reports differ in nothing but times and digits of what was pulled.
 func (r Report) same(other Report) bool {
-	return r.Served == other.Served && r.Refused == other.Refused && r.NoPlace == other.NoPlace &&
+	return r.Served == other.Served && r.Refused == other.Refused &&
 		slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
 			return a.Source == b.Source && a.Reason == b.Reason
 		})

@@ -23,7 +23,7 @@ func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 		return false
 	})
 	o := calm()
-	o.Streams, o.LastFirstByte = 1, 5*time.Minute
+	o.LastFirstByte = 5 * time.Minute
 	g := newRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	var layer sync.WaitGroup
 	layer.Go(func() {
@@ -53,7 +53,7 @@ func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 		return false
 	})
 	o := calm()
-	o.Streams, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute
+	o.FirstByte, o.LastFirstByte = 5*time.Minute, 5*time.Minute
 	const other = "other.example"
 	g := newRig(t, o, config(t, source+" digest "+slow.host+"/m never", other+" digest "+newUpstream(t, m).host+"/m never"))
 	var layers sync.WaitGroup
@@ -120,7 +120,7 @@ func TestA22_ARegistryThatHangsLeavesRoomWhateverItsPort(t *testing.T) {
 		return true
 	})
 	o := calm()
-	o.Streams, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute
+	o.FirstByte, o.LastFirstByte = 5*time.Minute, 5*time.Minute
 	g := newRig(t, o, config(t, "slow.example:1 tag "+slow.host+"/m never", "slow.example:2 tag "+slow.host+"/m never",
 		"other.example digest "+newUpstream(t, m).host+"/m never"))
 	leavesRoom(t, g, m, func() bool { return len(slow.seen()) >= 4 }, "slow.example:1", "slow.example:2")
@@ -151,9 +151,8 @@ func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := calm()
-	o.Streams, o.Connect, o.FirstByte, o.LastFirstByte = 4, 5*time.Minute, 5*time.Minute, 5*time.Minute
+	o.Connect, o.FirstByte, o.LastFirstByte = 5*time.Minute, 5*time.Minute, 5*time.Minute
 	g := newRig(t, o, config(t, "other.example digest "+newUpstream(t, m).host+"/m never"))
-	// one question how to authenticate is for all requests of a registry
 	leavesRoom(t, g, m, func() bool { return connections.Load() >= 2 }, "127.0.0.1:"+port, "localhost:"+port)
 }
 
@@ -178,7 +177,7 @@ func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 				return true
 			})
 			o := calm()
-			o.Whole, o.Stall = 200*time.Millisecond, 5*time.Minute // so that only the first can end it
+			o.Header, o.Stall = 200*time.Millisecond, 5*time.Minute // so that only the first can end it
 			g := newRig(t, o, config(t, source+" tag "+u.host+"/m never"))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -4,7 +4,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/url"
-	"sync/atomic"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -32,28 +32,13 @@ type state struct {
 	secret    mirror.PullSecret
 	transport *transports
 	keys      *keyring
-	health    *health
-	users     atomic.Int64
-	retired   atomic.Bool
+	now       func() time.Time
+	troubles  *memory[string, trouble] // by host, or host/repository
 }
 
 func newState(o Options, c Config) *state {
 	way := newTransports(o, c)
-	never := func(host string) bool { return c.Rules.Never(host, "") }
-	return &state{rules: c.Rules, secret: c.PullSecret, transport: way, keys: newKeyring(way, never, o),
-		health: newHealth(o.Now)}
-}
-
-// retire lets go of connections as soon as the last request is through.
-func (s *state) retire() {
-	s.retired.Store(true)
-	if s.users.Load() == 0 {
-		s.transport.closeIdle()
-	}
-}
-
-func (s *state) release() {
-	if s.users.Add(-1) == 0 && s.retired.Load() {
-		s.transport.closeIdle()
-	}
+	return &state{rules: c.Rules, secret: c.PullSecret, transport: way, now: o.Now,
+		keys:     newKeyring(way, func(host string) bool { return c.Rules.Never(host, "") }, o.Now),
+		troubles: newMemory[string, trouble](troublesKept, o.Now)}
 }

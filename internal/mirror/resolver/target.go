@@ -31,10 +31,13 @@ type target struct {
 // name is the image as a user would write it.
 func (t target) name() string {
 	if t.tag != "" {
-		return t.registry + "/" + t.repository + ":" + t.tag
+		return t.image() + ":" + t.tag
 	}
-	return t.registry + "/" + t.repository + "@" + string(t.digest)
+	return t.image() + "@" + string(t.digest)
 }
+
+// image is the repository as a user would write it.
+func (t target) image() string { return t.registry + "/" + t.repository }
 
 // path is the path of the target at a source that calls the repository by another name.
 func (t target) path(repository string) string {

@@ -29,7 +29,7 @@ type transports struct {
 
 func newTransports(o Options, c Config) *transports {
 	r := &transports{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
-		lax: insecure.New(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](hosts, o.Now)}
+		lax: insecure.New(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](troublesKept, o.Now)}
 	for host, bundle := range c.RegistryTrust {
 		pool := c.Roots
 		if pool == nil {

@@ -258,7 +258,7 @@ func TestA22_TricklingLayersLeaveOtherRegistriesAlone(t *testing.T) {
 	}
 	slow := newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(trickling)
 	newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
-	d := newNodeWith(t, n, resolver.Options{Streams: 2, FirstByte: 20 * time.Second, Stall: 2 * time.Second})
+	d := newNodeWith(t, n, resolver.Options{FirstByte: 20 * time.Second, Stall: 2 * time.Second})
 	d.apply(t, settings{rules: []string{source + " tag m1.test m2.test never"}})
 	d.mustPull(t, source+"/team/app:v1")
 	if slow.asked("/blobs/") == 0 || !strings.Contains(d.said(), "m1.test/team/app: BrokenOff") {

@@ -1,0 +1,259 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// layer is a blob, or a part of one, on its way from a source to containerd. It is hashed, and its last
+// byte is held back until all of it agrees with the digest. If a source dies, another one continues at
+// the same byte.
+type layer struct {
+	*pull
+	source   *reply
+	at       mirror.Pull
+	position int64 // of the next byte
+	size     int64 // of the blob; -1 if no source said so
+	end      int64 // of the answer; -1 if it is where the source ends
+	sum      hash.Hash
+	bringers []mirror.Pull // everybody who brought bytes
+	// small has all of a small blob, which is checked before any of it goes out: wrong bytes then only
+	// cost another source.
+	small []byte
+}
+
+// maxSmall is up to which size a blob is small.
+const maxSmall = 1 << 20
+
+// bufferSize is so large that passing it on takes no time worth mentioning.
+const bufferSize = 512 << 10
+
+// copyLayer finds a source and copies from it. It calls found when the search for a source is over.
+func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
+	l := &layer{pull: p, position: p.span.first, size: -1, end: -1}
+	err := l.open(ctx)
+	found()
+	if err != nil {
+		return err
+	}
+	defer func() { l.source.close() }()
+	if isWhole := p.span.first == 0 && (p.span.last < 0 || l.end == l.size); isWhole {
+		l.sum = p.target.digest.hash()
+	}
+	if !p.begun {
+		l.writeHeader(w)
+	}
+	sent, err := l.copy(ctx, w)
+	if err != nil {
+		p.resolver.records.served(l.at.Host, 0, sent)
+		return err
+	}
+	p.served = l.at
+	p.resolver.records.served(l.at.Host, 1, sent)
+	return nil
+}
+
+// open asks the sources for the bytes from the position on.
+func (l *layer) open(ctx context.Context) error {
+	rest := span{first: l.position, last: l.span.last}
+	source, at, err := l.ask(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Pull, r *reply) error {
+		return l.take(r)
+	})
+	if err != nil {
+		return err
+	}
+	l.source, l.at = source, at
+	if !slices.Contains(l.bringers, at) {
+		l.bringers = append(l.bringers, at)
+	}
+	return nil
+}
+
+// take accepts an answer that has the bytes that come next, and skips what comes before them.
+func (l *layer) take(r *reply) error {
+	size := l.size
+	if size < 0 {
+		size = r.size
+	}
+	end := size
+	if last := l.span.last; last >= 0 && (size < 0 || last < size) {
+		end = last + 1
+	} else if size < 0 && r.status == http.StatusPartialContent {
+		end = r.end
+	}
+	if f := l.contradiction(r, size, end); f != nil {
+		return f
+	}
+	skipped, err := io.CopyN(io.Discard, r.body, l.position-r.first)
+	if errors.Is(err, io.EOF) {
+		return faultf(ReasonWrongContent, "it has only %d bytes", skipped)
+	}
+	if err != nil {
+		return err
+	}
+	if isFirst := l.source == nil; isFirst && end >= 0 && end <= maxSmall && !l.ranged {
+		if l.small, err = readWhole(r, maxSmall); err != nil {
+			return err
+		}
+		if !l.target.digest.matches(l.small) {
+			return faultf(ReasonWrongContent, "the digest is another")
+		}
+	}
+	l.size, l.end = size, end
+	return nil
+}
+
+// contradiction says why an answer can't be what comes next of a blob of this size, up to this end. nil
+// means that it can.
+func (l *layer) contradiction(r *reply, size, end int64) error {
+	partial := r.status == http.StatusPartialContent
+	switch {
+	case r.size >= 0 && r.size != size:
+		return faultf(ReasonWrongContent, "it has %d bytes instead of %d", r.size, size)
+	case partial && (r.first != l.position || r.end != end):
+		return faultf(ReasonWrongContent, "it gives another range")
+	case size < 0 && !partial && l.ranged:
+		return faultf(ReasonFailing, "it does not say how large it is")
+	case end >= 0 && end <= l.position && l.position > 0:
+		return faultf(ReasonWrongContent, "it has only %d bytes", end)
+	}
+	return nil
+}
+
+func (l *layer) writeHeader(w http.ResponseWriter) {
+	if !l.ranged || l.end < 0 {
+		l.writeLayerHeader(w, http.StatusOK, l.end)
+		return
+	}
+	total := "*"
+	if l.size >= 0 {
+		total = strconv.FormatInt(l.size, 10)
+	}
+	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%s", l.span.first, l.end-1, total))
+	l.writeLayerHeader(w, http.StatusPartialContent, l.end-l.span.first)
+}
+
+// writeLayerHeader writes the header of a layer; length is -1 if it isn't known.
+func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64) {
+	h := w.Header()
+	h.Set("Content-Type", octets)
+	h.Set("Docker-Content-Digest", string(p.target.digest))
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("ETag", strconv.Quote(string(p.target.digest)))
+	if length >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(length, 10))
+	}
+	w.WriteHeader(status)
+	p.begun = true
+}
+
+// copy passes bytes on until the end. It returns how many it sent, and errBroken, errUnread or the
+// context's error if the answer isn't complete.
+func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, err error) {
+	if l.end >= 0 && l.end <= maxSmall && !l.ranged {
+		return l.end, write(w, l.small)
+	}
+	buffer := l.resolver.buffers.Get().(*[bufferSize]byte)
+	defer l.resolver.buffers.Put(buffer)
+	var held []byte
+	for l.end < 0 || l.position < l.end {
+		n, reading := l.read(buffer[:])
+		piece := buffer[:n]
+		l.position += int64(n)
+		hashed := l.hash(piece)
+		if l.sum != nil && l.position == l.end && n > 0 {
+			piece, held = piece[:n-1], []byte{piece[n-1]}
+		}
+		err = write(w, piece)
+		<-hashed
+		if err != nil {
+			return sent, err
+		}
+		sent += int64(len(piece))
+		switch {
+		case reading == nil || l.position == l.end:
+		case errors.Is(reading, io.EOF) && l.end < 0:
+			l.end = l.position
+		default:
+			if err = l.resume(ctx, reading); err != nil {
+				return sent, err
+			}
+		}
+	}
+	if l.sum != nil && !l.target.digest.isSum(l.sum) {
+		for _, at := range l.bringers {
+			l.failed(at, faultf(ReasonWrongContent, "the digest is another"), 0)
+		}
+		return sent, errBroken
+	}
+	return sent + int64(len(held)), write(w, held)
+}
+
+// hash hashes a piece while it is written, on another processor.
+func (l *layer) hash(piece []byte) (done <-chan struct{}) {
+	hashed := make(chan struct{})
+	if l.sum == nil {
+		close(hashed)
+		return hashed
+	}
+	go func() {
+		defer close(hashed)
+		_, _ = l.sum.Write(piece)
+	}()
+	return hashed
+}
+
+// read fills the buffer. The very first bytes don't wait for more.
+func (l *layer) read(buffer []byte) (int, error) {
+	if l.end >= 0 {
+		buffer = buffer[:min(int64(len(buffer)), l.end-l.position)]
+	}
+	if l.position == l.span.first {
+		return l.source.body.Read(buffer)
+	}
+	n, err := io.ReadFull(l.source.body, buffer)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// resume continues with another source, or with the same one if there is no other.
+func (l *layer) resume(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(why, io.EOF) {
+		why = faultf(ReasonBrokenOff, "ended early")
+	}
+	l.source.close()
+	l.failed(l.at, faultOf(ctx, why), 0)
+	l.deadline = time.Now().Add(l.resolver.options.LastFirstByte)
+	err := l.open(ctx)
+	if errors.Is(err, errNowhere) {
+		return errBroken
+	}
+	return err
+}
+
+// clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be
+// busy.
+const clientStall = 5 * time.Minute
+
+// write gives bytes to the client within clientStall. Otherwise it returns errUnread.
+func write(w http.ResponseWriter, content []byte) error {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientStall)) // a test's writer can't
+	if _, err := w.Write(content); err != nil {
+		return errUnread
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package resolver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// maxManifest is more than containerd takes (4 × 1048 × 1048 bytes).
+const maxManifest = 4<<20 + 256<<10
+
+const octets = "application/octet-stream"
+
+// whole is a manifest, or the answer to a HEAD. It is checked before any of it goes to containerd.
+type whole struct {
+	mediaType string
+	digest    digest
+	size      int64
+	content   []byte // nil for a HEAD
+}
+
+// findWhole asks the sources for a manifest, or for what a HEAD says.
+func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
+	answer, at, err := p.ask(ctx, p.method, everything(), func(ctx context.Context, at mirror.Pull, r *reply) error {
+		if r.method != http.MethodHead {
+			one, err = p.read(r)
+			return err
+		}
+		if one, err = p.headed(r); err != nil || one.isComplete() {
+			return err
+		}
+		r.close()
+		full, err := p.state.ask(ctx, p.question(http.MethodGet, at, everything(), p.limit()))
+		if err != nil {
+			return err
+		}
+		defer full.close()
+		one, err = p.read(full)
+		return err
+	})
+	if err != nil {
+		return whole{}, err
+	}
+	answer.close()
+	p.served = at
+	p.resolver.began(p.target, p.method)
+	return one, nil
+}
+
+func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) error {
+	h := w.Header()
+	h.Set("Content-Type", one.mediaType)
+	h.Set("Content-Length", strconv.FormatInt(one.size, 10))
+	h.Set("Docker-Content-Digest", string(one.digest))
+	h.Set("ETag", strconv.Quote(string(one.digest)))
+	w.WriteHeader(http.StatusOK)
+	if p.method == http.MethodHead {
+		p.resolver.records.served(p.served.Host, 1, 0)
+		return nil
+	}
+	if hosts := elsewhere(one.content); len(hosts) > 0 {
+		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
+			p.target.name(), "hosts", hosts)
+	}
+	p.resolver.records.served(p.served.Host, 1, one.size)
+	p.begun = true
+	return write(w, one.content)
+}
+
+// isComplete reports whether an answer to a HEAD has everything that containerd needs.
+func (o whole) isComplete() bool {
+	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
+}
+
+// headed believes an answer to a HEAD, unless it contradicts the digest.
+func (p *pull) headed(r *reply) (whole, error) {
+	named := r.header.Get("Docker-Content-Digest")
+	d, legal := parseDigest(named)
+	want := p.target.digest
+	if named != "" && !legal || legal && want != "" && d.algorithm() == want.algorithm() && d != want {
+		return whole{}, faultf(ReasonWrongContent, "it has another digest")
+	}
+	if want == "" {
+		want = d
+	}
+	one := whole{mediaType: mediaType(r.header), digest: want, size: r.length}
+	if p.target.endpoint == blobs {
+		one.mediaType = octets
+		if one.size < 0 {
+			return whole{}, faultf(ReasonFailing, "it does not say how large it is")
+		}
+	}
+	return one, nil
+}
+
+// read reads a manifest and checks it. The digest of a tag is the one that the source names, if the
+// content agrees.
+func (p *pull) read(r *reply) (whole, error) {
+	content, err := readWhole(r, maxManifest)
+	if err != nil {
+		return whole{}, err
+	}
+	want := p.target.digest
+	if want == "" {
+		if want, _ = parseDigest(r.header.Get("Docker-Content-Digest")); want == "" {
+			want = of(content)
+		}
+	}
+	if !want.matches(content) {
+		return whole{}, faultf(ReasonWrongContent, "the digest is another")
+	}
+	one := whole{mediaType: mediaType(r.header), digest: want, size: int64(len(content)), content: content}
+	if one.mediaType == "" {
+		one.mediaType = declared(content)
+	}
+	if one.mediaType == "" {
+		return whole{}, faultf(ReasonWrongContent, "it is no manifest")
+	}
+	return one, nil
+}
+
+// readWhole reads a body of a bounded size to its end.
+func readWhole(r *reply, limit int64) ([]byte, error) {
+	content := &bytes.Buffer{}
+	if r.length <= limit {
+		content.Grow(int(max(r.length, 0)) + bytes.MinRead)
+		if _, err := content.ReadFrom(io.LimitReader(r.body, limit+1)); err != nil {
+			return nil, err
+		}
+	}
+	if r.length > limit || int64(content.Len()) > limit {
+		return nil, faultf(ReasonWrongContent, "it has more than %d bytes", limit)
+	}
+	return content.Bytes(), nil
+}
+
+// mediaType is what a header says, unless that says nothing about manifests.
+func mediaType(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || t == octets || t == "application/json" || strings.HasPrefix(t, "text/") {
+		return ""
+	}
+	return t
+}
+
+// manifestFields are the parts of a manifest or an index that matter here.
+type manifestFields struct {
+	MediaType string `json:"mediaType"`
+	Config    struct {
+		Digest string `json:"digest"`
+	} `json:"config"`
+	Layers []struct {
+		URLs []string `json:"urls"`
+	} `json:"layers"`
+	Manifests []json.RawMessage `json:"manifests"`
+}
+
+// declared is the media type that a manifest has by its own content.
+func declared(content []byte) string {
+	var fields manifestFields
+	if json.Unmarshal(content, &fields) != nil {
+		return ""
+	}
+	switch t, _, err := mime.ParseMediaType(fields.MediaType); {
+	case err == nil && strings.HasPrefix(t, "application/"):
+		return t
+	case len(fields.Manifests) > 0:
+		return "application/vnd.oci.image.index.v1+json"
+	case fields.Config.Digest != "":
+		return "application/vnd.oci.image.manifest.v1+json"
+	}
+	return ""
+}
+
+// elsewhere lists up to eight hosts from which a manifest says that layers can be fetched. containerd
+// asks them first, whatever the rules say.
+func elsewhere(content []byte) (hosts []string) {
+	var fields manifestFields
+	if json.Unmarshal(content, &fields) != nil {
+		return nil // containerd reports it
+	}
+	for _, layer := range fields.Layers {
+		for _, text := range layer.URLs {
+			u, err := url.Parse(text)
+			if err == nil && u.Host != "" && len(hosts) < 8 && !slices.Contains(hosts, u.Host) {
+				hosts = append(hosts, u.Host)
+			}
+		}
+	}
+	return hosts
+}
