@@ -84,7 +84,7 @@ operator: ## Build operator and lab into out/bin, which is all that demo and ben
 
 .PHONY: plugin
 plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with archives and a manifest for Krew (PLUGIN_URL=where the archives will be)
-	go run ./cmd/krew --root $(CURDIR) --out $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"
+	go run ./tools/krew --root $(CURDIR) --out $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"
 
 .PHONY: wmco-e2e
 wmco-e2e: ## Build wmco-e2e, which tries the acceptance list on a cluster of yours, for Linux on amd64 and arm64, into out/e2e
@@ -94,7 +94,7 @@ wmco-e2e: ## Build wmco-e2e, which tries the acceptance list on a cluster of you
 
 .PHONY: payload
 payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module, MINORS="1.37 1.36" or all: for other API servers than 1.36)
-	go run ./cmd/payload --out $(OUT)/payload --version $(VERSION) $(if $(MINORS),--minors "$(MINORS)") $(if $(SUPPLIED),--supplied $(SUPPLIED))
+	go run ./tools/payload --out $(OUT)/payload --version $(VERSION) $(if $(MINORS),--minors "$(MINORS)") $(if $(SUPPLIED),--supplied $(SUPPLIED))
 
 .PHONY: generate
 generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference pages anew
@@ -102,7 +102,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}' output:rbac:dir=config/rbac
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator-kubernetes paths=./config/kubernetes/rights output:rbac:dir=config/kubernetes/rights
-	go run ./docs/generate
+	go run ./tools/generate
 
 ##@ Check
 
@@ -271,8 +271,8 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Tools are built from their pinned modules; Go's build cache makes that quick from the second time on.
-$(BIN)/controller-gen: tools/go.mod
-	@mkdir -p $(BIN) && go build -C tools -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+$(BIN)/controller-gen: tools/controller-gen/go.mod
+	@mkdir -p $(BIN) && go build -C tools/controller-gen -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@mkdir -p $(BIN) && GOGC=400 $(NICE) go build -C tools/lint -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint && mv $@.new $@

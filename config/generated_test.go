@@ -17,7 +17,7 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	}
 	fresh := t.TempDir()
 	generator := filepath.Join(fresh, "controller-gen")
-	run(t, filepath.Join(root, "tools"), "go", "build", "-o", generator,
+	run(t, filepath.Join(root, "tools", "controller-gen"), "go", "build", "-o", generator,
 		"sigs.k8s.io/controller-tools/cmd/controller-gen")
 	run(t, root, generator, "crd", "paths=./api/...", "output:crd:dir="+filepath.Join(fresh, "crd"))
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator",

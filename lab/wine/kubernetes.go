@@ -98,7 +98,7 @@ func kubernetesKey() (string, error) {
 	}
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version())
-	for _, pattern := range []string{"payload/kubernetes/*/go.*", "cmd/payload/*.go"} {
+	for _, pattern := range []string{"payload/kubernetes/*/go.*", "tools/payload/*.go"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return "", fmt.Errorf("listing %s: %w", pattern, err)

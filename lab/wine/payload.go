@@ -102,7 +102,7 @@ func writePayload(ctx context.Context, dir, version string, progress io.Writer, 
 			return fmt.Errorf("supplying %s: %w", part.Name, err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"run", "./cmd/payload", "--out", dir, "--supplied",
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"run", "./tools/payload", "--out", dir, "--supplied",
 		supplied, "--version", version}, further)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, progress, progress
 	group(cmd)

@@ -30,7 +30,7 @@ func supportPage(root string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	built, err := found(filepath.Join(root, "cmd", "payload", "minor.go"), `(?m)^const defaultMinor = "(\S+)"$`)
+	built, err := found(filepath.Join(root, "tools", "payload", "minor.go"), `(?m)^const defaultMinor = "(\S+)"$`)
 	if err != nil {
 		return nil, err
 	}
