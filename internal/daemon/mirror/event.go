@@ -29,7 +29,7 @@ const (
 	// ReasonFallback says that an image came from a later place than the first, and why from none
 	// before.
 	ReasonFallback = "MirrorFallback"
-	// ReasonUnavailable says that no place had an image, or none to the end.
+	// ReasonUnavailable says that no registry had an image, or none completely.
 	ReasonUnavailable = "ImageUnavailable"
 	// ReasonRefused says that the cluster refuses an image: blockedRegistries or allowedRegistries.
 	ReasonRefused = "ImageRefused"
@@ -48,25 +48,51 @@ const (
 	lookInterval = time.Minute
 	// createTimeout bounds one request.
 	createTimeout = 15 * time.Second
-	// subjects bounds what is remembered of what was told.
-	subjects = 256
+	// maxSubjects bounds what is remembered.
+	maxSubjects = 256
 )
 
-// telling is when a subject was told last, and of what.
-type telling struct {
-	at, last time.Time
-}
-
-// subject is what one event is about: an image that can't be had, or the places that were passed
-// over for whatever images for the same reasons.
+// subject is what one event is about: an image that nobody has, or the registries that were skipped
+// for whatever images for the same reasons.
 type subject struct {
-	key    string
-	latest resolver.Report
-	count  int
+	key         string
+	latest      resolver.Report
+	first, last time.Time
+	count       int
+	// told is when the last event was made, and counted is its count; zero if none was.
+	told    time.Time
+	counted int
 }
 
-// Run makes events until ctx ends. Those that could not be made are made later, as far as the
-// resolver still knows of them.
+// isDue reports whether something happened that wasn't told recently.
+func (s *subject) isDue(now time.Time) bool {
+	return s.told.IsZero() || s.count > s.counted && winos.Age(now, s.told) >= repeatAfter
+}
+
+// file adds a report to its subject.
+func (h *Reporter) file(r resolver.Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key, now := keyOf(r), h.Clock.Now()
+	s := h.subjects[key]
+	if s == nil {
+		if len(h.subjects) >= maxSubjects {
+			delete(h.subjects, h.oldest())
+		}
+		s = &subject{key: key, first: now}
+		h.subjects[key] = s
+	}
+	s.latest, s.last, s.count = r, now, s.count+1
+}
+
+// oldest is the subject that happened least recently.
+func (h *Reporter) oldest() string {
+	return slices.MinFunc(slices.Collect(maps.Keys(h.subjects)), func(a, b string) int {
+		return h.subjects[a].last.Compare(h.subjects[b].last)
+	})
+}
+
+// Run makes events until ctx ends. If an event can't be made, Run tries again later.
 func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	log := logr.FromContextOrDiscard(ctx)
 	timer := h.Clock.NewTimer(lookInterval)
@@ -92,68 +118,42 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 
 // tell makes the events that are due: failures first, and the newest of them.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
-	source := h.listen()
-	if source == nil {
-		return nil
-	}
-	for _, s := range group(source.Reports()) {
-		now := h.Clock.Now()
-		before, known := h.told[s.key]
-		if known && (!s.latest.Last.After(before.last) || winos.Age(now, before.at) < repeatAfter) {
-			continue
-		}
+	now := h.Clock.Now()
+	for _, s := range h.due(now) {
 		if !h.budget.take(now) {
-			return nil // the others' turn comes
+			return nil // the others are next
 		}
 		err := h.create(ctx, client, s, now)
 		switch {
-		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // it would be again, and others wait
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // the next attempt would be refused as well
 			logr.FromContextOrDiscard(ctx).Info("an event about pulls was refused", "detail", err.Error())
 		case err != nil:
 			h.budget.left++
 			return err
 		}
-		h.told[s.key] = telling{at: now, last: s.latest.Last}
+		h.mu.Lock()
+		if known := h.subjects[s.key]; known != nil {
+			known.told, known.counted = now, s.count
+		}
+		h.mu.Unlock()
 	}
-	h.forget()
 	return nil
 }
 
-// forget drops what was told longest ago.
-func (h *Reporter) forget() {
-	if len(h.told) <= subjects {
-		return
-	}
-	oldest := slices.SortedFunc(maps.Keys(h.told), func(a, b string) int { return h.told[a].at.Compare(h.told[b].at) })
-	for _, key := range oldest[:len(h.told)-subjects] {
-		delete(h.told, key)
-	}
-}
-
-// group puts reports together that are about the same.
-func group(reports []resolver.Report) []subject {
-	byKey := map[string]*subject{}
-	for _, r := range reports {
-		key := keyOf(r)
-		s := byKey[key]
-		if s == nil {
-			s = &subject{key: key, latest: r}
-			byKey[key] = s
+// due copies the subjects that are due, in the order in which they are told.
+func (h *Reporter) due(now time.Time) (due []subject) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.subjects {
+		if s.isDue(now) {
+			due = append(due, *s)
 		}
-		if r.Last.After(s.latest.Last) {
-			s.latest = r
-		}
-		s.count += r.Count
 	}
-	all := make([]subject, 0, len(byKey))
-	for _, s := range byKey {
-		all = append(all, *s)
-	}
-	slices.SortFunc(all, func(a, b subject) int {
-		failing := func(s subject) int { return map[bool]int{false: 1}[s.latest.IsFailure()] }
-		return cmp.Or(failing(a)-failing(b), b.latest.Last.Compare(a.latest.Last), strings.Compare(a.key, b.key))
+	failing := func(s subject) int { return map[bool]int{false: 1}[s.latest.IsFailure()] }
+	slices.SortFunc(due, func(a, b subject) int {
+		return cmp.Or(failing(a)-failing(b), b.last.Compare(a.last), strings.Compare(a.key, b.key))
 	})
-	return all
+	return due
 }
 
 func keyOf(r resolver.Report) string {
@@ -196,7 +196,7 @@ func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subje
 		Reason: reason, Type: kind, Message: s.latest.Message(),
 		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: h.NodeName},
 		ReportingController: contract.ServiceDaemon, ReportingInstance: h.NodeName,
-		FirstTimestamp: metav1.NewTime(s.latest.First), LastTimestamp: metav1.NewTime(s.latest.Last),
+		FirstTimestamp: metav1.NewTime(s.first), LastTimestamp: metav1.NewTime(s.last),
 		Count: int32(min(s.count, 1<<30)), //nolint:gosec // bounded
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)

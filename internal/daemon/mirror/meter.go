@@ -63,11 +63,13 @@ func (h *Reporter) meter() []byte {
 	head := func(name, help string) {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s counter\n", name, help, name)
 	}
-	source := h.listen()
-	if source == nil {
+	h.mu.Lock()
+	counters := h.counters
+	h.mu.Unlock()
+	if counters == nil {
 		return nil
 	}
-	all, failures := source.Counters()
+	all, failures := counters()
 	head("wicd_resolver_failures_total", "Requests of containerd that no registry answered to the end, or that the "+
 		"cluster refuses.")
 	fmt.Fprintf(&b, "wicd_resolver_failures_total %d\n", failures)

@@ -181,13 +181,12 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{
-		// the resolver itself logs it
-		Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Reporter.Wake() },
+		Token: token, PlainLoopback: s.PlainLoopback, OnReport: s.Reporter.Report,
 	})
 	if err != nil {
 		return err
 	}
-	s.Reporter.Hear(made)
+	s.Reporter.Count(made.Counters)
 	s.resolver, s.token, s.followed = made, token, ""
 	return nil
 }

@@ -10,15 +10,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// EventSource is what is told of; a *resolver.Resolver is one.
-type EventSource interface {
-	// Reports are the latest pulls for which registries were skipped, the newest first.
-	Reports() []resolver.Report
-	// Counters are what happened at each registry since the start, by host, and how many requests
-	// ended without their bytes.
-	Counters() (byHost []resolver.Counter, failures int64)
-}
-
 // ReporterOptions of a Reporter.
 type ReporterOptions struct {
 	// NodeName is the Node that events are about.
@@ -28,50 +19,50 @@ type ReporterOptions struct {
 	Clock clock.WithTicker
 }
 
-// Reporter tells. Its methods may be called at the same time, Run and Write by one goroutine each.
+// Counters are what happened at each registry since the start, by host, and how many requests
+// ended without their bytes; see resolver.Resolver.
+type Counters func() (byHost []resolver.Counter, failures int64)
+
+// Reporter makes events and metrics of pulls. Its methods may be called at the same time, Run and
+// Write by one goroutine each.
 type Reporter struct {
 	ReporterOptions
-	news chan struct{}
-
-	mu     sync.Mutex
-	source EventSource
-	told   map[string]telling // by subject; kept from one Run to the next
+	news   chan struct{}
 	budget budget
 	serial int64 // of the last event
+
+	mu       sync.Mutex
+	counters Counters // nil while there is no resolver
+	subjects map[string]*subject
 }
 
-// NewReporter makes a Reporter, which has nothing to tell before Hear.
+// NewReporter makes a Reporter, which has no counters before Count.
 func NewReporter(o ReporterOptions) *Reporter {
-	return &Reporter{ReporterOptions: o, news: make(chan struct{}, 1), told: map[string]telling{},
+	return &Reporter{ReporterOptions: o, news: make(chan struct{}, 1), subjects: map[string]*subject{},
 		budget: budget{left: burst, since: o.Clock.Now()}}
 }
 
-// Hear says what is told of from now on. A nil Reporter hears nothing.
-func (h *Reporter) Hear(source EventSource) {
+// Count says where the counters are from now on. A nil Reporter ignores it.
+func (h *Reporter) Count(counters Counters) {
 	if h == nil {
 		return
 	}
 	h.mu.Lock()
-	h.source = source
-	h.mu.Unlock()
-	h.Wake()
+	defer h.mu.Unlock()
+	h.counters = counters
 }
 
-// Wake says that there is news. It returns at once.
-func (h *Reporter) Wake() {
+// Report takes in a pull for which registries were skipped, and returns at once. A nil Reporter ignores
+// it.
+func (h *Reporter) Report(r resolver.Report) {
 	if h == nil {
 		return
 	}
+	h.file(r)
 	select {
 	case h.news <- struct{}{}:
 	default:
 	}
-}
-
-func (h *Reporter) listen() EventSource {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.source
 }
 
 // budget bounds the events of one node: a mirror that is down is a few, and whoever pulls thousands

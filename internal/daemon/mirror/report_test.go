@@ -27,18 +27,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// pulls are what a resolver remembers.
+// pulls are what a resolver counts.
 type pulls struct {
 	mu       sync.Mutex
-	reports  []resolver.Report
 	counters []resolver.Counter
 	failures int64
-}
-
-func (p *pulls) Reports() []resolver.Report {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]resolver.Report(nil), p.reports...)
 }
 
 func (p *pulls) Counters() ([]resolver.Counter, int64) {
@@ -47,21 +40,9 @@ func (p *pulls) Counters() ([]resolver.Counter, int64) {
 	return p.counters, p.failures
 }
 
-// happen files a report about an image, as often as it is so.
-func (p *pulls) happen(image, served, refused string, attempts ...resolver.Attempt) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts, First: time.Now(),
-		Last: time.Now(), Count: 1}
-	for i, old := range p.reports {
-		if old.Image == image {
-			r.First, r.Count = old.First, old.Count+1
-			p.reports = append(p.reports[:i], p.reports[i+1:]...)
-			break
-		}
-	}
-	p.reports = append([]resolver.Report{r}, p.reports...)
-	p.reports = p.reports[:min(len(p.reports), 64)]
+// happen reports a pull of an image.
+func (s *stage) happen(image, served, refused string, attempts ...resolver.Attempt) {
+	s.Report(resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts})
 }
 
 // stage is a reporter at work.
@@ -123,7 +104,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 		var group sync.WaitGroup
 		group.Go(func() { s.Run(ctx, s.api) })
 		group.Go(func() { s.Write(ctx) })
-		s.Hear(s.pulls)
+		s.Count(s.Counters)
 		defer group.Wait()
 		defer cancel()
 		test(t, s)
@@ -179,7 +160,6 @@ func TestWhatAnEventSays(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, s *stage) {
 				s.happen(c.image, c.served, c.refused, c.attempts...)
-				s.Wake()
 				all := s.said(5 * time.Second)
 				if len(all) != 1 {
 					t.Fatalf("%d events", len(all))
@@ -206,7 +186,6 @@ func TestADeadMirrorIsOneEventForAllImagesAndIsSaidAgainWhileItLasts(t *testing.
 		for minute := range 60 {
 			for n := range 5 {
 				s.happen(fmt.Sprintf("quay.io/%d", 5*(minute%6)+n), "quay.io/a", "", down("m.io"))
-				s.Wake()
 			}
 			s.said(time.Minute)
 		}
@@ -228,7 +207,6 @@ func TestThousandsOfFailuresAreFewEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stage) {
 		for n := range 3000 {
 			s.happen(fmt.Sprintf("quay.io/%d", n), "", "", down("quay.io"))
-			s.Wake()
 			s.said(time.Second)
 		}
 		if all := s.said(0); len(all) < 20 || len(all) > 31 {
@@ -243,7 +221,6 @@ func TestAClockThatWasSetBackKeepsNoEventBack(t *testing.T) {
 		for n := range registries {
 			s.happen(fmt.Sprintf("%d.io/a", n), "", "", down(fmt.Sprintf("%d.io", n)))
 		}
-		s.Wake()
 	}
 	for name, registries := range map[string]int{"about the same again": 1, "after many": 30} {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +248,6 @@ func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stage) {
 		s.failing(errors.New("away"))
 		s.happen("quay.io/a:1", "", "", down("quay.io"))
-		s.Wake()
 		if all := s.said(time.Hour); len(all) > 0 {
 			t.Fatal("it was told to nobody")
 		}
@@ -292,7 +268,6 @@ func TestAnEventIsAsShortAsItsPolicyDemands(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *stage) {
 				s.happen(long, served, "", resolver.Attempt{Source: long, Reason: resolver.ReasonUnreachable,
 					Detail: strings.Repeat("ü", 200)})
-				s.Wake()
 				all := s.said(5 * time.Second)
 				if len(all) != 1 || len(all[0].Message) > 1024 || !utf8.ValidString(all[0].Message) ||
 					!strings.Contains(all[0].Message, long) {
@@ -319,7 +294,6 @@ func TestAnEventThatIsRefusedKeepsNoOtherBack(t *testing.T) {
 		s.happen("quay.io/other:1", "", "", down("quay.io"))
 		s.said(time.Second)
 		s.happen("quay.io/bad:1", "", "", down("quay.io")) // the newest comes first
-		s.Wake()
 		if all := s.said(time.Hour); len(all) != 1 || !strings.Contains(all[0].Message, "other") {
 			t.Errorf("%+v", all)
 		}

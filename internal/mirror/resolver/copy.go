@@ -54,11 +54,11 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 	}
 	sent, err := l.copy(ctx, w)
 	if err != nil {
-		p.resolver.records.served(l.at.Host, 0, sent)
+		p.resolver.meters.served(l.at.Host, 0, sent)
 		return err
 	}
 	p.served = l.at
-	p.resolver.records.served(l.at.Host, 1, sent)
+	p.resolver.meters.served(l.at.Host, 1, sent)
 	return nil
 }
 

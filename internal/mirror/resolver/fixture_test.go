@@ -192,8 +192,18 @@ type rig struct {
 	*resolver.Resolver
 	url     string
 	client  *http.Client
-	reports chan resolver.Report
 	stop    func()
+	mu      sync.Mutex
+	reports []resolver.Report // the oldest first
+}
+
+// Reports are all reports, the newest first.
+func (g *rig) Reports() []resolver.Report {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := slices.Clone(g.reports)
+	slices.Reverse(all)
+	return all
 }
 
 // calm has time limits that no busy machine meets by accident.
@@ -211,8 +221,12 @@ func quick() resolver.Options {
 
 func newRig(tb testing.TB, o resolver.Options, c resolver.Config) *rig {
 	tb.Helper()
-	g := &rig{reports: make(chan resolver.Report, 1000)}
-	o.OnReport = func(r resolver.Report) { g.reports <- r }
+	g := &rig{}
+	o.OnReport = func(r resolver.Report) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.reports = append(g.reports, r)
+	}
 	var err error
 	if g.Resolver, err = resolver.New(o); err != nil {
 		tb.Fatal(err)
@@ -355,16 +369,11 @@ func deadHost(tb testing.TB) string {
 	return p.Address()
 }
 
-// report waits for news.
+// report waits for a report, and returns the newest.
 func (g *rig) report(tb testing.TB) resolver.Report {
 	tb.Helper()
-	select {
-	case r := <-g.reports:
-		return r
-	case <-time.After(time.Minute):
-		tb.Fatal("no report")
-		return resolver.Report{}
-	}
+	eventually(tb, func() bool { return len(g.Reports()) > 0 })
+	return g.Reports()[0]
 }
 
 // eventually waits until something is so.

@@ -73,16 +73,15 @@ func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	is(at, "")
 }
 
-func TestTheBookIsBounded(t *testing.T) {
+func TestTheCountersAreBounded(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	b := newRecords(c.now)
+	m := newMeters()
 	for i := range 3 * maxCounters {
-		b.passed(fmt.Sprint(i), ReasonSlow)
-		b.served(fmt.Sprint(i), 1, 10)
-		b.add(Report{Image: fmt.Sprint(i)})
+		m.passed(fmt.Sprint(i), ReasonSlow)
+		m.served(fmt.Sprint(i), 1, 10)
+		m.failed()
 	}
-	all, failures := b.counts()
+	all, failures := m.counts()
 	if len(all) != maxCounters+1 || failures != 3*maxCounters {
 		t.Errorf("%d counters, %d failures", len(all), failures)
 	}
@@ -93,34 +92,6 @@ func TestTheBookIsBounded(t *testing.T) {
 	}
 	if bytes != 30*maxCounters || passed != 3*maxCounters {
 		t.Errorf("%d bytes, %d passed over", bytes, passed)
-	}
-	reports := b.latest()
-	if len(reports) != maxReports || reports[0].Image != fmt.Sprint(3*maxCounters-1) {
-		t.Errorf("%d reports, the newest is %s", len(reports), reports[0].Image)
-	}
-}
-
-func TestTheSameTroubleIsNewsOnce(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	b := newRecords(c.now)
-	first := Report{Image: "a", Served: "m2", Attempts: []Attempt{{Source: "m1", Reason: ReasonSlow, Took: 1}}}
-	if _, news := b.add(first); !news {
-		t.Error("the first is no news")
-	}
-	c.pass(time.Minute)
-	again := first
-	again.Attempts = []Attempt{{Source: "m1", Reason: ReasonSlow, Took: 2}}
-	filed, news := b.add(again)
-	if news || filed.Count != 2 || !filed.Last.Equal(c.at) || filed.First.Equal(c.at) {
-		t.Errorf("%v %+v", news, filed)
-	}
-	again.Attempts = []Attempt{{Source: "m1", Reason: ReasonDenied}}
-	if _, news := b.add(again); !news {
-		t.Error("another reason is no news")
-	}
-	if _, news := b.add(Report{Image: "a", Attempts: again.Attempts}); !news {
-		t.Error("a failure is no news")
 	}
 }
 

@@ -153,7 +153,7 @@ func (p *pull) question(method string, at mirror.Pull, s span, limit time.Durati
 func nameOf(at mirror.Pull) string { return at.Host + "/" + at.Repository }
 
 func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
-	p.resolver.records.passed(at.Host, f.reason)
+	p.resolver.meters.passed(at.Host, f.reason)
 	p.attempts = append(p.attempts, Attempt{Source: nameOf(at), Reason: f.reason, Detail: f.detail, Took: took})
 }
 
@@ -183,13 +183,11 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	} else {
 		report.Image = p.target.name()
 	}
-	filed, news := p.resolver.records.add(report)
-	log = log.WithValues("attempts", attemptTexts(p.attempts), "count", filed.Count)
-	if news {
-		p.resolver.options.OnReport(filed)
-	} else {
-		log = log.V(1)
+	if report.IsFailure() {
+		p.resolver.meters.failed()
 	}
+	p.resolver.options.OnReport(report)
+	log = log.WithValues("attempts", attemptTexts(p.attempts))
 	switch {
 	case err == nil:
 		log.Info("registries were skipped", "served", report.Served)

@@ -34,10 +34,6 @@ type Report struct {
 	Attempts []Attempt `json:"attempts"`
 	// Refused says why the cluster refuses the image; empty if it does not.
 	Refused string `json:"refused,omitempty"`
-	// First and Last are when it was so; Count is how often.
-	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
-	Count int       `json:"count"`
 }
 
 // IsFailure says whether nobody had it.
@@ -86,14 +82,6 @@ func (r Report) sentence() string {
 	return b.String()
 }
 
-// same says whether two reports differ in nothing but times and digits of what was pulled.
-func (r Report) same(other Report) bool {
-	return r.Served == other.Served && r.Refused == other.Refused &&
-		slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
-			return a.Source == b.Source && a.Reason == b.Reason
-		})
-}
-
 // Counter is what happened at one registry since the daemon started.
 type Counter struct {
 	Host string
@@ -103,99 +91,62 @@ type Counter struct {
 	Passed map[Reason]int64
 }
 
-// records keeps reports and counters, both bounded.
-type records struct {
+// meters are the counters of all registries, bounded.
+type meters struct {
 	mu       sync.Mutex
-	now      func() time.Time
-	reports  []Report // the oldest first
 	counters map[string]*Counter
 	failures int64
 }
 
-// Bounds of the records. A report takes about a kilobyte.
-const (
-	maxReports  = 64
-	maxCounters = 256
-)
+const maxCounters = 256
 
 // others is where registries are counted for which there is no more room. No registry can have this
 // name.
 const others = "(others)"
 
-func newRecords(now func() time.Time) *records {
-	return &records{now: now, counters: map[string]*Counter{}}
+func newMeters() *meters { return &meters{counters: map[string]*Counter{}} }
+
+func (m *meters) failed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failures++
 }
 
-// add files a report. News says that the last one about this image was another, or that there was
-// none.
-func (b *records) add(r Report) (filed Report, news bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.IsFailure() {
-		b.failures++
-	}
-	r.First, r.Last, r.Count = b.now(), b.now(), 1
-	news = true
-	if i := slices.IndexFunc(b.reports, func(old Report) bool {
-		return old.Image == r.Image &&
-			old.IsFailure() == r.IsFailure()
-	}); i >= 0 {
-		old := b.reports[i]
-		news = !old.same(r)
-		r.First, r.Count = old.First, old.Count+1
-		b.reports = slices.Delete(b.reports, i, i+1)
-	}
-	if len(b.reports) >= maxReports {
-		b.reports = slices.Delete(b.reports, 0, 1)
-	}
-	b.reports = append(b.reports, r)
-	return r, news
+func (m *meters) passed(host string, reason Reason) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counter(host).Passed[reason]++
 }
 
-func (b *records) passed(host string, reason Reason) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.counter(host).Passed[reason]++
-}
-
-func (b *records) served(host string, requests, bytes int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.counter(host)
+func (m *meters) served(host string, requests, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.counter(host)
 	c.Served += requests
 	c.Bytes += bytes
 }
 
-func (b *records) counter(host string) *Counter {
-	c, ok := b.counters[host]
-	if !ok && len(b.counters) >= maxCounters {
+func (m *meters) counter(host string) *Counter {
+	c, ok := m.counters[host]
+	if !ok && len(m.counters) >= maxCounters {
 		host = others
-		c, ok = b.counters[host]
+		c, ok = m.counters[host]
 	}
 	if !ok {
 		c = &Counter{Host: host, Passed: map[Reason]int64{}}
-		b.counters[host] = c
+		m.counters[host] = c
 	}
 	return c
 }
 
-// latest are the reports, the newest first.
-func (b *records) latest() []Report {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := slices.Clone(b.reports)
-	slices.Reverse(all)
-	return all
-}
-
 // counts are the counters, by host.
-func (b *records) counts() (all []Counter, failures int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, host := range slices.Sorted(maps.Keys(b.counters)) {
-		c := *b.counters[host]
+func (m *meters) counts() (all []Counter, failures int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, host := range slices.Sorted(maps.Keys(m.counters)) {
+		c := *m.counters[host]
 		c.Passed = maps.Clone(c.Passed)
 		all = append(all, c)
 	}
-	return all, b.failures
+	return all, m.failures
 }

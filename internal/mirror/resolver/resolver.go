@@ -40,8 +40,7 @@ type Options struct {
 	Stall time.Duration
 	// Request is how long a request may take to come, with its body. Default 10 s.
 	Request time.Duration
-	// OnReport is told of a pull for which registries were skipped, when that is news: not again
-	// for each layer or attempt that ends the same way. It must return at once. Optional.
+	// OnReport gets each request for which registries were skipped. It must return at once. Optional.
 	OnReport func(Report)
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
 	// For tests; nothing else is ever spoken to without TLS.
@@ -72,7 +71,7 @@ type Resolver struct {
 	token   [sha256.Size]byte // of the header that has it
 	pods    *memory[string, podAccess]
 	kinds   *memory[string, contract.PullKind] // of the latest pull, by registry/repository
-	records *records
+	meters  *meters
 	buffers sync.Pool
 	current atomic.Pointer[state] // nil before the first Update
 }
@@ -92,7 +91,7 @@ func New(o Options) (*Resolver, error) {
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:    newMemory[string, podAccess](podRoom, o.Now),
 		kinds:   newMemory[string, contract.PullKind](kindsKept, o.Now),
-		records: newRecords(o.Now),
+		meters:  newMeters(),
 		buffers: sync.Pool{New: func() any { return new([bufferSize]byte) }},
 	}, nil
 }
@@ -106,12 +105,9 @@ func (r *Resolver) Update(c Config) {
 	}
 }
 
-// Reports are the latest pulls for which registries were skipped, the newest first, at most 64.
-func (r *Resolver) Reports() []Report { return r.records.latest() }
-
 // Counters are what happened at each registry since the start, by host, and how many requests of
 // containerd ended without their bytes.
-func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.records.counts() }
+func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.meters.counts() }
 
 // Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives
 // requests that are under way a moment. The listener is closed in any case. It logs to the logger

@@ -66,14 +66,14 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 	h.Set("ETag", strconv.Quote(string(one.digest)))
 	w.WriteHeader(http.StatusOK)
 	if p.method == http.MethodHead {
-		p.resolver.records.served(p.served.Host, 1, 0)
+		p.resolver.meters.served(p.served.Host, 1, 0)
 		return nil
 	}
 	if hosts := elsewhere(one.content); len(hosts) > 0 {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
 			p.target.name(), "hosts", hosts)
 	}
-	p.resolver.records.served(p.served.Host, 1, one.size)
+	p.resolver.meters.served(p.served.Host, 1, one.size)
 	p.begun = true
 	return write(w, one.content)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,14 @@ type node struct {
 	log      *logrus.Entry
 	// headerTimeout is how long containerd waits for a header, if not as long as on nodes.
 	headerTimeout time.Duration
+	mu            sync.Mutex
+	reports       []string
+}
+
+func (d *node) hear(r resolver.Report) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reports = append(d.reports, r.Message())
 }
 
 // newNode has time limits that no busy machine meets by accident.
@@ -67,7 +76,8 @@ func newNode(t *testing.T, n *network) *node {
 
 func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 	t.Helper()
-	o.Token, o.Connect = resolverToken, 20*time.Second
+	d := &node{net: n, root: t.TempDir()}
+	o.Token, o.Connect, o.OnReport = resolverToken, 20*time.Second, d.hear
 	r, err := resolver.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +86,7 @@ func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &node{net: n, resolver: r, root: t.TempDir()}
+	d.resolver = r
 	d.endpoint = mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken}
 	if d.store, err = local.NewStore(t.TempDir()); err != nil {
 		t.Fatal(err)
@@ -264,11 +274,9 @@ func (d *node) mustFail(t *testing.T, image string) {
 
 // said is what the resolver has to say about what happened.
 func (d *node) said() string {
-	var all []string
-	for _, r := range d.resolver.Reports() {
-		all = append(all, r.Message())
-	}
-	return strings.Join(all, "\n")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.reports, "\n")
 }
 
 // forget empties the store, as if the node were another one.
