@@ -15,15 +15,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// How long a pod is pending before it is looked at why: until UnplaceableAfter an autoscaler may still
-// make a machine for it, and until UnplaceableJoining a host that joins may become the node for it.
+// How long a pod must be pending before it is checked. Until UnplaceableAfter, an autoscaler may create a machine for
+// it. Until UnplaceableJoining, a host that joins may become its node.
 const (
 	UnplaceableAfter   = 10 * time.Minute
 	UnplaceableJoining = 40 * time.Minute
 )
 
-// MisplacedPod says why a pod that was placed on a Windows node can't run there. The reason is empty
-// when nothing says so.
+// MisplacedPod returns why a pod on a Windows node can't run there. The reason is empty if nothing is known against it.
 func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	system := podSystem(&pod.Spec)
 	switch {
@@ -44,8 +43,8 @@ func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	return contract.ReasonLinuxPodPlaced, "names no system, and its image " + image + " has nothing for Windows"
 }
 
-// podSystem is the operating system that a pod is for, or "" where it may go to each. What a
-// RuntimeClass selects is in the node selector of a pod that was made.
+// podSystem returns the operating system that a pod is for, or "" if it may run on any. The node selector of an
+// existing pod includes the one of its RuntimeClass.
 func podSystem(spec *corev1.PodSpec) string {
 	if spec.OS != nil {
 		return string(spec.OS.Name)
@@ -76,14 +75,14 @@ func podSystem(spec *corev1.PodSpec) string {
 	return found
 }
 
-// imageOfAnother is an image of the pod of which containerd or the host says that it is for another
-// operating system or build. Only their texts say so.
+// imageOfAnother returns an image of the pod that is for another operating system or build, according to containerd or
+// the host. Only their messages say so.
 func imageOfAnother(pod *corev1.Pod) string {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.State.Running != nil {
 			continue
 		}
-		// Before a container is started again, its last end says it.
+		// Before a container is started again, the message is in its last termination.
 		var said string
 		if c.State.Waiting != nil {
 			said = c.State.Waiting.Message
@@ -103,9 +102,8 @@ func imageOfAnother(pod *corev1.Pod) string {
 	return ""
 }
 
-// UnplaceablePod says why none of the Windows nodes will take a pod for Windows that is pending,
-// whatever becomes free there. The reason is empty when one may, and when it has not been pending for
-// as long as after.
+// UnplaceablePod returns why no Windows node will ever take a pending pod for Windows. The reason is empty if a node
+// may take it, and if the pod has been pending for less than after.
 func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	after time.Duration) (reason contract.Reason, why string) {
 	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||
@@ -141,7 +139,7 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	return contract.ReasonPodUnplaceable, causes(len(nodes), others, small, taints)
 }
 
-// waits says whether the scheduler has found no node for long enough.
+// waits reports whether the scheduler has found no node for long enough.
 func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
@@ -149,14 +147,14 @@ func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	})
 }
 
-// lasts lets through taints that keep pods away for good: not those of a node that is cordoned,
-// not ready or short of something.
+// lasts selects taints that keep pods away permanently: not those of a node that is cordoned, not ready, or under
+// pressure.
 func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 }
 
-// exceeds says whether a pod requests more than a node without other pods could give.
+// exceeds reports whether a pod requests more than a node has without other pods.
 func exceeds(requests, allocatable corev1.ResourceList) bool {
 	for name, wanted := range requests {
 		if has, known := allocatable[name]; wanted.Cmp(has) > 0 && (known || !wanted.IsZero()) {
@@ -166,7 +164,7 @@ func exceeds(requests, allocatable corev1.ResourceList) bool {
 	return false
 }
 
-// causes says how many nodes don't take a pod, for each cause.
+// causes lists the reasons why nodes don't take a pod, with the number of nodes for each.
 func causes(all, others, small int, taints map[string]int) string {
 	var list []string
 	if others > 0 {

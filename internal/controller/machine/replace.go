@@ -67,7 +67,7 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 		switch decided := decision.Machines[one.machine.Name]; decided.Action {
 		case policy.ActReplace:
 			errs = append(errs, r.replace(ctx, one, attempts))
-		case policy.ActWait, policy.ActNever:
+		case policy.ActWait:
 			findings = append(findings, finding{machine: one.machine,
 				problem: contract.NewProblem(decided.Reason, "%s", decided.Message)})
 		case policy.ActAsk:
@@ -155,7 +155,7 @@ func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.Replac
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,
 		Node:    cmp.Or(due.instance.Status.NodeName, m.NodeRef),
-		Ignored: m.Ignored, Leaving: m.Deleting, ManagedBy: m.ManagedBy, Paused: due.instance.Spec.Paused,
+		Ignored: m.Ignored, ManagedBy: m.ManagedBy, Paused: due.instance.Spec.Paused,
 		Stale:   policy.IsRefusalStale(due.instance, r.options.Now()),
 		Unready: r.options.UserData != nil && !r.options.UserData(attempts.hash)}
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
