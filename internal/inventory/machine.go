@@ -36,8 +36,8 @@ type Machine struct {
 
 // Owner is the set that a Machine belongs to.
 type Owner struct {
-	Kind, Name string
-	UID        types.UID
+	Kind string
+	UID  types.UID
 }
 
 // MachinePhase is how far a Machine is.
@@ -53,7 +53,6 @@ const (
 // MachineEntry is what a Machine adds to an entry.
 type MachineEntry struct {
 	UID        types.UID
-	CreatedAt  time.Time
 	ProviderID string
 	// Hostname that the host must be given; empty when it comes with its own.
 	Hostname string
@@ -110,7 +109,7 @@ func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool
 	}
 	return Reading{Entry: &Entry{
 		Name: m.Name, Address: address, User: user, Port: port,
-		Machine: &MachineEntry{UID: m.UID, CreatedAt: m.CreatedAt, ProviderID: m.ProviderID, Hostname: name,
+		Machine: &MachineEntry{UID: m.UID, ProviderID: m.ProviderID, Hostname: name,
 			Addresses: allAddresses(m)},
 	}}
 }

@@ -42,7 +42,7 @@ func TestAMachineBecomesAnEntry(t *testing.T) {
 	want := inventory.Reading{Entry: &inventory.Entry{
 		Name: "win-abc12", Address: "10.0.1.2", User: "Administrator", Port: 22,
 		Machine: &inventory.MachineEntry{
-			UID: "uid", CreatedAt: time.Unix(1, 0), ProviderID: "aws:///zone/i-1",
+			UID: "uid", ProviderID: "aws:///zone/i-1",
 			Addresses: []string{"ip-10-0-1-2.ec2.internal", "10.0.1.2", "203.0.113.7"},
 		},
 	}}

@@ -47,7 +47,7 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 				Deleting: true, Ignored: true, Port: "2222",
 				Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 				ProviderID: "cloud://a", NodeRef: "node", ManagedBy: "ClusterAPI",
-				Owner: &inventory.Owner{Kind: "MachineSet", Name: "set", UID: "set-uid"},
+				Owner: &inventory.Owner{Kind: "MachineSet", UID: "set-uid"},
 			},
 		},
 		"an owner that is none": {
