@@ -4,12 +4,14 @@ import (
 	"crypto/tls"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -99,19 +101,11 @@ func (v *values) images(c kubeletconfigv1beta1.KubeletConfiguration) {
 }
 
 func (v *values) durations(c kubeletconfigv1beta1.KubeletConfiguration) {
-	for field, d := range map[string]time.Duration{
-		"syncFrequency": c.SyncFrequency.Duration, "fileCheckFrequency": c.FileCheckFrequency.Duration,
-		"httpCheckFrequency":               c.HTTPCheckFrequency.Duration,
-		"streamingConnectionIdleTimeout":   c.StreamingConnectionIdleTimeout.Duration,
-		"nodeStatusUpdateFrequency":        c.NodeStatusUpdateFrequency.Duration,
-		"nodeStatusReportFrequency":        c.NodeStatusReportFrequency.Duration,
-		"imageMinimumGCAge":                c.ImageMinimumGCAge.Duration,
-		"imageMaximumGCAge":                c.ImageMaximumGCAge.Duration,
-		"runtimeRequestTimeout":            c.RuntimeRequestTimeout.Duration,
-		"evictionPressureTransitionPeriod": c.EvictionPressureTransitionPeriod.Duration,
-	} {
-		if d < 0 {
-			v.complain("%s is negative", field)
+	all := reflect.ValueOf(c)
+	for _, field := range reflect.VisibleFields(all.Type()) {
+		if d, is := all.FieldByIndex(field.Index).Interface().(metav1.Duration); is && d.Duration < 0 {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			v.complain("%s is negative", name)
 		}
 	}
 	if d := c.RuntimeRequestTimeout.Duration; d != 0 && d < time.Minute {

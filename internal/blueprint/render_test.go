@@ -217,29 +217,6 @@ func TestTheDaemonsOwnProgramComesWithTheManifestAndRestartsNothing(t *testing.T
 	}
 }
 
-func TestContainerdIsConfiguredAsItsVersionReadsIt(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ version, has, hasNot string }{
-		"1.7 reads version 2":              {"v1.7.27", "version = 2\n", "cri.v1"},
-		"2.0 reads version 3, one folder":  {"2.0.4", "bin_dir = 'C:\\k\\cni'", "bin_dirs"},
-		"2.4 reads version 3, folders":     {"v2.4.2", "bin_dirs = ['C:\\k\\cni']", "bin_dir ="},
-		"2.0 pulls one variant anyway":     {"2.0.4", "version = 3\n", "use_local_image_pull"},
-		"since 2.1 it has to be told":      {"v2.1.0", "use_local_image_pull = true\n", "bin_dir ="},
-		"an unknown one is a new one":      {"stand-in", "version = 3\n", "bin_dir ="},
-		"a stand-in of Kubernetes' is too": {"v1.36.3", "version = 3\n", "bin_dir ="},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			in := input()
-			in.Payload = withVersion(contract.PathContainerd, test.version)
-			got := file(t, render(t, in).Manifest, contract.PathContainerdConfig).Content
-			if !strings.Contains(got, test.has) || strings.Contains(got, test.hasNot) {
-				t.Errorf("want %q and no %q in:\n%s", test.has, test.hasNot, got)
-			}
-		})
-	}
-}
-
 func TestFeatureGatesAreNamedUntilTheyAreGenerallyAvailable(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
