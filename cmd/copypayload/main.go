@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // source is where the image has its payload.
@@ -26,7 +26,7 @@ func run(out io.Writer, from string, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return errors.New("name the directory to copy the payload to, and nothing else")
 	}
-	manifest, err := payload.Copy(from, args[0])
+	manifest, err := assembly.Copy(from, args[0])
 	if err != nil {
 		return fmt.Errorf("copying the payload from %s to %s: %w", from, args[0], err)
 	}

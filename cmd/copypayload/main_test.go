@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 func TestA61_ThePayloadOfTheImageIsCopiedIntoTheDirectoryThatIsNamed(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), t.TempDir()
-	if _, err := payload.WriteStandins(from, "1.2.3"); err != nil {
+	if _, err := assembly.WriteStandins(from, "1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder

@@ -30,6 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
@@ -207,7 +208,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 	plain := append(withFlannel(t, goodFlannel, "10.244.0.0/16"),
 		&corev1.ConfigMap{ObjectMeta: within(elsewhere, "more"), Data: map[string]string{"a": ""}},
 		&corev1.Secret{ObjectMeta: within(elsewhere, "creds"), Data: map[string][]byte{corev1.DockerConfigJsonKey: nil}})
-	shipped, err := payload.WriteStandins(t.TempDir(), "v1.36.3")
+	shipped, err := assembly.WriteStandins(t.TempDir(), "v1.36.3")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,8 +61,8 @@ func bundleOf(raw []byte, name, field, fix string) (string, error) {
 }
 
 // bundle returns the certificates of a PEM bundle in one form: each once, in a fixed order, without comments. So
-// bundles with equal certificates are equal. It skips certificates that don't parse, because kubelet rejects a file with
-// such a certificate.
+// bundles with equal certificates are equal. It skips certificates that don't parse, because kubelet rejects a file
+// with such a certificate.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

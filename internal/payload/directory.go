@@ -8,9 +8,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// blobDir is the folder of a payload directory that holds the blobs.
-const blobDir = "sha256"
-
 // Blob is content that can be opened any number of times. Its form is that of the operator's
 // host.Blob, so that one converts into the other, and the daemon needs to know nothing of how hosts
 // are reached.
@@ -39,7 +36,7 @@ func OpenDir(path string) (*Dir, error) {
 		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "%v", err)
 	}
 	for _, f := range d.manifest.Files {
-		info, err := os.Stat(blobPath(path, f.Digest))
+		info, err := os.Stat(BlobPath(path, f.Digest))
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "looking for %s: %v", f.Name, err)
 		}
@@ -58,7 +55,7 @@ func (d *Dir) Manifest() Manifest { return d.manifest }
 func (d *Dir) Blob(digest string) (Blob, bool) {
 	for _, f := range d.manifest.Files {
 		if f.Digest == digest {
-			path := blobPath(d.path, digest)
+			path := BlobPath(d.path, digest)
 			return Blob{Blob: f.Blob(), Open: func() (io.ReadCloser, error) { return os.Open(path) }}, true
 		}
 	}
@@ -79,4 +76,5 @@ func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	return blobs, nil
 }
 
-func blobPath(dir, digest string) string { return filepath.Join(dir, blobDir, digest) }
+// BlobPath is the path of a blob in a payload directory. Without a digest, it is the folder of the blobs.
+func BlobPath(dir, digest string) string { return filepath.Join(dir, "sha256", digest) }

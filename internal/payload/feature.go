@@ -20,6 +20,10 @@ type Part struct {
 	Skewed bool
 }
 
+// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
+// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
+const MaxSkew = 3
+
 // Feature is something that users notice when it is missing, as a summary or a condition names it.
 type Feature string
 

@@ -103,20 +103,3 @@ func isNodePath(path string) bool {
 	}
 	return true
 }
-
-// lacking lists every part that the files don't have, with why not where that is known.
-func lacking(files []File, why map[string]string) []Missing {
-	have := Manifest{Files: files}
-	var missing []Missing
-	for _, p := range Parts() {
-		if _, found := have.Named(p.Name); found {
-			continue
-		}
-		reason := why[p.Name]
-		if reason == "" {
-			reason = "not in the payload"
-		}
-		missing = append(missing, Missing{Name: p.Name, Feature: p.Feature, Reason: reason})
-	}
-	return missing
-}

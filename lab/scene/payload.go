@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // payloadVersion is the version of the stand-ins.
@@ -41,14 +42,14 @@ func assemble(dir, version string, given *payload.Dir, without []string) (err er
 		return fmt.Errorf("making a directory for stand-ins: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
-	if _, err = payload.WriteStandins(temporary, payloadVersion); err != nil {
+	if _, err = assembly.WriteStandins(temporary, payloadVersion); err != nil {
 		return fmt.Errorf("writing the stand-ins: %w", err)
 	}
 	standins, err := payload.OpenDir(temporary)
 	if err != nil {
 		return fmt.Errorf("reading the stand-ins: %w", err)
 	}
-	builder, err := payload.NewBuilder(dir)
+	builder, err := assembly.NewBuilder(dir)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func assemble(dir, version string, given *payload.Dir, without []string) (err er
 }
 
 // add copies a part, in all its versions, from the first source that has it.
-func add(builder *payload.Builder, name string, sources ...*payload.Dir) error {
+func add(builder *assembly.Builder, name string, sources ...*payload.Dir) error {
 	for _, source := range sources {
 		if source == nil {
 			continue
@@ -88,7 +89,7 @@ func add(builder *payload.Builder, name string, sources ...*payload.Dir) error {
 	return fmt.Errorf("part %s is nowhere", name)
 }
 
-func addFile(builder *payload.Builder, f payload.File, source *payload.Dir) error {
+func addFile(builder *assembly.Builder, f payload.File, source *payload.Dir) error {
 	blob, _ := source.Blob(f.Digest)
 	content, err := blob.Open()
 	if err != nil {
@@ -117,7 +118,7 @@ func ChangePayload(dir, from string, change Change) error {
 	if err != nil {
 		return fmt.Errorf("reading the payload that is to be changed: %w", err)
 	}
-	builder, err := payload.NewBuilder(dir)
+	builder, err := assembly.NewBuilder(dir)
 	if err != nil {
 		return err
 	}

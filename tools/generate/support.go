@@ -15,6 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 const kubernetes = "k8s.io/kubernetes"
@@ -87,7 +88,7 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 
 // openShift are the releases that a kubelet fits.
 func openShift(minor int) string {
-	switch first, last := payload.OpenShift(uint(minor), uint(minor+payload.MaxSkew)); first { //nolint:gosec // small
+	switch first, last := assembly.OpenShift(uint(minor), uint(minor+payload.MaxSkew)); first { //nolint:gosec // small
 	case "":
 		return "none yet"
 	case last:

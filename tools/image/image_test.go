@@ -30,6 +30,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // source is what images are made of: a payload of two programs, and a program for each platform.
@@ -43,7 +44,7 @@ func newSource(t *testing.T) source {
 		t.Fatal(err)
 	}
 	s := source{filepath.Join(t.TempDir(), "payload"), self}
-	builder, err := payload.NewBuilder(s.payload)
+	builder, err := assembly.NewBuilder(s.payload)
 	if err != nil {
 		t.Fatal(err)
 	}

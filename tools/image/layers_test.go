@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // Each blob is its own layer, so images of two releases share the blobs that they have in common.
 func TestAPayloadsLayersAreItsManifestAndThenItsBlobsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	manifest, err := payload.WriteStandins(dir, "v1.37.0")
+	manifest, err := assembly.WriteStandins(dir, "v1.37.0")
 	if err != nil {
 		t.Fatal(err)
 	}

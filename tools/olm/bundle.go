@@ -26,6 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 const (
@@ -110,7 +111,7 @@ func (b *bundle) annotations() map[string]string {
 		"operators.operatorframework.io.bundle.channel.default.v1": channel,
 	}
 	// "=" is for one release; a version alone would stand for each later one, too.
-	switch first, last := payload.OpenShift(b.oldest, b.newest); first {
+	switch first, last := assembly.OpenShift(b.oldest, b.newest); first {
 	case "":
 	case last:
 		all["com.redhat.openshift.versions"] = "=v" + first

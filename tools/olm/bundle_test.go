@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 const (
@@ -49,7 +50,7 @@ func makeBundle(t *testing.T, o options) map[string][]byte {
 func payloadOf(t *testing.T, versions ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	b, err := payload.NewBuilder(dir)
+	b, err := assembly.NewBuilder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // options of one run.
@@ -31,7 +32,7 @@ type work struct {
 	options
 	tools   toolchain
 	scratch string
-	builder *payload.Builder
+	builder *assembly.Builder
 	notices notices
 }
 
@@ -47,7 +48,7 @@ func run(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("making a scratch directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	builder, err := payload.NewBuilder(o.Out)
+	builder, err := assembly.NewBuilder(o.Out)
 	if err != nil {
 		return err
 	}

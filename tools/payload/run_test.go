@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
 // tree is a small source tree: a program of its own, and a foreign one that a nested module pins.
@@ -59,7 +60,7 @@ func fill(t *testing.T, o options) (payload.Manifest, string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = payload.Copy(o.Out, t.TempDir()); err != nil { // which verifies it
+	if _, err = assembly.Copy(o.Out, t.TempDir()); err != nil { // which verifies it
 		t.Error(err)
 	}
 	return d.Manifest(), stdout.String(), nil

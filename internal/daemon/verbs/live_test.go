@@ -24,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payload/assembly"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/plane"
 	"github.com/windows-nodes/wmco/lab/sim"
@@ -84,7 +85,7 @@ func (w *world) install(t *testing.T) {
 func (w *world) render(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	made, err := payload.WriteStandins(dir, "v1.36.3")
+	made, err := assembly.WriteStandins(dir, "v1.36.3")
 	if err != nil {
 		t.Fatal(err)
 	}

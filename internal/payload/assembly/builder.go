@@ -1,4 +1,8 @@
-package payload
+// Package assembly writes payload directories: from the parts of a payload, from another directory, or with stand-ins.
+//
+// The program that builds a payload, the init container that copies it, and the lab use this package. The operator and
+// the daemon only read payload directories.
+package assembly
 
 import (
 	"crypto/sha256"
@@ -13,20 +17,21 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // Builder fills a payload directory. What it writes becomes visible as a payload only with Finish,
 // which writes the manifest last.
 type Builder struct {
 	dir   string
-	files []File
+	files []payload.File
 	why   map[string]string
 }
 
 // NewBuilder starts a payload in dir, which may hold an older one: blobs that are the same are
 // kept.
 func NewBuilder(dir string) (*Builder, error) {
-	if err := os.MkdirAll(filepath.Join(dir, blobDir), 0o755); err != nil {
+	if err := os.MkdirAll(payload.BlobPath(dir, ""), 0o755); err != nil {
 		return nil, fmt.Errorf("making the payload directory: %w", err)
 	}
 	return &Builder{dir: dir, why: map[string]string{}}, nil
@@ -34,21 +39,22 @@ func NewBuilder(dir string) (*Builder, error) {
 
 // Add takes a part's content. name must be one of Parts; version and source are as in File. A part
 // that may have several versions is added once for each, the newest first.
-func (b *Builder) Add(name, version, source string, content io.Reader) (File, error) {
-	part, known := PartNamed(name)
+func (b *Builder) Add(name, version, source string, content io.Reader) (payload.File, error) {
+	part, known := payload.PartNamed(name)
 	if !known {
-		return File{}, fmt.Errorf("adding %q: not a part of a payload", name)
+		return payload.File{}, fmt.Errorf("adding %q: not a part of a payload", name)
 	}
-	if slices.ContainsFunc(b.files, func(f File) bool {
+	if slices.ContainsFunc(b.files, func(f payload.File) bool {
 		return f.Name == name && (!part.Skewed || f.Version == version)
 	}) {
-		return File{}, fmt.Errorf("adding %s: it is there already", name)
+		return payload.File{}, fmt.Errorf("adding %s: it is there already", name)
 	}
 	blob, err := b.store(content)
 	if err != nil {
-		return File{}, fmt.Errorf("adding %s: %w", name, err)
+		return payload.File{}, fmt.Errorf("adding %s: %w", name, err)
 	}
-	f := File{Name: name, Version: version, Source: source, Size: blob.Size, Digest: blob.Digest, Path: part.Path}
+	f := payload.File{Name: name, Version: version, Source: source, Size: blob.Size, Digest: blob.Digest,
+		Path: part.Path}
 	b.files = append(b.files, f)
 	return f, nil
 }
@@ -58,29 +64,29 @@ func (b *Builder) Lacks(name, reason string) { b.why[name] = reason }
 
 // Finish writes the manifest, with files in the order of Parts, and removes blobs that it does not
 // name.
-func (b *Builder) Finish(version string) (Manifest, error) {
-	m := Manifest{Version: version, Files: []File{}, Missing: lacking(b.files, b.why)}
-	for _, p := range Parts() {
+func (b *Builder) Finish(version string) (payload.Manifest, error) {
+	m := payload.Manifest{Version: version, Files: []payload.File{}, Missing: lacking(b.files, b.why)}
+	for _, p := range payload.Parts() {
 		for _, f := range b.files {
 			if f.Name == p.Name {
 				m.Files = append(m.Files, f)
 			}
 		}
 	}
-	if err := m.check(); err != nil {
-		return Manifest{}, fmt.Errorf("checking the manifest: %w", err)
-	}
 	return m, b.finish(m)
 }
 
 // finish writes the manifest, and removes blobs that it does not name.
-func (b *Builder) finish(m Manifest) error {
+func (b *Builder) finish(m payload.Manifest) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the manifest: %w", err)
 	}
+	if _, err = payload.ParseManifest(text); err != nil {
+		return err
+	}
 	text = append(text, '\n')
-	if err = writeFile(filepath.Join(b.dir, ManifestName), strings.NewReader(string(text))); err != nil {
+	if err = writeFile(filepath.Join(b.dir, payload.ManifestName), strings.NewReader(string(text))); err != nil {
 		return fmt.Errorf("writing the manifest: %w", err)
 	}
 	if err = b.prune(m); err != nil {
@@ -91,19 +97,20 @@ func (b *Builder) finish(m Manifest) error {
 
 // Copy copies a payload directory and verifies the digest of each blob. It may run again after an interrupted copy: the
 // manifest is written last. If a blob has another content, the error is a *contract.Problem PayloadCorrupt.
-func Copy(from, to string) (Manifest, error) {
-	source, err := OpenDir(from)
+func Copy(from, to string) (payload.Manifest, error) {
+	source, err := payload.OpenDir(from)
 	if err != nil {
-		return Manifest{}, err
+		return payload.Manifest{}, err
 	}
 	b, err := NewBuilder(to)
 	if err != nil {
-		return Manifest{}, err
+		return payload.Manifest{}, err
 	}
-	for _, f := range source.manifest.Files {
-		content, err := os.Open(blobPath(from, f.Digest))
+	manifest := source.Manifest()
+	for _, f := range manifest.Files {
+		content, err := os.Open(payload.BlobPath(from, f.Digest))
 		if err != nil {
-			return Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
+			return payload.Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
 		}
 		blob, err := b.store(content)
 		if err = errors.Join(err, content.Close()); err == nil && blob.Digest != f.Digest {
@@ -111,15 +118,15 @@ func Copy(from, to string) (Manifest, error) {
 				blob.Digest, f.Digest)
 		}
 		if err != nil {
-			return Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
+			return payload.Manifest{}, fmt.Errorf("copying %s: %w", f.Name, err)
 		}
 	}
-	return source.manifest, b.finish(source.manifest)
+	return manifest, b.finish(manifest)
 }
 
 // store writes content under the name of its digest.
 func (b *Builder) store(content io.Reader) (contract.Blob, error) {
-	temporary, err := os.CreateTemp(filepath.Join(b.dir, blobDir), ".new-*")
+	temporary, err := os.CreateTemp(payload.BlobPath(b.dir, ""), ".new-*")
 	if err != nil {
 		return contract.Blob{}, err
 	}
@@ -129,22 +136,22 @@ func (b *Builder) store(content io.Reader) (contract.Blob, error) {
 		return contract.Blob{}, errors.Join(err, os.Remove(temporary.Name()))
 	}
 	blob := contract.Blob{Digest: hex.EncodeToString(hash.Sum(nil)), Size: size}
-	if err = os.Rename(temporary.Name(), blobPath(b.dir, blob.Digest)); err != nil {
+	if err = os.Rename(temporary.Name(), payload.BlobPath(b.dir, blob.Digest)); err != nil {
 		return contract.Blob{}, errors.Join(err, os.Remove(temporary.Name()))
 	}
 	return blob, nil
 }
 
 // prune removes blobs, and what an interrupted Builder left, that m does not name.
-func (b *Builder) prune(m Manifest) error {
-	entries, err := os.ReadDir(filepath.Join(b.dir, blobDir))
+func (b *Builder) prune(m payload.Manifest) error {
+	entries, err := os.ReadDir(payload.BlobPath(b.dir, ""))
 	if err != nil {
 		return err
 	}
 	var all []error
 	for _, e := range entries {
-		if !slices.ContainsFunc(m.Files, func(f File) bool { return f.Digest == e.Name() }) {
-			all = append(all, os.Remove(filepath.Join(b.dir, blobDir, e.Name())))
+		if !slices.ContainsFunc(m.Files, func(f payload.File) bool { return f.Digest == e.Name() }) {
+			all = append(all, os.Remove(payload.BlobPath(b.dir, e.Name())))
 		}
 	}
 	return errors.Join(all...)
@@ -164,4 +171,21 @@ func writeFile(path string, content io.Reader) error {
 		return errors.Join(err, os.Remove(temporary.Name()))
 	}
 	return nil
+}
+
+// lacking lists every part that the files don't have, with the reason if it is known.
+func lacking(files []payload.File, why map[string]string) []payload.Missing {
+	have := payload.Manifest{Files: files}
+	var missing []payload.Missing
+	for _, p := range payload.Parts() {
+		if _, found := have.Named(p.Name); found {
+			continue
+		}
+		reason := why[p.Name]
+		if reason == "" {
+			reason = "not in the payload"
+		}
+		missing = append(missing, payload.Missing{Name: p.Name, Feature: p.Feature, Reason: reason})
+	}
+	return missing
 }

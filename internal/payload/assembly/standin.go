@@ -1,4 +1,4 @@
-package payload
+package assembly
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // standinNoise is how many bytes of a stand-in do not compress, so that byte counts of transfers
@@ -15,14 +17,14 @@ const standinNoise = 3 << 10
 // WriteStandins fills dir with a payload of small stand-in programs: complete, a few KiB each, the
 // same bytes for the same name and version. The lab uses it; a simulated machine knows each program
 // by its name. An older payload in dir is replaced.
-func WriteStandins(dir, version string) (Manifest, error) {
+func WriteStandins(dir, version string) (payload.Manifest, error) {
 	b, err := NewBuilder(dir)
 	if err != nil {
-		return Manifest{}, err
+		return payload.Manifest{}, err
 	}
-	for _, p := range Parts() {
+	for _, p := range payload.Parts() {
 		if _, err = b.Add(p.Name, version, "stand-in", standin(p.Name, version)); err != nil {
-			return Manifest{}, err
+			return payload.Manifest{}, err
 		}
 	}
 	return b.Finish(version)

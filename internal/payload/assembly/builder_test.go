@@ -1,21 +1,20 @@
-package payload
+package assembly
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-func standins(t *testing.T) (string, Manifest) {
+func standins(t *testing.T) (string, payload.Manifest) {
 	t.Helper()
 	dir := t.TempDir()
 	m, err := WriteStandins(dir, "1.0.0")
@@ -28,7 +27,7 @@ func standins(t *testing.T) (string, Manifest) {
 func TestStandinsMakeACompletePayload(t *testing.T) {
 	t.Parallel()
 	dir, m := standins(t)
-	d, err := OpenDir(dir)
+	d, err := payload.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +37,8 @@ func TestStandinsMakeACompletePayload(t *testing.T) {
 	if err = m.Joinable(); err != nil || len(m.Missing) != 0 {
 		t.Errorf("stand-ins lack something: %v, %v", err, m.Missing)
 	}
-	if len(m.Files) != len(Parts()) || len(m.Blobs()) != len(Parts()) {
-		t.Errorf("%d files with %d blobs, want %d of each", len(m.Files), len(m.Blobs()), len(Parts()))
+	if len(m.Files) != len(payload.Parts()) || len(m.Blobs()) != len(payload.Parts()) {
+		t.Errorf("%d files with %d blobs, want %d of each", len(m.Files), len(m.Blobs()), len(payload.Parts()))
 	}
 	for _, f := range m.Files {
 		b, found := d.Blob(f.Digest)
@@ -53,7 +52,7 @@ func TestStandinsMakeACompletePayload(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, b Blob) string {
+func read(t *testing.T, b payload.Blob) string {
 	t.Helper()
 	r, err := b.Open()
 	if err != nil {
@@ -85,7 +84,7 @@ func TestStandinsAreTheSameEveryTimeAndDifferByVersion(t *testing.T) {
 			t.Errorf("%s is the same in two versions", f.Name)
 		}
 	}
-	left, err := os.ReadDir(filepath.Join(dir, blobDir))
+	left, err := os.ReadDir(payload.BlobPath(dir, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +93,10 @@ func TestStandinsAreTheSameEveryTimeAndDifferByVersion(t *testing.T) {
 	}
 }
 
-func TestDirectoryTravelsToANode(t *testing.T) {
+func TestADirectoryHasTheBlobsOfItsManifest(t *testing.T) {
 	t.Parallel()
 	dir, m := standins(t)
-	d, err := OpenDir(dir)
+	d, err := payload.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +104,8 @@ func TestDirectoryTravelsToANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stream bytes.Buffer
-	if err = Pack(t.Context(), &stream, blobs); err != nil {
-		t.Fatal(err)
-	}
-	stored, missing, err := Unpack(t.Context(), &stream, m.Blobs(), newMemorySink())
-	if err != nil || len(stored) != len(m.Files) || len(missing) != 0 {
-		t.Errorf("unpacking answered %v: %d stored, %d missing", err, len(stored), len(missing))
+	if len(blobs) != len(m.Files) {
+		t.Errorf("%d blobs of %d files", len(blobs), len(m.Files))
 	}
 	if _, err = d.Select([]contract.Blob{{Digest: strings.Repeat("0", 64)}}); err == nil {
 		t.Error("a blob that is not there is selected")
@@ -121,55 +115,55 @@ func TestDirectoryTravelsToANode(t *testing.T) {
 func TestOpenDirRefuses(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("a", 64)
-	file := func(change func(f *File)) []File {
-		f := File{Name: "kubelet.exe", Digest: digest, Size: 1, Path: `C:\k\kubelet.exe`}
+	file := func(change func(f *payload.File)) []payload.File {
+		f := payload.File{Name: "kubelet.exe", Digest: digest, Size: 1, Path: `C:\k\kubelet.exe`}
 		change(&f)
-		return []File{f}
+		return []payload.File{f}
 	}
-	same := func(*File) {}
+	same := func(*payload.File) {}
 	cases := map[string]struct {
 		text  string
-		files []File
+		files []payload.File
 		blob  string
 	}{
 		"a directory without a manifest": {},
 		"a manifest that is no JSON":     {text: "{"},
 		"a blob that is not there":       {files: file(same)},
 		"a blob of another size":         {files: file(same), blob: "xx"},
-		"a digest that leads elsewhere":  {files: file(func(f *File) { f.Digest = "../../etc/passwd" })},
-		"a digest in capitals":           {files: file(func(f *File) { f.Digest = strings.ToUpper(digest) })},
-		"a file without a name":          {files: file(func(f *File) { f.Name = "" })},
-		"a name that is a path":          {files: file(func(f *File) { f.Name = `k\kubelet.exe` })},
-		"a path that is relative":        {files: file(func(f *File) { f.Path = `k\kubelet.exe` })},
-		"a path that climbs":             {files: file(func(f *File) { f.Path = `C:\k\..\Windows\x.exe` })},
-		"a path to a stream of a file":   {files: file(func(f *File) { f.Path = `C:\k\kubelet.exe:evil` })},
-		"a negative size":                {files: file(func(f *File) { f.Size = -1 })},
+		"a digest that leads elsewhere":  {files: file(func(f *payload.File) { f.Digest = "../../etc/passwd" })},
+		"a digest in capitals":           {files: file(func(f *payload.File) { f.Digest = strings.ToUpper(digest) })},
+		"a file without a name":          {files: file(func(f *payload.File) { f.Name = "" })},
+		"a name that is a path":          {files: file(func(f *payload.File) { f.Name = `k\kubelet.exe` })},
+		"a path that is relative":        {files: file(func(f *payload.File) { f.Path = `k\kubelet.exe` })},
+		"a path that climbs":             {files: file(func(f *payload.File) { f.Path = `C:\k\..\Windows\x.exe` })},
+		"a path to a stream of a file":   {files: file(func(f *payload.File) { f.Path = `C:\k\kubelet.exe:evil` })},
+		"a negative size":                {files: file(func(f *payload.File) { f.Size = -1 })},
 		"a name that stands there twice": {files: append(file(same),
-			file(func(f *File) { f.Path = `C:\k\other.exe`; f.Name = "KUBELET.exe" })...)},
+			file(func(f *payload.File) { f.Path = `C:\k\other.exe`; f.Name = "KUBELET.exe" })...)},
 		"a path that stands there twice": {files: append(file(same),
-			file(func(f *File) { f.Path = `c:\K\kubelet.exe`; f.Name = "other.exe" })...)},
+			file(func(f *payload.File) { f.Path = `c:\K\kubelet.exe`; f.Name = "other.exe" })...)},
 		"a digest that has two sizes": {files: append(file(same),
-			File{Name: "other.exe", Digest: digest, Size: 2, Path: `C:\k\other.exe`})},
-		"a path with an empty part in it": {files: file(func(f *File) { f.Path = `C:\k\\kubelet.exe` })},
+			payload.File{Name: "other.exe", Digest: digest, Size: 2, Path: `C:\k\other.exe`})},
+		"a path with an empty part in it": {files: file(func(f *payload.File) { f.Path = `C:\k\\kubelet.exe` })},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			if c.files != nil {
-				text, err := json.Marshal(Manifest{Files: c.files})
+				text, err := json.Marshal(payload.Manifest{Files: c.files})
 				if err != nil {
 					t.Fatal(err)
 				}
 				c.text = string(text)
 			}
 			if c.text != "" {
-				place(t, filepath.Join(dir, ManifestName), c.text)
+				place(t, filepath.Join(dir, payload.ManifestName), c.text)
 			}
 			if c.blob != "" {
-				place(t, blobPath(dir, digest), c.blob)
+				place(t, payload.BlobPath(dir, digest), c.blob)
 			}
-			_, err := OpenDir(dir)
+			_, err := payload.OpenDir(dir)
 			problem, found := contract.AsProblem(err)
 			if !found || problem.Reason != contract.ReasonPayloadMissing {
 				t.Errorf("answered %v, want PayloadMissing", err)
@@ -195,8 +189,8 @@ func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, to string){
 		"an empty directory": func(*testing.T, string) {},
 		"an interrupted copy": func(t *testing.T, to string) {
-			place(t, blobPath(to, ".new-1"), "half")
-			place(t, blobPath(to, want.Files[0].Digest), "half")
+			place(t, payload.BlobPath(to, ".new-1"), "half")
+			place(t, payload.BlobPath(to, want.Files[0].Digest), "half")
 		},
 		"another payload": func(t *testing.T, to string) {
 			if _, err := WriteStandins(to, "0.9.0"); err != nil {
@@ -212,7 +206,7 @@ func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			opened, err := OpenDir(to)
+			opened, err := payload.OpenDir(to)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +218,7 @@ func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 					t.Errorf("%s has another content", f.Name)
 				}
 			}
-			if left, err := os.ReadDir(filepath.Join(to, blobDir)); err != nil || len(left) != len(want.Blobs()) {
+			if left, err := os.ReadDir(payload.BlobPath(to, "")); err != nil || len(left) != len(want.Blobs()) {
 				t.Errorf("%d files are there for %d blobs, %v", len(left), len(want.Blobs()), err)
 			}
 		})
@@ -235,13 +229,13 @@ func TestA61_ADamagedPayloadIsNotCopied(t *testing.T) {
 	t.Parallel()
 	dir, m := standins(t)
 	victim, to := m.Files[3], t.TempDir()
-	place(t, blobPath(dir, victim.Digest), strings.Repeat("x", int(victim.Size)))
+	place(t, payload.BlobPath(dir, victim.Digest), strings.Repeat("x", int(victim.Size)))
 	_, err := Copy(dir, to)
 	problem, found := contract.AsProblem(err)
 	if !found || problem.Reason != contract.ReasonPayloadCorrupt || !strings.Contains(err.Error(), victim.Name) {
 		t.Errorf("answered %v, want PayloadCorrupt about %s", err, victim.Name)
 	}
-	if _, err = OpenDir(to); err == nil {
+	if _, err = payload.OpenDir(to); err == nil {
 		t.Error("a part of a payload passes for one")
 	}
 	if _, err = Copy(t.TempDir(), to); err == nil {
@@ -255,30 +249,30 @@ func TestBuilderSaysWhatIsLacking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range Parts() {
-		if p.Name == NameCSIProxy || p.Name == NameKubelet {
+	for _, p := range payload.Parts() {
+		if p.Name == payload.NameCSIProxy || p.Name == payload.NameKubelet {
 			continue
 		}
 		if _, err = b.Add(p.Name, "v1", "a module", strings.NewReader(p.Name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.Lacks(NameCSIProxy, "not supplied")
+	b.Lacks(payload.NameCSIProxy, "not supplied")
 	m, err := b.Finish("v1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Missing{
-		{Name: NameKubelet, Feature: FeatureNode, Reason: "not in the payload"},
-		{Name: NameCSIProxy, Feature: FeatureStorage, Reason: "not supplied"},
+	want := []payload.Missing{
+		{Name: payload.NameKubelet, Feature: payload.FeatureNode, Reason: "not in the payload"},
+		{Name: payload.NameCSIProxy, Feature: payload.FeatureStorage, Reason: "not supplied"},
 	}
 	if diff := cmp.Diff(want, m.Missing); diff != "" {
 		t.Errorf("missing differs:\n%s", diff)
 	}
 	problem, found := contract.AsProblem(m.Joinable())
-	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, NameKubelet) ||
-		strings.Contains(problem.Detail, NameCSIProxy) {
-		t.Errorf("joinable answered %v, want PayloadMissing about %s only", problem, NameKubelet)
+	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, payload.NameKubelet) ||
+		strings.Contains(problem.Detail, payload.NameCSIProxy) {
+		t.Errorf("joinable answered %v, want PayloadMissing about %s only", problem, payload.NameKubelet)
 	}
 }
 
@@ -291,28 +285,10 @@ func TestBuilderRefusesStrangersAndRepeats(t *testing.T) {
 	if _, err = b.Add("calc.exe", "v1", "", strings.NewReader("x")); err == nil {
 		t.Error("a file that is no part is added")
 	}
-	if _, err = b.Add(NameKubelet, "v1", "", strings.NewReader("x")); err != nil {
+	if _, err = b.Add(payload.NameKubelet, "v1", "", strings.NewReader("x")); err != nil {
 		t.Error(err)
 	}
-	if _, err = b.Add(NameKubelet, "v1", "", strings.NewReader("x")); err == nil {
+	if _, err = b.Add(payload.NameKubelet, "v1", "", strings.NewReader("x")); err == nil {
 		t.Error("a part is added twice")
-	}
-}
-
-func TestPartsAreThoseOfTheContract(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for _, p := range Parts() {
-		names = append(names, p.Name)
-		if !isNodePath(p.Path) || !strings.HasSuffix(p.Path, `\`+p.Name) {
-			t.Errorf("%s lies at %s", p.Name, p.Path)
-		}
-		if p.Feature == "" {
-			t.Errorf("%s has no feature", p.Name)
-		}
-	}
-	slices.Sort(names)
-	if len(slices.Compact(names)) != 16 {
-		t.Errorf("%d different parts, want the 16 of the contract", len(names))
 	}
 }

@@ -1,8 +1,4 @@
-package payload
-
-// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
-// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
-const MaxSkew = 3
+package assembly
 
 // OpenShift returns the first and the last release of OpenShift whose Kubernetes has one of these minor
 // versions, as far as releases are known; empty if none is. The numbers follow no rule: after 4.22 comes
