@@ -9,8 +9,8 @@
 //	publish  facts, settings → Secret and ConfigMap of the current revision, Secrets
 //	                           windows-services-latest and windows-services-memory, ConfigMap
 //	                           windows-payload-source, Role windows-services-reader, ConfigMap trusted-ca
-//	retire   Nodes, instances → ConfigMaps of other revisions: marked when nothing uses them,
-//	                           deleted after a grace period, and then their Secrets
+//	retire   Nodes, instances → ConfigMaps of other revisions: deleted when nothing has used them for a
+//	                           grace period, and then their Secrets
 //
 // ensure creates and changes all objects of publish. A revision is named by the digest of its content, so its objects
 // never change: new content is new objects, which are published before any node hears of them.
@@ -19,7 +19,7 @@
 // the operator must be allowed to read what it lets daemons read.
 package publish
 
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch;create;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-memory,verbs=get;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=openshift-windows-machine-config-operator

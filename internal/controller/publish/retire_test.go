@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,11 +38,11 @@ func TestAnUnusedRevisionGoesAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	name := w.old(t).ConfigMapName()
+	*w.writes = nil
 	if again := w.retire(t).RequeueAfter; again != DefaultGrace {
 		t.Errorf("it comes back after %s", again)
 	}
 	*w.clock = w.clock.Add(DefaultGrace / 2)
-	*w.writes = nil
 	if again := w.retire(t).RequeueAfter; again != DefaultGrace/2 {
 		t.Errorf("it comes back after %s", again)
 	}
@@ -94,7 +93,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first := w.old(t)
-			w.retire(t) // marks it
+			w.retire(t) // nothing uses it yet
 			if err := w.client.Create(t.Context(), user(first.Revision)); err != nil {
 				t.Fatal(err)
 			}
@@ -110,12 +109,8 @@ func TestAVersionInUseStays(t *testing.T) {
 			}
 			*w.clock = w.clock.Add(10 * DefaultGrace)
 			w.retire(t)
-			c, ok := w.manifests(t)[first.ConfigMapName()]
-			if !ok {
+			if _, ok := w.manifests(t)[first.ConfigMapName()]; !ok {
 				t.Fatal("it is gone")
-			}
-			if _, marked := c.Annotations[unusedAnnotation]; marked {
-				t.Error("it is marked as unused")
 			}
 		})
 	}
@@ -198,25 +193,6 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	w.retire(t)
 	if len(w.manifests(t)) != 1 {
 		t.Error("it is gone")
-	}
-}
-
-func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, mark := range map[string]string{"future": now.Add(time.Hour).Format(time.RFC3339), "rubbish": "yesterday",
-		"none": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data := map[string]string{"services": "[]", "files": "[]"}
-			c := configMap("windows-services-1.0.0-"+contract.DataDigest(data)[:contract.RevisionDigits],
-				func(c *corev1.ConfigMap) {
-					c.Annotations, c.Data = map[string]string{unusedAnnotation: mark}, data
-				})
-			if f := sentence(revision{manifest: c}, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
-				t.Errorf("got %+v", f)
-			}
-		})
 	}
 }
 

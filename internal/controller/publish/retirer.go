@@ -3,13 +3,11 @@ package publish
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,9 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// unusedAnnotation says since when nothing uses a revision.
-const unusedAnnotation = contract.Prefix + "unused-since"
-
 // retirer deletes the revisions that nothing uses.
 type retirer struct {
 	client    client.Client
@@ -32,12 +27,14 @@ type retirer struct {
 	namespace string
 	grace     time.Duration
 	now       func() time.Time
+	// unused is since when nothing uses a revision, by the name of its objects. Only one worker uses it.
+	unused map[string]time.Time
 }
 
 var _ reconcile.Reconciler = (*retirer)(nil)
 
-// Reconcile looks at all revisions that the operator published. An annotation says since when a revision is unused, so
-// the grace period survives a restart of the operator. A repeated call writes nothing unless something changed.
+// Reconcile deletes the revisions that nothing has used for the grace period. The grace period starts again when the
+// operator restarts.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	current, _, ok := r.source.Published()
 	if !ok {
@@ -51,24 +48,31 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	used[current.Revision] = true
+	since := map[string]time.Time{}
 	var next time.Duration
 	for name, found := range all {
 		id, isKept := strings.TrimPrefix(name, contract.ServicesConfigMapPrefix), found.isGenuine()
-		if c := found.manifest; c != nil && isOurs(c) {
-			f := sentence(found, id == current.Revision, used[id], r.now(), r.grace)
-			if err = r.act(ctx, c, f); err != nil {
+		if c := found.manifest; c != nil && isOurs(c) && (!used[id] || !isKept) && id != current.Revision {
+			since[name] = r.now()
+			if before, known := r.unused[name]; known {
+				since[name] = before
+			}
+			why, left := manifestFate(found, since[name].Add(r.grace).Sub(r.now()))
+			if err = r.retire(ctx, c, why); err != nil {
 				return ctrl.Result{}, err
 			}
-			next, isKept = policy.Soonest(next, f.left), isKept && !f.remove
+			next, isKept = policy.Soonest(next, left), isKept && why == ""
 		}
 		if s := found.secret; s != nil && isOurs(s) && id != current.Revision {
-			f := r.secretFate(found, isKept)
-			if err = r.act(ctx, s, f); err != nil {
+			why, left := secretFate(found, isKept, s.CreationTimestamp.Add(r.grace).Sub(r.now()))
+			if err = r.retire(ctx, s, why); err != nil {
 				return ctrl.Result{}, err
 			}
-			next = policy.Soonest(next, f.left)
+			next = policy.Soonest(next, left)
 		}
 	}
+	r.unused = since
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
@@ -97,72 +101,47 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// fate is what happens to an object of a revision. The zero value leaves it as it is.
-type fate struct {
-	// remove deletes it, and why is the reason. mark marks it as unused from now on, and unmark removes the mark.
-	remove, mark, unmark bool
-	why                  string
-	// left is what is left of the grace period.
-	left time.Duration
-}
-
-// sentence decides about the manifest of a revision.
-func sentence(r revision, current, used bool, now time.Time, grace time.Duration) fate {
-	mark, hasMark := r.manifest.Annotations[unusedAnnotation]
-	since, err := time.Parse(time.RFC3339, mark)
+// manifestFate returns why the manifest of an unused revision is deleted now, or how long it stays. left is the rest of
+// the grace period.
+func manifestFate(found revision, left time.Duration) (why string, stays time.Duration) {
 	switch {
-	case !current && !r.isGenuine():
-		return fate{remove: true, why: "its content is not what its name says"}
-	case current || used:
-		return fate{unmark: hasMark}
-	case err != nil || since.After(now):
-		return fate{mark: true, left: grace}
-	case now.Sub(since) >= grace:
-		return fate{remove: true, why: "no node uses it any more"}
+	case !found.isGenuine():
+		return "its content is not what its name says", 0
+	case left > 0:
+		return "", left
 	}
-	return fate{left: grace - now.Sub(since)}
+	return "no node uses it any more", 0
 }
 
-// secretFate decides about the Secret of a revision. A Secret is published before its manifest, so a Secret without a
-// manifest is kept for the grace period.
-func (r *retirer) secretFate(found revision, hasManifest bool) fate {
-	left := r.grace - r.now().Sub(found.secret.CreationTimestamp.Time)
+// secretFate is manifestFate for the Secret of a revision. A Secret is published before its manifest, so a Secret
+// without a manifest stays for the grace period.
+func secretFate(found revision, hasManifest bool, left time.Duration) (why string, stays time.Duration) {
 	switch {
 	case hasManifest && found.isComplete():
-		return fate{}
+		return "", 0
 	case hasManifest:
-		return fate{remove: true, why: "its content is not what its manifest says"}
+		return "its content is not what its manifest says", 0
 	case left > 0:
-		return fate{left: left}
+		return "", left
 	}
-	return fate{remove: true, why: "its manifest is gone"}
+	return "its manifest is gone", 0
 }
 
-// act carries out what was decided about a ConfigMap or Secret. Only ConfigMaps are marked.
-func (r *retirer) act(ctx context.Context, object client.Object, f fate) (err error) {
-	log := logf.FromContext(ctx).WithValues("object", object.GetName(), "type", fmt.Sprintf("%T", object))
-	switch {
-	case !object.GetDeletionTimestamp().IsZero(): // a finalizer keeps it
-	case f.remove:
-		if err = r.client.Delete(ctx, object, exactly(object)); err == nil {
-			log.Info("a part of a revision is retired", "why", f.why)
-			r.meters.retired.Inc()
-			r.tell.retired(object, f.why)
-		}
-	case f.mark, f.unmark:
-		mark := "null"
-		if f.mark {
-			mark = strconv.Quote(r.now().UTC().Format(time.RFC3339))
-		}
-		err = r.client.Patch(ctx, object, client.RawPatch(types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, unusedAnnotation, mark)))
-		log.V(1).Info("a revision is marked", "unused", f.mark)
+// retire deletes a ConfigMap or Secret if there is a reason.
+func (r *retirer) retire(ctx context.Context, object client.Object, why string) error {
+	if why == "" || !object.GetDeletionTimestamp().IsZero() { // a finalizer keeps it
+		return nil
 	}
+	err := r.client.Delete(ctx, object, exactly(object))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // its event brings us back
+		return nil // its event starts the next reconcile
 	}
 	if err != nil {
 		return fmt.Errorf("retiring %T %s: %w", object, object.GetName(), err)
 	}
+	logf.FromContext(ctx).Info("a part of a revision is retired", "object", object.GetName(), "type",
+		fmt.Sprintf("%T", object), "why", why)
+	r.meters.retired.Inc()
+	r.tell.retired(object, why)
 	return nil
 }
