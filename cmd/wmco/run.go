@@ -108,25 +108,16 @@ func run(ctx context.Context, o options) error {
 	if err = addControllers(mgr, o, clients, facts, shipped, logging); err != nil {
 		return err
 	}
-	if err = addRepeated(mgr, claimer, installer); err != nil {
-		return err
+	if err = mgr.Add(claimer); err != nil {
+		return fmt.Errorf("adding what renews the claim of the nodes: %w", err)
+	}
+	if installer != nil {
+		if err = mgr.Add(installer); err != nil {
+			return fmt.Errorf("adding what applies OLM's rest: %w", err)
+		}
 	}
 	logStart(log, shipped, openShift)
 	return mgr.Start(ctx)
-}
-
-// addRepeated adds what is done again and again beside the controllers. installer is nil without OLM.
-func addRepeated(mgr ctrl.Manager, claimer settings.Claimer, installer *olm.Installer) error {
-	if err := mgr.Add(claimer); err != nil {
-		return fmt.Errorf("adding what renews the claim of the nodes: %w", err)
-	}
-	if installer == nil {
-		return nil
-	}
-	if err := mgr.Add(installer); err != nil {
-		return fmt.Errorf("adding what applies OLM's rest: %w", err)
-	}
-	return nil
 }
 
 // installRest applies what OLM leaves to the operator, before anything needs it.

@@ -83,7 +83,7 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 		port = contract.SSHPort
 	}
 	address := net.JoinHostPort(target.Address, strconv.Itoa(port))
-	signer, _, err := parseSigner(target.PrivateKey)
+	signer, err := parseSigner(target.PrivateKey)
 	if err != nil {
 		return nil, err
 	}

@@ -13,32 +13,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// minRSABits is the shortest RSA key that is accepted. NIST SP 800-131A disallows shorter ones.
+// minRSABits is the length of the shortest RSA key that is accepted. NIST SP 800-131A disallows shorter keys.
 const minRSABits = 2048
 
-// PublicKey is what may be shown of a private key.
+// PublicKey is the public part of a private key.
 type PublicKey struct {
 	// Line is the key as a line of authorized_keys, without a comment or newline.
 	Line string
 	// Hash is the lower-case hex SHA-256 of Line: the value of contract.PublicKeyHashAnnotation.
 	Hash string
-	// Type is the SSH name of the kind of key, such as ssh-ed25519.
-	Type string
-	// Bits is the length of an RSA key or the size of an ECDSA curve; 256 for Ed25519.
-	Bits int
 }
 
-// ParseKey looks at a private key in PEM or OpenSSH format. One that can't be used, because it is
-// empty, encrypted, weak or of another kind, is a *contract.Problem PrivateKeyInvalid that says why
-// and holds nothing of the key.
+// ParseKey reads a private key in PEM or OpenSSH format. If the key can't be used, because it is empty, encrypted, weak
+// or of another kind, the error is a *contract.Problem PrivateKeyInvalid that says why and holds nothing of the key.
 func ParseKey(pem []byte) (PublicKey, error) {
-	signer, bits, err := parseSigner(pem)
+	signer, err := parseSigner(pem)
 	if err != nil {
 		return PublicKey{}, err
 	}
 	line := authorizedLine(signer.PublicKey())
-	hash := contract.Digest([]byte(line))
-	return PublicKey{Line: line, Hash: hash, Type: signer.PublicKey().Type(), Bits: bits}, nil
+	return PublicKey{Line: line, Hash: contract.Digest([]byte(line))}, nil
 }
 
 // authorizedLine is a key as "<type> <base64>".
@@ -46,9 +40,9 @@ func authorizedLine(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-func parseSigner(pem []byte) (signer ssh.Signer, bits int, err error) {
-	refuse := func(why string) (ssh.Signer, int, error) {
-		return nil, 0, contract.NewProblem(contract.ReasonPrivateKeyInvalid, "the SSH private key %s", why)
+func parseSigner(pem []byte) (ssh.Signer, error) {
+	refuse := func(why string) (ssh.Signer, error) {
+		return nil, contract.NewProblem(contract.ReasonPrivateKeyInvalid, "the SSH private key %s", why)
 	}
 	pem = bytes.TrimSpace(pem)
 	switch {
@@ -69,29 +63,26 @@ func parseSigner(pem []byte) (signer ssh.Signer, bits int, err error) {
 		// The cause is left out: parsers like to quote what they read.
 		return refuse("can't be read")
 	}
-	algorithms := []string{}
 	switch key := raw.(type) {
 	case *rsa.PrivateKey:
-		if bits = key.N.BitLen(); bits < minRSABits {
+		if key.N.BitLen() < minRSABits {
 			return refuse("is an RSA key of less than 2048 bits")
 		}
-		// Never the signatures with SHA-1 that the name ssh-rsa stands for.
-		algorithms = append(algorithms, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256)
-	case *ecdsa.PrivateKey:
-		bits = key.Curve.Params().BitSize
-	case *ed25519.PrivateKey, ed25519.PrivateKey:
-		bits = 256
+	case *ecdsa.PrivateKey, *ed25519.PrivateKey, ed25519.PrivateKey:
 	default:
 		return refuse("is neither Ed25519 nor ECDSA nor RSA")
 	}
-	signer, err = ssh.NewSignerFromKey(raw)
+	signer, err := ssh.NewSignerFromKey(raw)
 	if err != nil {
 		return refuse("is of a kind that SSH does not use")
 	}
-	if len(algorithms) > 0 {
-		if signer, err = ssh.NewSignerWithAlgorithms(signer.(ssh.AlgorithmSigner), algorithms); err != nil {
-			return refuse("can't make modern signatures")
-		}
+	if signer.PublicKey().Type() != ssh.KeyAlgoRSA {
+		return signer, nil
 	}
-	return signer, bits, nil
+	// Never use the signatures with SHA-1 that the name ssh-rsa stands for.
+	modern, err := ssh.NewSignerWithAlgorithms(signer.(ssh.AlgorithmSigner), algorithmsOf(signer.PublicKey()))
+	if err != nil {
+		return refuse("can't make modern signatures")
+	}
+	return modern, nil
 }

@@ -82,17 +82,16 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 	cases := map[string]struct {
 		pem  []byte
 		kind string
-		bits int
 	}{
-		"Ed25519 in OpenSSH's format": {pemOf(t, ed), "ssh-ed25519", 256},
-		"Ed25519 in PKCS#8":           {pkcs8, "ssh-ed25519", 256},
+		"Ed25519 in OpenSSH's format": {pemOf(t, ed), "ssh-ed25519"},
+		"Ed25519 in PKCS#8":           {pkcs8, "ssh-ed25519"},
 		"ECDSA in SEC 1": {pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
-			Bytes: must(x509.MarshalECPrivateKey(ec))(t)}), "ecdsa-sha2-nistp521", 521},
+			Bytes: must(x509.MarshalECPrivateKey(ec))(t)}), "ecdsa-sha2-nistp521"},
 		"RSA in PKCS#1": {pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
-			Bytes: x509.MarshalPKCS1PrivateKey(rs)}), "ssh-rsa", 3072},
-		"RSA in OpenSSH's format": {pemOf(t, rs), "ssh-rsa", 3072},
+			Bytes: x509.MarshalPKCS1PrivateKey(rs)}), "ssh-rsa"},
+		"RSA in OpenSSH's format": {pemOf(t, rs), "ssh-rsa"},
 		"lines that end as on Windows": {[]byte("\r\n" + strings.ReplaceAll(string(pemOf(t, ed)), "\n", "\r\n") +
-			"\r\n"), "ssh-ed25519", 256},
+			"\r\n"), "ssh-ed25519"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +100,8 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if key.Type != c.kind || key.Bits != c.bits {
-				t.Errorf("says %s with %d bits, want %s with %d", key.Type, key.Bits, c.kind, c.bits)
+			if kind, _, _ := strings.Cut(key.Line, " "); kind != c.kind {
+				t.Errorf("says %s, want %s", kind, c.kind)
 			}
 			signer, err := ssh.ParsePrivateKey(c.pem)
 			if err != nil {
@@ -132,8 +131,6 @@ func TestParseKeyHashesTheLineWithoutItsNewline(t *testing.T) {
 	want := PublicKey{
 		Line: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPxRzY5iGKGjjaR+0AIw8FgIFu0TujMDrF3rkRVIkIAl",
 		Hash: "7d054bc59efabadf45b4e4a68ecf324f1734e4daa37bb0edd46c38a6a5a8475b",
-		Type: "ssh-ed25519",
-		Bits: 256,
 	}
 	if got != want {
 		t.Errorf("gives %+v, want %+v", got, want)
