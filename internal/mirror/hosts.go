@@ -10,15 +10,14 @@ import (
 
 // Endpoint is the node-local resolver as containerd reaches it.
 type Endpoint struct {
-	// URL is where it listens: http://127.0.0.1:<port>.
+	// URL is where it listens: http://127.0.0.1:<port>. While another program has the port, URL and Token are empty:
+	// then containerd is sent to a host that can't exist.
 	URL string
 	// Token is sent with every request, see Authorization.
 	Token string
 	// Hosts are registries, as image names call them, that get a file although no rule needs it: the registries that
 	// the pull secret or the cluster's trust names. Invalid host names are left out.
 	Hosts []string
-	// Taken says that another program listens at the URL. Then containerd is sent nowhere. URL and Token may be empty.
-	Taken bool
 }
 
 // TokenHeader carries the token by which the resolver recognizes containerd. It is the only header that containerd
@@ -56,7 +55,7 @@ const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.inv
 // about the endpoint.
 func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	file := []byte(fmt.Sprintf(hostsFile, nowhere))
-	if !endpoint.Taken {
+	if endpoint.URL != "" || endpoint.Token != "" {
 		if err := endpoint.check(); err != nil {
 			return nil, fmt.Errorf("writing hosts files: %w", err)
 		}

@@ -51,7 +51,7 @@ func TestHostsFiles(t *testing.T) {
 		"hosts-of-the-pull-secret": {nil, with(func(e *mirror.Endpoint) {
 			e.Hosts = []string{"registry.redhat.io", "docker.io", "../evil", "nul.io", "a/b"}
 		})},
-		"another-program-has-the-port": {[]string{"tag quay.io m.io"}, mirror.Endpoint{Taken: true}},
+		"another-program-has-the-port": {[]string{"tag quay.io m.io"}, mirror.Endpoint{}},
 		"nothing":                      {nil, endpoint()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,8 @@ func TestContainerdAsksTheResolverAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := endpoint()
-		if e.Taken = random.IntN(3) == 0; e.Taken {
+		taken := random.IntN(3) == 0
+		if taken {
 			e.URL, e.Token = "", ""
 		}
 		e.Hosts = hosts[:random.IntN(3)]
@@ -159,7 +160,7 @@ func TestContainerdAsksTheResolverAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for directory, file := range files {
-			if at := server(t, file); (at == endpoint().URL) == e.Taken || e.Taken && !strings.HasSuffix(at, ".invalid.") {
+			if at := server(t, file); (at == endpoint().URL) == taken || taken && !strings.HasSuffix(at, ".invalid.") {
 				t.Fatalf("%s leads to %s", directory, at)
 			}
 		}

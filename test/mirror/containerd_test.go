@@ -150,7 +150,7 @@ func TestContainerdAsksTheResolverOrNobodyElse(t *testing.T) {
 			if c.want != resolver {
 				return
 			}
-			_, tag = newContainerdAt(t, rules, mirror.Endpoint{Taken: true}).places(t, image)
+			_, tag = newContainerdAt(t, rules, mirror.Endpoint{}).places(t, image)
 			if !slices.Equal(tag, []string{nowhere + image.Repository}) {
 				t.Errorf("while another program has the port: %v", tag)
 			}

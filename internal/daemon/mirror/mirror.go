@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -77,12 +76,11 @@ func (s *Service) Close() {
 	s.serving = nil
 }
 
-// Follow takes over what the cluster says about pulls, and gives the files by which containerd
-// finds its way; environment has the proxy's variables. New rules are at work before anybody is
-// sent to them. While another program has the port, there are the problem and files that do not lead
-// there: that program would be the node's registry. With another problem, there are no files (nil),
-// and containerd is to be left as it is. Repeating it changes nothing, but for making up for a
-// resolver that could not listen, or does no longer.
+// Follow applies what the cluster says about pulls, and returns the files that send containerd to the
+// resolver; environment has the proxy's variables. New rules are in force before a file names them.
+// While another program has the port, Follow returns the problem and files that name no program: that
+// program would be the node's registry. With any other problem, the files are nil, and containerd's
+// files must stay as they are. A repeated call only starts a resolver that doesn't listen.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File,
 	*contract.Problem) {
@@ -109,19 +107,22 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	if problem != nil {
 		return nil, problem
 	}
-	files, err := s.files(rules, secret, c.RegistryTrust, inUse != nil)
+	endpoint := mirror.Endpoint{Hosts: slices.AppendSeq(secret.Hosts(), maps.Keys(c.RegistryTrust))}
+	if inUse == nil {
+		endpoint.URL, endpoint.Token = "http://127.0.0.1:"+strconv.Itoa(contract.MirrorPort), s.token
+	}
+	files, err := filesOf(rules, endpoint)
 	if err != nil {
 		return nil, contract.ProblemOf(contract.ReasonManifestInvalid, err)
 	}
+	s.followed, s.written = now, files
 	if inUse != nil {
-		s.followed, s.written = now, files
 		return slices.Clone(files), inUse
 	}
 	s.resolver.Update(resolver.Config{
 		Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
 		Proxy: proxy(environment),
 	})
-	s.followed, s.written = now, files
 	logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
 		"registriesWithCredentials", len(secret.Hosts()), "registriesWithCAs", len(c.RegistryTrust))
 	return slices.Clone(files), nil
@@ -200,13 +201,9 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// files are what containerd reads; taken says that another program has the resolver's port. Package apply writes them.
-func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string,
-	taken bool) ([]contract.File, error) {
-	all, err := mirror.HostsFiles(rules, mirror.Endpoint{
-		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
-		Hosts: slices.AppendSeq(secret.Hosts(), maps.Keys(trust)), Taken: taken,
-	})
+// filesOf returns the files that containerd reads, as package apply writes them.
+func filesOf(rules mirror.Rules, endpoint mirror.Endpoint) ([]contract.File, error) {
+	all, err := mirror.HostsFiles(rules, endpoint)
 	if err != nil {
 		return nil, err
 	}
