@@ -343,10 +343,6 @@ type Update struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Code of the reason why the last attempt failed.
-	// +kubebuilder:validation:MaxLength=8
-	// +optional
-	Code string `json:"code,omitempty"`
 	// Message says why the last attempt failed.
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
@@ -507,14 +503,6 @@ type WindowsInstanceStatus struct {
 	// RebootTime is when a reboot was asked for that is not verified yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
-	// UnresponsiveSince is since when the daemon, while kubelet is healthy, has neither applied the
-	// desired revision nor reported why not. After as long as the operator's flag --daemon-timeout
-	// says, five minutes by default, the operator joins the host again over SSH.
-	// +optional
-	UnresponsiveSince *metav1.Time `json:"unresponsiveSince,omitempty"`
-	// DrainTime is when draining began.
-	// +optional
-	DrainTime *metav1.Time `json:"drainTime,omitempty"`
 	// Revision that the daemon reports as applied; DesiredRevision what it should be.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
@@ -529,10 +517,6 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`
-	// KubeletVersion of the Node.
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
-	KubeletVersion string `json:"kubeletVersion,omitempty"`
 	// Phases of the present attempt and how long each took.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -686,14 +686,6 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		in, out := &in.RebootTime, &out.RebootTime
 		*out = (*in).DeepCopy()
 	}
-	if in.UnresponsiveSince != nil {
-		in, out := &in.UnresponsiveSince, &out.UnresponsiveSince
-		*out = (*in).DeepCopy()
-	}
-	if in.DrainTime != nil {
-		in, out := &in.DrainTime, &out.DrainTime
-		*out = (*in).DeepCopy()
-	}
 	if in.Phases != nil {
 		in, out := &in.Phases, &out.Phases
 		*out = make([]PhaseTime, len(*in))

@@ -21,7 +21,7 @@ import (
 type Drain struct {
 	Node     string `json:"node"`
 	Cordoned bool   `json:"cordoned"`
-	// Began is when the operator began to drain it; absent while it does not.
+	// Began is when the host got its place in the rollout budget; absent while it has none.
 	Began *metav1.Time `json:"began,omitempty"`
 	// Tries counts drains that took too long.
 	Tries int32      `json:"tries,omitempty"`
@@ -41,8 +41,10 @@ type DrainPod struct {
 // DrainOf puts together how far the drain of a node is. The pods are those that it has to move away.
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
-	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Began: instance.Status.DrainTime,
-		Pods: drainPods(pods, budgets)}
+	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}
+	if instance.Status.HasPlace() {
+		d.Began = instance.Status.Disruption.Since
+	}
 	if p := progress(&instance.Status); p != nil {
 		d.Tries = p.Tries
 	}

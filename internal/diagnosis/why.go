@@ -220,9 +220,6 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host, ago fu
 	if next := i.Status.NextAttemptTime; next != nil {
 		d.fact("next attempt", "%s", next.UTC().Format(time.RFC3339))
 	}
-	if since := i.Status.UnresponsiveSince; since != nil {
-		d.add(Notice, "daemon", contract.ReasonDaemonUnresponsive, "it has not responded for %s", ago(*since))
-	}
 	for _, phase := range i.Status.Phases {
 		took := "now"
 		if phase.Milliseconds != nil {

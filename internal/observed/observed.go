@@ -62,6 +62,13 @@ func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.S
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }
 
+// While is since when this operator has seen that something is the case with an object; zero while it is not.
+func (l *Log) While(object metav1.Object, what string, isSo bool) policy.Since {
+	since := l.look(key{object.GetUID(), object.GetName(), what}, time.Time{}, isSo)
+	since.Began = since.Seen
+	return since
+}
+
 func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 	now := l.now()
 	l.mu.Lock()

@@ -67,7 +67,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		long := strings.Repeat("é", 100_000)
 		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &life{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
-			Message: long, Revision: long, KubeletVersion: long, HeldRevision: long,
+			Message: long, Revision: long, HeldRevision: long,
 			Update: &v1alpha1.Update{Message: long, Revision: "1", From: long,
 				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
 			UpdateFailure: &v1alpha1.UpdateFailure{Message: long, Revision: "1", Code: "W1", Time: metav1.Now()},

@@ -102,7 +102,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	far := metav1.NewTime(now.Add(10 * 365 * 24 * time.Hour))
 	progress := v1alpha1.Progress{NextTime: &far}
 	status := &v1alpha1.WindowsInstanceStatus{
-		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far, DrainTime: &far,
+		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far,
 		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
 		KeyTrial:   &v1alpha1.KeyTrial{NextTime: &far, LastTime: &far, RefusedSince: &far, LastRefusedTime: &far},
 		Disruption: &v1alpha1.Disruption{Since: &far},
@@ -144,7 +144,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if check("status", reflect.ValueOf(status)); bounded < 13 {
+	if check("status", reflect.ValueOf(status)); bounded < 12 {
 		t.Errorf("only %d times were looked at", bounded)
 	}
 }

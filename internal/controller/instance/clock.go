@@ -22,7 +22,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	bound(status.NextAttemptTime, policy.LongestBackoff)
-	for _, since := range []*metav1.Time{status.RebootTime, status.DrainTime, status.LastRebootTime} {
+	for _, since := range []*metav1.Time{status.RebootTime, status.LastRebootTime} {
 		bound(since, 0)
 	}
 	for i := range status.Phases {

@@ -178,7 +178,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	case c.instance.Spec.Paused:
 		c.stop()
 		// whoever works at a host may have ended its daemon, and has the time to start it again
-		status.UnresponsiveSince = nil
+		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
 	case isLookedAfter(c.instance):

@@ -20,7 +20,6 @@ const (
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
-	status.KubeletVersion = cut(status.KubeletVersion, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
 	if u := status.Update; u != nil {
 		u.Message, u.From = cut(u.Message, maxWhy), cut(u.From, maxRevision)

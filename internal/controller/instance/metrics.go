@@ -155,7 +155,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 // attempt that fails has as its reason.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
-	if status.UnresponsiveSince != nil || status.Reason == string(contract.ReasonDaemonUnresponsive) {
+	if status.Reason == string(contract.ReasonDaemonUnresponsive) {
 		return true
 	}
 	if !journey.HasJoined(status) || instance.Spec.Paused {

@@ -47,7 +47,8 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		s.Phase, s.Reason, s.Code = v1alpha1.PhaseConnecting, "Unreachable", "W201"
 	})
 	unwell := instance("10.0.0.3", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.NodeName, s.Revision, s.DesiredRevision, s.UnresponsiveSince = v1alpha1.PhaseReady, "win-c", "1-a", "1-b", &now
+		s.Phase, s.NodeName, s.Revision, s.DesiredRevision = v1alpha1.PhaseReady, "win-c", "1-a", "1-b"
+		s.Reason = string(contract.ReasonDaemonUnresponsive)
 		s.NodeUID = "c"
 	})
 	// Preflight has named it. The Node of that name is of a host that was there before.
@@ -84,7 +85,7 @@ wmco_instance_daemon_unresponsive{node="win-f",windows_instance="10.0.0.6"} 1
 # HELP wmco_instance_info 1, with the phase of an instance, and why it waits or fails.
 # TYPE wmco_instance_info gauge
 wmco_instance_info{code="",node="win-a",phase="Ready",reason="",windows_instance="10.0.0.1"} 1
-wmco_instance_info{code="",node="win-c",phase="Ready",reason="",windows_instance="10.0.0.3"} 1
+wmco_instance_info{code="",node="win-c",phase="Ready",reason="DaemonUnresponsive",windows_instance="10.0.0.3"} 1
 wmco_instance_info{code="",node="win-f",phase="Connecting",reason="DaemonUnresponsive",windows_instance="10.0.0.6"} 1
 wmco_instance_info{code="W201",node="",phase="Connecting",reason="Unreachable",windows_instance="10.0.0.2"} 1
 wmco_instance_info{code="W301",node="",phase="Preflight",reason="OSUnsupported",windows_instance="10.0.0.7"} 1

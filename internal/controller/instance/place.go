@@ -61,7 +61,7 @@ func (p *place) undecided() policy.Verdict {
 
 // release gives the place back, or withdraws the request for one. The place is free once the status is saved.
 func (p *place) release() {
-	p.instance.Status.Disruption, p.instance.Status.DrainTime = nil, nil
+	p.instance.Status.Disruption = nil
 }
 
 // withdraw removes a request that this reconcile did not repeat: its place would keep other nodes waiting.

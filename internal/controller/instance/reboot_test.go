@@ -598,6 +598,7 @@ func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 			r.switched(t, 1)
 			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended")
 			r.reconcile(t, 1)
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: revision "+first+": an antivirus holds kubelet.exe")
 			r.advance(t, 1, 11*time.Minute)
 			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
 			return r

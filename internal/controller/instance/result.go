@@ -75,8 +75,7 @@ func (c *reconciliation) mayPostpone() bool {
 	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
 		s := status.DeepCopy()
 		s.Reason, s.Code, s.Message, s.Fix, s.Conditions = "", "", "", "", nil
-		s.Revision, s.DesiredRevision, s.HeldRevision, s.KubeletVersion = "", "", "", ""
-		s.UnresponsiveSince = nil
+		s.Revision, s.DesiredRevision, s.HeldRevision = "", "", ""
 		return s
 	}
 	return equality.Semantic.DeepEqual(rest(&c.record.saved.Status), rest(&c.instance.Status))

@@ -418,9 +418,9 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: revision "+first+": an antivirus holds kubelet.exe")
 	r.advance(t, 1, 9*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
-	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: revision "+first+": an antivirus holds kubelet.exe")
 	before := len(r.events)
 	r.advance(t, 1, 2*time.Minute)
 	r.restart(t)

@@ -91,7 +91,8 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 	if next := nextTry(waiting, f.Now); next != nil {
 		update := next.Status.Update
 		return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", next.Status.NodeName,
-			update.NextTime.UTC().Format(time.RFC3339), update.Code, update.Reason, update.Message)
+			update.NextTime.UTC().Format(time.RFC3339), contract.Reason(update.Reason).Code(), update.Reason,
+			update.Message)
 	}
 	for _, one := range waiting { // this message names what uses the budget, also MachineSets
 		if one.Status.Reason == string(contract.ReasonBudgetExhausted) && one.Status.Message != "" {

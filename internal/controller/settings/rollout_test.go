@@ -31,7 +31,7 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 		case "blocked":
 			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Revision: "2", Code: "W802", Reason: "DrainBlocked", Message: "pods are left",
+				&v1alpha1.Update{Revision: "2", Reason: "DrainBlocked", Message: "pods are left",
 					Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, NextTime: new(metav1.NewTime(time.Unix(7200, 0)))}}
 		case "paused":
 			i.Status.Revision, i.Status.DesiredRevision, i.Spec.Paused = "1", "1", true

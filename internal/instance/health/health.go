@@ -89,8 +89,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Finding{}, err
 	}
 	status.NodeUID = string(node.UID)
-	status.Revision, status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
-		node.Status.NodeInfo.KubeletVersion
+	status.Revision = node.Annotations[contract.RevisionAnnotation]
 	return h.needs(ctx, instance, node)
 }
 
@@ -122,7 +121,6 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		status.Update = nil // another revision was desired meanwhile, and is not any more
 	}
 	backInService(status)
-	h.Daemons.Observe(instance, node)
 	unresponsive, quiet := h.Daemons.Unresponsive(instance, node)
 	switch {
 	case unresponsive == nil || err != nil:

@@ -128,8 +128,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err != nil {
 		return journey.Retry(err)
 	}
-	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
-		node.Status.NodeInfo.KubeletVersion
+	instance.Status.Revision = node.Annotations[contract.RevisionAnnotation]
 	ready, message := journey.NodeReady(node)
 	if !ready && j.isStranded(instance) {
 		return stranded(instance)
@@ -153,7 +152,6 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err = j.Nodes.Uncordon(ctx, node); err != nil {
 		return journey.Retry(err)
 	}
-	instance.Status.UnresponsiveSince = nil
 	return journey.Done()
 }
 

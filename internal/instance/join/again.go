@@ -187,13 +187,12 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	if status.Update != nil {
 		tries, drains = status.Update.Tries, status.Update.Drains
 	}
-	code := problem.Reason.Code()
 	if status.Update == nil || !status.Update.WhileDown {
-		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail,
-			Time: now}
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: problem.Reason.Code(),
+			Message: problem.Detail, Time: now}
 	}
 	status.Update = &v1alpha1.Update{Revision: revision, From: held, Drains: drains, OverSSH: true,
-		Reason: string(problem.Reason), Code: code, Message: problem.Detail,
+		Reason: string(problem.Reason), Message: problem.Detail,
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
 	status.DesiredRevision = held
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}

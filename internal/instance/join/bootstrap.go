@@ -183,7 +183,6 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 		if back := j.Nodes.ReturnToService(ctx, node); !back.IsDone() {
 			return back
 		}
-		instance.Status.DrainTime = nil // only now: the next look would drain from the beginning
 	}
 	return outcome
 }

@@ -16,8 +16,8 @@ import (
 // what it is to fetch, before its host is joined again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
-// Response is what observed.Log is asked about a daemon that is to respond, to a revision or a reboot.
-const Response = "response"
+// silence is what observed.Log is asked about a daemon that does not respond.
+const silence = "silence"
 
 // longestQuiet bounds how far ahead a look is planned for the end of a certificate, which a daemon
 // reports.
@@ -26,26 +26,28 @@ const longestQuiet = 24 * time.Hour
 // Daemons watches whether daemons respond to what is requested of them.
 type Daemons struct{ options *Options }
 
-// Observe notes in the status since when a daemon has not responded: kubelet is well, and the daemon
-// neither has the revision that was requested nor reports why not.
-func (d *Daemons) Observe(instance *v1alpha1.WindowsInstance, node *corev1.Node) {
-	status, now := &instance.Status, Seconds(d.options.Now())
-	switch ready, _ := NodeReady(node); {
-	case !ready || IsBounded(status) || !isAwaited(status, node):
-		status.UnresponsiveSince = nil
-	case status.UnresponsiveSince == nil:
-		status.UnresponsiveSince = &now
-		d.options.Observed.Since(instance, Response, now.Time)
-	}
+// silentSince is since when this operator has seen that a daemon does not respond: kubelet is well, and the daemon
+// neither has the revision that was requested nor reports why not. It is zero while the daemon responds.
+func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
+	ready, _ := NodeReady(node)
+	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&
+		isAwaited(&instance.Status, node))
 }
 
-// isAwaited says that a revision was requested of a daemon, which neither has it nor reports why not, or a reboot,
-// which it did not do.
+// Forget has the time begin anew for which a daemon may be silent.
+func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
+	d.options.Observed.While(instance, silence, false)
+}
+
+// hasNotRebooted reports whether a daemon did not do a reboot that was requested of it, and is in the same boot still.
+func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	reboot := status.Reboot
+	return reboot != nil && reboot.UnansweredBootID != "" &&
+		contract.SameBoot(reboot.UnansweredBootID, node.Annotations[contract.BootIDAnnotation])
+}
+
+// isAwaited reports whether a revision was requested of a daemon, which neither has it nor reports why not.
 func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID != "" &&
-		contract.SameBoot(reboot.UnansweredBootID, node.Annotations[contract.BootIDAnnotation]) {
-		return true
-	}
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
 		!DoesNotHold(node)
@@ -56,23 +58,23 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 // awaited or its certificate ends.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
-	status := &instance.Status
+	status, silent := &instance.Status, d.silentSince(instance, node)
 	ready, _ := NodeReady(node)
-	if ready && status.DaemonStopped {
+	switch {
+	case ready && status.DaemonStopped:
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"kubelet of node %s is healthy, and its daemon was stopped for a join that has not ended", node.Name), 0
-	}
-	if !ready || IsBounded(status) {
+	case ready && hasNotRebooted(status, node):
+		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
+			"kubelet of node %s is healthy, and its daemon has not rebooted the host", node.Name), 0
+	case !ready || IsBounded(status):
 		return nil, 0
 	}
-	daemon, now := policy.Daemon{}, d.options.Now()
+	daemon, now := policy.Daemon{RequestedSince: silent}, d.options.Now()
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		if daemon.CertificateEnd = end; !end.After(now) {
 			daemon.CertificateEnded = d.options.Observed.Since(instance, "certificate", end)
 		}
-	}
-	if status.UnresponsiveSince != nil && isAwaited(status, node) {
-		daemon.RequestedSince = d.options.Observed.Since(instance, Response, status.UnresponsiveSince.Time)
 	}
 	for _, p := range status.Phases {
 		if p.Phase == v1alpha1.PhaseConfirming { // which follows upon the handover

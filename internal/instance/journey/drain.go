@@ -35,7 +35,7 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 // NotCordoned waits after a cordon that did not succeed. One that is refused for as long as the drain
 // may take blocks it, as pods may.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
-	if left := p.drainLeft(instance, timeout); IsRefused(err) && left <= 0 {
+	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
 	}
 	return RetryWrite(err)
@@ -46,8 +46,8 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
-	seen := podsLeft{now: now, turn: p.turns.of(nodeName), deadline: now.Add(p.drainLeft(instance, timeout))}
-	seen.began = instance.Status.DrainTime.Time
+	since := p.drainSince(instance)
+	seen := podsLeft{now: now, turn: p.turns.of(nodeName), began: since.Began, deadline: now.Add(p.Left(since, timeout))}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
@@ -64,7 +64,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	case seen.away != nil && (seen.count == 0 || !late):
 		return Retry(seen.away)
 	case all && seen.count == 0:
-		instance.Status.DrainTime = nil
+		p.Observed.While(instance, "drain", false)
 		return Done()
 	case late:
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "%s left after %s; eviction refused: [%s]; "+
@@ -143,14 +143,25 @@ func (l *podsLeft) block(pod *corev1.Pod, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
 }
 
-// drainLeft is how much time is left to this drain. It notes when its pods were first told to go. A time from before
-// the host got its present place is that of an earlier drain.
-func (p *Parts) drainLeft(instance *v1alpha1.WindowsInstance, timeout time.Duration) time.Duration {
-	status := &instance.Status
-	if began := status.DrainTime; began == nil || status.HasPlace() && began.Before(status.Disruption.Since) {
-		status.DrainTime = new(Seconds(p.Now()))
+// drainSince is since when the pods of a host are told to go: since its node is at that step, or, where its host is
+// joined again or removed, since it has its place. A removal does not begin before the deletion.
+func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
+	status, began := &instance.Status, time.Time{}
+	switch update, reboot := status.Update, status.Reboot; {
+	case update != nil && update.Step == v1alpha1.StepDraining:
+		began = update.Since.Time
+	case reboot != nil && reboot.Step == v1alpha1.StepDraining:
+		began = reboot.Since.Time
+	case status.HasPlace():
+		began = status.Disruption.Since.Time
 	}
-	return p.Left(p.Observed.Since(instance, "drain", status.DrainTime.Time), timeout)
+	if removed := instance.DeletionTimestamp; removed != nil && removed.After(began) {
+		began = removed.Time
+	}
+	if began.IsZero() {
+		return p.Observed.While(instance, "drain", true)
+	}
+	return p.Observed.Since(instance, "drain", began)
 }
 
 // IsAPIResponse says that the API server answered a request, even if with an error, rather than that it was not
@@ -186,8 +197,7 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Fail(contract.NewProblem(contract.ReasonUncordoned,
 			"somebody uncordoned node %s while it was being drained", node.Name))
 	}
-	return emptied(instance, p.IsOut(node, view.Bounds), between,
-		p.CordonAndDrain(ctx, instance, node, view.Bounds.Drain))
+	return emptied(p.IsOut(node, view.Bounds), between, p.CordonAndDrain(ctx, instance, node, view.Bounds.Drain))
 }
 
 // HasLeft reports whether a node whose daemon was told a revision is to leave the one that it held for one that needs a
@@ -205,14 +215,13 @@ func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Update, told strin
 }
 
 // emptied judges what a drain came to.
-func emptied(instance *v1alpha1.WindowsInstance, out, between bool, outcome Outcome) Outcome {
+func emptied(out, between bool, outcome Outcome) Outcome {
 	if outcome.IsDone() {
 		return outcome
 	}
 	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
 	switch {
 	case out && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
-		instance.Status.DrainTime = nil
 		return Done()
 	case blocked:
 		return Fail(outcome.Problem)

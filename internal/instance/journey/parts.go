@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -127,7 +128,7 @@ func New(options Options) (*Parts, error) {
 	}
 	parts := &Parts{Options: options, turns: &turns{nodes: map[string]turn{}}}
 	parts.Nodes, parts.Access, parts.Daemons = &Nodes{&parts.Options}, &Access{&parts.Options}, &Daemons{&parts.Options}
-	parts.Revisions = &Revisions{options: &parts.Options, changes: &changes{}}
+	parts.Revisions = &Revisions{options: &parts.Options, compared: lru.New(mostCompared)}
 	return parts, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -18,8 +19,16 @@ import (
 // Revisions reads the desired state, and what was published before.
 type Revisions struct {
 	options *Options
-	changes *changes
+	// compared remembers what it takes to come from one revision to another. Hundreds of nodes go the same way, and a
+	// revision's name stands for its content, so that no answer ever changes.
+	compared *lru.Cache
 }
+
+// mostCompared is how many comparisons are remembered: nodes of a fleet come from few revisions, and go to one.
+const mostCompared = 64
+
+// change is what it takes to come from one revision to another; see Update.
+type change struct{ payload, restarts, drains bool }
 
 // Of is the desired state that a host is brought to over SSH, with the cluster's facts. A
 // host that joins for the first time gets the one that is desired now; one that has joined gets the
@@ -118,9 +127,16 @@ func absent(doing string, err error) error {
 // missing counts for a revision whose manifest can't be read any more.
 func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
 	update := &Update{Revision: to.Revision, Payload: true, Restarts: true, Drains: true}
-	if change, known := r.changes.of(from, to.Revision,
-		func() (change, bool, bool) { return r.compare(ctx, from, to) }); known {
-		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
+	path := [2]string{from, to.Revision}
+	found, known := r.compared.Get(path)
+	if !known {
+		var forGood bool
+		if found, known, forGood = r.compare(ctx, from, to); known && forGood {
+			r.compared.Add(path, found)
+		}
+	}
+	if is, ok := found.(change); ok && known {
+		update.Payload, update.Restarts, update.Drains = is.payload, is.restarts, is.drains
 	}
 	return update
 }

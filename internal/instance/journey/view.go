@@ -126,8 +126,7 @@ func (p *Parts) KeepsPlace(ctx context.Context, view *View, purpose v1alpha1.Dis
 		if outcome := p.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
 			return outcome
 		}
-		here.Step, here.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, Seconds(p.Now()), nil,
-			v1alpha1.PhaseReady
+		here.Step, here.Since, status.Phase = v1alpha1.StepWaiting, Seconds(p.Now()), v1alpha1.PhaseReady
 		return Done()
 	}
 	return p.TakePlace(view, place(view))
@@ -167,6 +166,6 @@ func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.Disruption
 	if status.HasPlace() {
 		released = &Released{purpose, status.Disruption.Since.Time, result}
 	}
-	status.Phase, status.DrainTime, status.Disruption = v1alpha1.PhaseReady, nil, nil
+	status.Phase, status.Disruption = v1alpha1.PhaseReady, nil
 	return released
 }

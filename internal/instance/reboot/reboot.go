@@ -198,14 +198,14 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 		if err := r.Withdraw(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
-		boot, since := status.Reboot.BootID, status.Reboot.Since
+		boot := status.Reboot.BootID
 		status.Reboot.BootID = ""
 		outcome, isBack := r.TryLater(ctx, view, purpose, "", problem)
 		if !isBack {
 			return outcome
 		}
 		if problem.Reason == contract.ReasonDaemonUnresponsive {
-			status.Reboot.UnansweredBootID, status.UnresponsiveSince = boot, &since
+			status.Reboot.UnansweredBootID = boot
 		}
 		return outcome.With(journey.FailedEvent(purpose, problem))
 	}
@@ -317,7 +317,7 @@ func asked() map[string]string {
 
 // back turns a wait for a host into a failure when it takes too long.
 func (r *Reboot) back(reboot *v1alpha1.Reboot, view *journey.View, outcome journey.Outcome) journey.Outcome {
-	left := r.Left(r.Observed.Since(view.Instance, journey.Response, reboot.Since.Time),
+	left := r.Left(r.Observed.Since(view.Instance, "reboot", reboot.Since.Time),
 		max(view.Bounds.Verify, rebootVerifyTimeout))
 	if left <= 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", outcome.Problem.Detail,

@@ -143,7 +143,6 @@ func (u *Upgrade) toStep(view *journey.View, step v1alpha1.Step) {
 	case step == update.Step:
 		return
 	case update.Step == v1alpha1.StepDraining:
-		status.DrainTime = nil
 		if view.Drain == nil { // the cordon was lifted
 			drained := journey.Done()
 			view.Drain = &drained
@@ -178,7 +177,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if update == nil || !journey.Begun(update.Step) || update.Step == v1alpha1.StepRollingBack {
 		return
 	}
-	update.Since, update.ReadySince, status.DrainTime = now, nil, nil
+	update.Since, update.ReadySince = now, nil
 	if update.SwitchTime != nil {
 		update.SwitchTime = &now
 	}
@@ -290,7 +289,6 @@ func (u *Upgrade) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return err
 	}
 	instance.Status.DesiredRevision = revision
-	u.Daemons.Observe(instance, node)
 	return nil
 }
 
@@ -314,8 +312,8 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 		// Whoever decides next must know of it before the place is given back: that is what keeps a
 		// second node from being taken there.
 		if update.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
-			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: update.Revision, Code: update.Code,
-				Message: update.Message, Time: journey.Seconds(u.Now())}
+			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: update.Revision, Code: problem.Reason.Code(),
+				Message: problem.Detail, Time: journey.Seconds(u.Now())}
 		}
 		return journey.Outcome{Then: journey.Save}.With(journey.FailedEvent(purpose, problem))
 	}
@@ -375,5 +373,5 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 
 // note keeps why the last try failed.
 func note(update *v1alpha1.Update, problem *contract.Problem) {
-	update.Reason, update.Code, update.Message = string(problem.Reason), problem.Reason.Code(), problem.Detail
+	update.Reason, update.Message = string(problem.Reason), problem.Detail
 }
