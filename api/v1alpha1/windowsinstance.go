@@ -328,10 +328,6 @@ type Update struct {
 	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// WhileDown says that the node had not been Ready for long when its host began to be taken to the revision over
-	// SSH. If it fails there, too, the revision is not blamed.
-	// +optional
-	WhileDown bool `json:"whileDown,omitempty"`
 	// NothingSince is since when the daemon has got nothing of the payload that it is to fetch, or has
 	// reported nothing of it; absent while it gets something.
 	// +optional

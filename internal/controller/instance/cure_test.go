@@ -11,7 +11,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // calm are hosts that have been at one revision for a day. desire publishes another one that differs in a setting of
@@ -522,177 +521,30 @@ func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testin
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
-// A host that can't be reached, or takes long to get what it lacks, delays no other.
-func TestAHostThatFollowsHasNoPlaceUntilItIsReady(t *testing.T) {
-	t.Parallel()
-	r, desire := calm(t, 1, 2)
-	r.down(t, 1)
-	desire("after", "")
-	dialled := false
-	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-		dialled = true
-		if i := r.get(t, 1); i.Status.HasPlace() {
-			t.Errorf("while it is dialled it has a place: %+v", i.Status)
-		}
-		return true
-	}
-	r.advance(t, 1, 11*time.Minute)
-	r.joinsAgain(t, 1)
-	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; !dialled || at != r.version {
-		t.Errorf("it was told %q", at)
-	}
-	if events := r.started(); len(events) != 1 || events[0].reason != journey.EventUpdateStarted {
-		t.Errorf("%+v", events)
-	}
-}
-
-// Neither has one that was ready once, and became Ready by itself meanwhile.
-func TestAHostThatFollowsAnewHasNoPlaceUntilItIsReady(t *testing.T) {
-	t.Parallel()
-	r, desire := calm(t, 1, 2)
-	r.down(t, 1)
-	desire("after", "")
-	r.hasPlace(t, 2, true)
-	r.advance(t, 1, 11*time.Minute)
-	r.isReady(t, 1, true)
-	r.advance(t, 1, time.Minute)
-	if says := r.get(t, 1).Status.Message; says != "its node is Ready again" {
-		t.Errorf("it waits for no budget, and says %q", says)
-	}
-	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
-	r.down(t, 1)
-	r.hasPlace(t, 2, false)
-	dialled := false
-	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-		dialled = true
-		if i := r.get(t, 1); i.Status.HasPlace() {
-			t.Errorf("while it is dialled it has a place: %+v", i.Status)
-		}
-		return true
-	}
-	r.advance(t, 1, 11*time.Minute)
-	r.joinsAgain(t, 1)
-	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; !dialled || at != r.version {
-		t.Errorf("it was told %q", at)
-	}
-}
-
-// A budget that is full when such a host is ready is no reason to join it once more at the revision that did not help.
-func TestAHostThatFollowsAndFindsTheBudgetFullGoesOnFollowing(t *testing.T) {
-	t.Parallel()
-	const isBack = "and is Ready again"
-	for name, arrange := range map[string]func(t *testing.T, r *rig, desire func(kubelet, file string)){
-		"and stays down": func(*testing.T, *rig, func(kubelet, file string)) {},
-		isBack: func(t *testing.T, r *rig, _ func(kubelet, file string)) {
-			t.Helper()
-			r.isReady(t, 1, true)
-		},
-		"and another is desired meanwhile": func(_ *testing.T, _ *rig, desire func(kubelet, file string)) {
-			desire("cure", "")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, desire := calm(t, 1, 2)
-			r.down(t, 1)
-			desire("after", "")
-			r.hasPlace(t, 2, true)
-			bootstraps := r.calls(1, contract.VerbBootstrap)
-			r.advance(t, 1, 11*time.Minute)
-			dials := r.machine(1).Dials()
-			for range 5 {
-				r.advance(t, 1, time.Minute)
-			}
-			if r.machine(1).Dials() != dials || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
-				t.Fatalf("it waits, and was dialled %d times: %+v", r.machine(1).Dials()-dials, r.get(t, 1).Status)
-			}
-			arrange(t, r, desire)
-			r.hasPlace(t, 2, false)
-			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-				if i := r.get(t, 1); !i.Status.HasPlace() {
-					t.Errorf("it was ready before, and is dialled without a place: %+v", i.Status)
-				}
-				return true
-			}
-			r.reconcile(t, 1)
-			r.joinsAgain(t, 1)
-			i, request := r.get(t, 1), contract.BootstrapRequest{}
-			if calls := r.calls(1, contract.VerbBootstrap) - bootstraps; name == isBack {
-				if calls != 0 || i.Status.Phase != v1alpha1.PhaseUpdating {
-					t.Errorf("it serves, and is %+v, with %d calls", i.Status, calls)
-				}
-				return
-			} else if _, err := r.machine(1).Request(contract.VerbBootstrap, &request); err != nil || calls != 1 {
-				t.Fatalf("%d calls, %v: %+v", calls, err, i.Status)
-			}
-			if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version ||
-				request.Revision != r.version {
-				t.Errorf("its host was told %q and its daemon %q: %+v", request.Revision, at, i.Status)
-			}
-		})
-	}
-}
-
-// One that is Ready again before anything was done to it is a node like any other.
-func TestANodeThatIsReadyAgainFollowsLikeAnyOther(t *testing.T) {
-	t.Parallel()
-	r, desire := calm(t, 1, 2)
-	r.down(t, 1)
-	desire("after", "")
-	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-		r.isReady(t, 1, true)
-		return true
-	}
-	r.advance(t, 1, 11*time.Minute)
-	r.reconcile(t, 1)
-	i := r.get(t, 1)
-	if i.Status.Update != nil && i.Status.Update.WhileDown || i.Status.DesiredRevision == r.version &&
-		i.Status.Phase != v1alpha1.PhaseUpdating {
-		t.Errorf("it serves, and is %+v", i.Status)
-	}
-}
-
-// Who loses its place after it was told the revision asks again, and comes back where it may not go on.
-func TestAJoinThatFollowsAndLosesItsPlaceComesBackWhereTheRolloutIsHalted(t *testing.T) {
-	t.Parallel()
-	r, desire := calm(t, 1, 2)
-	held := r.goesThere(t, 1, desire)
-	i := r.get(t, 1)
-	i.Status.Phase, i.Status.Disruption = v1alpha1.PhaseHandingOver, nil
-	failed := r.get(t, 2)
-	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
-	for _, one := range []*v1alpha1.WindowsInstance{i, failed} {
-		if err := r.api.Status().Update(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.restart(t)
-	for range 3 {
-		r.advance(t, 1, time.Minute)
-	}
-	if i = r.get(t, 1); i.Status.DesiredRevision != held || i.Status.Update != nil || i.Status.HasPlace() {
-		t.Errorf("it held %q, and is %+v", held, i.Status)
-	}
-}
-
-// A window may close while a host is made ready.
-func TestAHostThatFollowsDoesNotGoOnInAWindowThatHasClosed(t *testing.T) {
+// While the budget is full, such a host is joined at the revision that it held. Then it goes on to the desired one.
+func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
 	held := r.version
 	r.down(t, 1)
 	desire("after", "")
-	r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-		r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
-			c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
-				Duration: metav1.Duration{Duration: time.Hour}}}
-		})
-		return true
+	r.hasPlace(t, 2, true)
+	for range 15 {
+		r.advance(t, 1, time.Minute)
 	}
-	r.advance(t, 1, 11*time.Minute)
-	r.joinsAgain(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
-		t.Errorf("it was told %q", at)
+		t.Fatalf("it has no place, and was told %q", at)
+	}
+	r.hasPlace(t, 2, false)
+	for range 15 {
+		r.advance(t, 1, time.Minute)
+	}
+	r.joinsAgain(t, 1)
+	request := contract.BootstrapRequest{}
+	if _, err := r.machine(1).Request(contract.VerbBootstrap, &request); err != nil {
+		t.Fatal(err)
+	}
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version || request.Revision != at {
+		t.Errorf("its host was told %q and its daemon %q: %+v", request.Revision, at, r.get(t, 1).Status)
 	}
 }

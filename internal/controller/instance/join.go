@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -31,12 +30,12 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if status.HasPlace() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disrupts no pods
 	}
+	if join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming {
+		return free, nil // it was taken there, and only waits for its node
+	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && status.JoinedTime == nil {
 		return free, err
-	}
-	if join.IsUpgradedWhileDown(status.Update) {
-		return c.mayUpgradeWhileDown(ctx, node, serves)
 	}
 	if serves {
 		revision := upgrade.RevisionToTry(status, node)
@@ -46,6 +45,16 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision,
 			func() { c.journeys.upgrade.Granted(status) })
 	}
+	if update := status.Update; join.WasDown(update, c.parts.Observed.NotReady(node)) {
+		if verdict, err := c.mayTurn(ctx, update.Revision); err != nil || verdict.Allowed || c.place.isUndecided {
+			return verdict, err
+		}
+		if status.Update = nil; status.DesiredRevision == update.Revision {
+			status.DesiredRevision = update.From
+		}
+	} else if join.IsTold(status) && update.SwitchTime == nil {
+		status.DesiredRevision = update.From
+	}
 	c.journeys.join.RejoinAtHeld(status)
 	halted, err := c.halted(ctx, c.parts.Revisions.NotHeld(ctx, c.instance))
 	if halted != "" {
@@ -54,64 +63,21 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayUpgradeWhileDown is mayJoin for a host whose node is down or gone, and that is taken to another revision. It is
-// made ready for that before it asks for its place; one that found the budget full then has its place before it is
-// dialled again. Once its node is Ready it goes there like any other, and one that is Ready there already stays.
-func (c joining) mayUpgradeWhileDown(ctx context.Context, node *corev1.Node, serves bool) (policy.Verdict, error) {
-	status := &c.instance.Status
-	switch {
-	case serves && status.Phase == v1alpha1.PhaseConfirming && join.HasReachedRevision(status, node):
-		return policy.Verdict{Allowed: true, Why: "its node is Ready there"}, nil
-	case serves:
-		return policy.Verdict{Reason: contract.ReasonInProgress, Why: "its node is Ready again"}, nil
-	case !c.life.session.Connected() && !c.life.isReached:
-		return policy.Verdict{Allowed: true, Why: "nothing is done to its node yet"}, nil
-	}
+// mayTurn decides whether a host whose node is down may go to another revision. Like any other it does so with a place,
+// in no closed window, and not where the rollout is halted. Its node is unavailable already, so the place takes no room
+// from others.
+func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
 		return policy.Verdict{}, err
 	}
-	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" {
+	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" && !c.instance.Status.HasPlace() {
 		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
 	}
-	return c.place.take(ctx, v1alpha1.DisruptionUpdate, status.Update.Revision, func() {})
-}
-
-// upgradeWhileDown has a host whose node has not been Ready for long begin to go to the revision that is desired by
-// now, which may be what it needs: it was joined again at the one that it held, and that did not help. Like any other
-// it does so in a place of its own, in no closed window, and not where it failed or the rollout halted.
-func (c joining) upgradeWhileDown(ctx context.Context) error {
-	status := &c.instance.Status
-	desired, _, err := c.parts.Desired.Current(ctx)
-	if err != nil || c.life.session.Connected() {
-		return nil //nolint:nilerr // the join waits for it
+	if halted, err := c.halted(ctx, revision); err != nil || halted != "" {
+		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
 	}
-	if !join.DropUndesired(status, desired.Revision) {
-		if noHelp, err := join.RejoinFailed(ctx, c.parts, c.instance); err != nil || !noHelp {
-			return err
-		}
-	}
-	if !join.MayUpgradeWhileDown(status, desired.Revision) {
-		return nil
-	}
-	_, serves, err := c.parts.InService(ctx, c.instance)
-	if err != nil || serves {
-		return err
-	}
-	change := c.parts.Revisions.Compare(ctx, status.DesiredRevision, desired)
-	if !change.Waits() {
-		join.SetRevision(status, desired.Revision)
-		return nil
-	}
-	config, err := c.config(ctx)
-	if err != nil || policy.Closed(config.Spec.Rollout, c.now()) != "" {
-		return err
-	}
-	if halted, err := c.halted(ctx, desired.Revision); err != nil || halted != "" {
-		return err
-	}
-	join.BeginUpgradeWhileDown(status, change, c.now())
-	return nil
+	return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision, func() {})
 }
 
 // run goes through the phases until one waits or fails.
@@ -191,19 +157,14 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitPlace has a join wait that may not go on; nil is one that may. One that is upgraded while its node is down, and
-// finds the budget full, waits until there is room: at the revision that it held nothing is to be gained.
+// awaitPlace has a join wait that may not go on; nil is one that may.
 func (c joining) awaitPlace(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return onError(err)
 	}
-	if status := &c.instance.Status; c.place.isUndecided { // which takes a moment
-	} else if verdict.Reason == "" && join.IsUpgradedWhileDown(status.Update) {
-		c.endWork()
-		status.Phase, c.life.failedIn = v1alpha1.PhasePending, ""
-	} else if err = c.pauseRejoin(ctx); err != nil {
-		return onError(err)
+	if !c.place.isUndecided { // which takes a moment
+		c.pauseRejoin()
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
 	result, err := c.result(ctx, budgetRetry)
@@ -217,9 +178,6 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
 			unresponsive.Detail, verdict.Shown())
 	}
-	if verdict.Reason == contract.ReasonInProgress { // it needs no join
-		return journey.Wait(budgetRetry, verdict.Reason, "%s", verdict.Shown())
-	}
 	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonBudgetExhausted),
 		"waits for the rollout budget: %s", verdict.Shown())
 }
@@ -230,8 +188,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 // always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.life.session
-	if err := c.upgradeWhileDown(ctx); err != nil {
-		return onError(err)
+	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
+		if err = c.journeys.join.Turn(ctx, c.instance, desired); err != nil {
+			return onError(err)
+		}
 	}
 	isUnknown := status.JoinedTime == nil && !status.HasPlace() // its Node may serve: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
@@ -273,7 +233,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasPlace() || status.JoinedTime == nil ||
-		c.life.session.Connected() && join.IsOverSSH(status.Update) && !join.IsUpgradedWhileDown(status.Update) {
+		c.life.session.Connected() && join.IsOverSSH(status.Update) {
 		// it serves until it has its place
 		return false, nil
 	}
@@ -281,21 +241,13 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	if err != nil || !well {
 		return false, err
 	}
-	return true, c.pauseRejoin(ctx)
+	c.pauseRejoin()
+	return true, nil
 }
 
-// pauseRejoin ends the work at a host whose join waits, or is not needed any more, and has it in service. One whose
-// node is Ready at the revision that it was taken to stays there.
-func (c *reconciliation) pauseRejoin(ctx context.Context) error {
-	node, err := c.parts.Nodes.Ours(ctx, c.instance)
-	if err != nil {
-		return err
-	}
-	if join.HasReachedRevision(&c.instance.Status, node) {
-		join.EndUpgradeWhileDown(&c.instance.Status)
-	}
+// pauseRejoin ends the work at a host whose join waits, or is not needed any more, and has it in service.
+func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)
 	c.life.failedIn = ""
-	return nil
 }

@@ -118,9 +118,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
 	default: // what is under way at the host ends
-		if err := c.pauseRejoin(ctx); err != nil {
-			return free, err
-		}
+		c.pauseRejoin()
 	}
 	if status.HostKey != "" && status.NodeName != "" { // it is to be reached
 		if key := c.parts.Access.HasKey(ctx); !key.IsDone() {

@@ -261,10 +261,10 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	hands := 1
 	lost := 0
 	for other := range f.host {
-		if f.p.now.instances[other].Status.HasPlace() {
+		one, node := f.p.now.instances[other], f.p.now.nodes[other]
+		if one != nil && one.Status.HasPlace() {
 			hands++
 		}
-		one, node := f.p.now.instances[other], f.p.now.nodes[other]
 		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.HasPlace() ||
 			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue && one.Status.Phase != v1alpha1.PhaseRemoving
 		if other != name && missed && !f.serves(other) {

@@ -159,7 +159,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return found, nil
 	}
 	if !journey.DoesNotHold(node) {
-		status.HeldRevision = status.Revision
+		journey.Hold(status, status.Revision)
 	}
 	return h.uncordon(ctx, found)
 }

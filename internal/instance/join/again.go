@@ -9,6 +9,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -54,82 +55,21 @@ func isToVerify(reboot *v1alpha1.Reboot) bool {
 	return reboot.BootID != "" && !journey.Begun(reboot.Step)
 }
 
-// IsUpgradedWhileDown reports whether a host is being taken over SSH to another revision than it held because its node
-// is down; nil is no update.
-func IsUpgradedWhileDown(update *v1alpha1.Update) bool { return IsOverSSH(update) && update.WhileDown }
-
-// DropUndesired has a host that waits to go to a revision, and was not told it yet, forget one that is not desired any
-// more. It reports whether it did.
-func DropUndesired(status *v1alpha1.WindowsInstanceStatus, desired string) bool {
-	update := status.Update
-	if !IsUpgradedWhileDown(update) || update.Revision == desired || update.Revision == status.DesiredRevision {
-		return false
-	}
-	status.Update = nil
-	return true
-}
-
-// MayUpgradeWhileDown reports whether a host that is joined again may go to a revision: it is not at it, on its way to
-// one, or back from this one.
-func MayUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus, revision string) bool {
-	update := status.Update
-	return status.JoinedTime != nil && status.DesiredRevision != revision && !IsOverSSH(update) &&
-		(update == nil || update.Revision != revision) &&
-		(status.UpdateFailure == nil || status.UpdateFailure.Revision != revision)
-}
-
-// RejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
+// rejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
 // time of a verification, or failed at what is done with that revision.
-func RejoinFailed(ctx context.Context, parts *journey.Parts, instance *v1alpha1.WindowsInstance) (bool, error) {
+func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
 		return status.Failures > 0, nil
 	case v1alpha1.PhaseConfirming:
-		bounds, err := parts.CurrentBounds(ctx)
+		bounds, err := j.CurrentBounds(ctx)
 		if err != nil {
 			return false, err
 		}
-		confirms := parts.PhaseSince(instance, v1alpha1.PhaseConfirming)
-		return !confirms.IsZero() && parts.Left(confirms, bounds.Verify) <= 0, nil
+		confirms := j.PhaseSince(instance, v1alpha1.PhaseConfirming)
+		return !confirms.IsZero() && j.Left(confirms, bounds.Verify) <= 0, nil
 	}
 	return false, nil
-}
-
-// SetRevision has a host join at another revision that pods don't feel.
-func SetRevision(status *v1alpha1.WindowsInstanceStatus, revision string) {
-	if status.Update != nil {
-		return // what it comes back from is over first
-	}
-	if status.HeldRevision == status.DesiredRevision {
-		status.HeldRevision = revision // there is nothing in it that it could fail at
-	}
-	status.DesiredRevision = revision
-}
-
-// BeginUpgradeWhileDown has a host begin to go to another revision over SSH.
-func BeginUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus, to *journey.Update, now time.Time) {
-	status.Update = &v1alpha1.Update{Revision: to.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
-		Drains: to.Drains, OverSSH: true, WhileDown: true,
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(now)}}
-}
-
-// HasReachedRevision reports whether a host is at the revision that it was taken to because its node was down: that was
-// requested, which comes after kubelet was started there, and its Node, nil where there is none, is Ready. Its daemon
-// may report that a moment later.
-func HasReachedRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	if !IsUpgradedWhileDown(status.Update) || status.DesiredRevision != status.Update.Revision || node == nil {
-		return false
-	}
-	ready, _ := journey.NodeReady(node)
-	return ready && node.Annotations[contract.DesiredRevisionAnnotation] == status.Update.Revision
-}
-
-// EndUpgradeWhileDown ends the way of such a host, and forgets what it failed at on another one.
-func EndUpgradeWhileDown(status *v1alpha1.WindowsInstanceStatus) {
-	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
-		status.UpdateFailure = nil
-	}
-	status.Update = nil
 }
 
 // PauseRejoin has a host in service whose node serves while its join waits for a place. One whose status
@@ -144,16 +84,44 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	j.RejoinAtHeld(status)
 }
 
+// IsTold reports whether the host was told the revision to which it is taken over SSH.
+func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
+	return IsOverSSH(status.Update) && status.DesiredRevision == status.Update.Revision
+}
+
+// Turn has a host that could not join at the revision that it held, and whose node serves nobody, go to the desired
+// one, which may be what it needs. A revision at which it failed already is not tried again. A host that was not told
+// its revision yet forgets one that is not desired any more.
+func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
+	status := &instance.Status
+	update, failure := status.Update, status.UpdateFailure
+	switch {
+	case IsOverSSH(update):
+		if update.Revision != desired.Revision && !IsTold(status) {
+			status.Update = nil
+		}
+		return nil
+	case status.JoinedTime == nil, status.DesiredRevision == desired.Revision,
+		update != nil && update.Revision == desired.Revision, failure != nil && failure.Revision == desired.Revision:
+		return nil
+	}
+	if failed, err := j.rejoinFailed(ctx, instance); err != nil || !failed {
+		return err
+	}
+	if _, serves, err := j.InService(ctx, instance); err != nil || serves {
+		return err
+	}
+	status.Update = &v1alpha1.Update{Revision: desired.Revision, From: cmp.Or(status.HeldRevision, status.DesiredRevision),
+		Drains: j.Revisions.Compare(ctx, status.DesiredRevision, desired).Drains, OverSSH: true,
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}}
+	return nil
+}
+
 // RejoinAtHeld has a host without a place, which was being taken to another revision over SSH, come back at
-// the one that it held. One whose node was down then goes to the other like any node, once it is Ready.
+// the one that it held. It goes to the other one like any node, once it is Ready.
 func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	switch update := status.Update; {
 	case !IsOverSSH(update):
-	case update.WhileDown:
-		if status.DesiredRevision == update.Revision {
-			status.DesiredRevision = update.From
-		}
-		status.Update = nil
 	case update.SwitchTime != nil: // its daemon was told, and may have done it since
 		update.OverSSH = false
 	default:
@@ -187,7 +155,8 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	if status.Update != nil {
 		tries, drains = status.Update.Tries, status.Update.Drains
 	}
-	if status.Update == nil || !status.Update.WhileDown {
+	if node, err := j.Nodes.Ours(ctx, instance); err != nil || node != nil && policy.IsReady(node) ||
+		!WasDown(status.Update, j.Observed.NotReady(node)) {
 		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: problem.Reason.Code(),
 			Message: problem.Detail, Time: now}
 	}
@@ -196,6 +165,12 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
 	status.DesiredRevision = held
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
+}
+
+// WasDown reports whether a node was down before its host was taken to another revision over SSH, or is gone. That it
+// does not become Ready there either says nothing about the revision. down is since when it is not Ready.
+func WasDown(update *v1alpha1.Update, down policy.Since) bool {
+	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
 // bootReport is how long a daemon has to report its boot, which it does with the first thing that it writes.
@@ -214,11 +189,8 @@ func awaitBoot(reboot *v1alpha1.Reboot, now time.Time) {
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Update
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
-	if failure := status.UpdateFailure; failure != nil && status.Revision != status.HeldRevision &&
-		failure.Revision != status.HeldRevision {
-		status.UpdateFailure = nil
-	}
-	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
+	journey.Hold(status, status.Revision)
+	status.DesiredRevision, status.Update = status.Revision, nil
 	if reboot := status.Reboot; reboot != nil {
 		reboot.UnansweredBootID = ""
 		awaitBoot(reboot, j.Now())

@@ -160,6 +160,16 @@ func (p *Parts) TryLater(ctx context.Context, view *View, purpose v1alpha1.Disru
 	return outcome, true
 }
 
+// Hold notes the revision at which a node is verified. If it is another than before, what failed before counts no more,
+// unless that was the revision that it comes from.
+func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
+	if failure := status.UpdateFailure; failure != nil && revision != status.HeldRevision &&
+		failure.Revision != status.HeldRevision {
+		status.UpdateFailure = nil
+	}
+	status.HeldRevision = revision
+}
+
 // Release gives a place in the rollout budget back, and has the host in service.
 func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose, result string) *Released {
 	var released *Released

@@ -358,10 +358,8 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 	logf.FromContext(ctx).Info("node is at its new revision", "node", status.NodeName, "revision", revision)
 	outcome := journey.Done().With(journey.DoneEvent(purpose, fmt.Sprintf("node %s is at revision %s", status.NodeName,
 		revision)))
-	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
-		status.UpdateFailure = nil
-	}
-	status.Revision, status.HeldRevision = revision, revision
+	status.Revision, status.HeldRevision = revision, status.Update.From
+	journey.Hold(status, revision)
 	status.Update, status.Failures = nil, 0
 	place := status.Disruption
 	outcome.Released = journey.Release(status, purpose, journey.ResultVerified)
