@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +22,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// drainRetry is how often the pods of a draining node are looked at.
-const drainRetry = 2 * time.Second
+const (
+	// drainRetry is how often the pods of a draining node are looked at.
+	drainRetry = 2 * time.Second
+	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and one that does not answer may
+	// be ignored after that.
+	evictionLimit = 35 * time.Second
+	// evictionsAtOnce is how many pods are evicted at once, so that few slow ones do not hold the others.
+	evictionsAtOnce = 16
+	// questionLimit is how long the question for the owner of a pod may take.
+	questionLimit = 5 * time.Second
+)
 
 // CordonAndDrain cordons a node and takes a step of its drain.
 func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
@@ -42,23 +53,31 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 }
 
 // Drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
-// it is called. It goes on behind the pod at which the last one ran out of time, if it did.
+// it is called.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
 	since := p.drainSince(instance)
-	seen := podsLeft{now: now, turn: p.turns.of(nodeName), began: since.Began, deadline: now.Add(p.Left(since, timeout))}
+	seen := podsLeft{now: now, began: since.Began, deadline: now.Add(p.Left(since, timeout))}
 	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
 		func(pod *corev1.Pod) error {
 			if p.mustGo(ctx, pod, &seen) {
-				seen.evict(ctx, p, pod)
+				seen.see(pod)
 			}
 			return nil
 		})
 	if err != nil {
 		return Retry(fmt.Errorf("draining node %s: %w", nodeName, err))
 	}
-	p.turns.set(nodeName, seen.next(all))
+	group := errgroup.Group{}
+	group.SetLimit(evictionsAtOnce)
+	for _, eviction := range seen.evictions {
+		group.Go(func() error {
+			seen.evict(ctx, p, eviction)
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails: what came of each is noted
 	late := seen.now.After(seen.deadline) && !seen.inGrace
 	switch {
 	case seen.away != nil && (seen.count == 0 || !late):
@@ -83,43 +102,41 @@ type podsLeft struct {
 	blocked, ending []string
 	// inGrace says that one of those has still time to end, for which the drain waits.
 	inGrace bool
-	// away is set once the API server does not answer; the others would wait for the same.
+	// evictions are those that are to be made.
+	evictions []*policyv1.Eviction
+	// away is set once the API server does not answer; the others would wait for the same. mu guards it and blocked.
+	mu   sync.Mutex
 	away error
-	// turn says which pods are tried, and last is the last one that was. untried says that others were not,
-	// because of away.
-	turn    turn
-	last    string
-	untried bool
 }
 
-// evict has a pod moved away unless it goes already. One that took its name meanwhile, on whatever node, stays.
-func (l *podsLeft) evict(ctx context.Context, p *Parts, pod *corev1.Pod) {
+// see counts a pod that must go, and notes it for an eviction unless it goes already.
+func (l *podsLeft) see(pod *corev1.Pod) {
 	l.count++
-	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
-		l.ending = few(l.ending, name)
+		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
 		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.began, l.deadline, l.now)
 		return
 	}
-	if name <= l.turn.after {
-		return
-	}
-	if l.untried = l.away != nil; l.untried {
-		return
-	}
-	l.last = name
-	call, cancel := context.WithTimeout(ctx, l.turn.limit())
-	defer cancel()
-	err := p.Pods.PolicyV1().Evictions(pod.Namespace).Evict(call, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	// clones, which keep nothing else of the pod
+	l.evictions = append(l.evictions, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: strings.Clone(pod.Namespace), Name: strings.Clone(pod.Name)},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(strings.Clone(string(pod.UID)))},
 	})
+}
+
+// evict has a pod moved away. One that took its name meanwhile, on whatever node, stays.
+func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Eviction) {
+	if l.isAway() {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, evictionLimit)
+	defer cancel()
+	err := p.Pods.PolicyV1().Evictions(eviction.Namespace).Evict(call, eviction)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		l.turn.sawSlow = true
-		l.block(pod, fmt.Errorf("not released within %s: %w", l.turn.limit(), err))
+		l.block(eviction, fmt.Errorf("not released within %s: %w", evictionLimit, err))
 	case client.IgnoreNotFound(err) != nil && !isReplaced(err):
-		l.note(pod, err)
+		l.note(eviction, err)
 	}
 }
 
@@ -130,17 +147,27 @@ func isReplaced(err error) bool {
 }
 
 // note keeps why a pod stays, or that the API server does not answer.
-func (l *podsLeft) note(pod *corev1.Pod, err error) {
+func (l *podsLeft) note(pod metav1.Object, err error) {
 	if IsAPIResponse(err) {
 		l.block(pod, err)
 		return
 	}
-	l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)
+}
+
+func (l *podsLeft) isAway() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away != nil
 }
 
 // block keeps why a pod stays.
-func (l *podsLeft) block(pod *corev1.Pod, err error) {
-	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+func (l *podsLeft) block(pod metav1.Object, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
 // drainSince is since when the pods of a host are told to go: since its node is at that step, or, where its host is

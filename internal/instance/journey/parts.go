@@ -111,7 +111,6 @@ type Parts struct {
 	Access    *Access
 	Daemons   *Daemons
 	Revisions *Revisions
-	turns     *turns
 }
 
 // New checks that everything is there.
@@ -126,7 +125,7 @@ func New(options Options) (*Parts, error) {
 	if options.Misplaced == nil {
 		options.Misplaced = func(string) (*contract.Problem, bool) { return nil, true }
 	}
-	parts := &Parts{Options: options, turns: &turns{nodes: map[string]turn{}}}
+	parts := &Parts{Options: options}
 	parts.Nodes, parts.Access, parts.Daemons = &Nodes{&parts.Options}, &Access{&parts.Options}, &Daemons{&parts.Options}
 	parts.Revisions = &Revisions{options: &parts.Options, compared: lru.New(mostCompared)}
 	return parts, nil

@@ -25,10 +25,10 @@ func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) boo
 	if owner == nil {
 		return true
 	}
-	if left.away != nil {
+	if left.isAway() {
 		return false
 	}
-	call, cancel := context.WithTimeout(ctx, quickCall)
+	call, cancel := context.WithTimeout(ctx, questionLimit)
 	defer cancel()
 	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(call, owner.Name, metav1.GetOptions{})
 	switch {
