@@ -153,7 +153,7 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key %d times", k.Refusals)
 	}
 	d.turn(i, s)
-	d.instanceFacts(i, host, ago)
+	d.instanceFacts(i, host)
 	symptom := fmt.Sprintf("%s for %s", strings.TrimSuffix(string(host.Phase)+", step "+string(host.Step), ", step "),
 		ago(host.Since))
 	if i.Spec.Paused {
@@ -202,7 +202,7 @@ func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
 	}
 }
 
-func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host, ago func(metav1.Time) string) {
+func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host) {
 	source := "created by a user"
 	if i.Spec.Source != nil {
 		source = fmt.Sprintf("%s %s", i.Spec.Source.Kind, i.Spec.Source.Name)

@@ -1,5 +1,5 @@
-// Package payloadserver answers how nodes get missing files of the payload while they serve: it hands out blobs by their
-// digest, to daemons of known nodes only.
+// Package payloadserver answers how nodes get missing files of the payload while they serve: it hands out blobs by
+// their digest, to daemons of known nodes only.
 //
 // The operator runs it beside its controllers; daemons pull from it. It knows no host and no
 // version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for

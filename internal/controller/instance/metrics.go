@@ -162,5 +162,5 @@ func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *core
 		return false
 	}
 	problem, _ := i.parts.Daemons.Unresponsive(instance, node)
-	return problem != nil
+	return problem != nil || i.parts.Daemons.IsSilent(instance, node)
 }
