@@ -111,8 +111,9 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	if _, serves, err := j.InService(ctx, instance); err != nil || serves {
 		return err
 	}
-	status.Update = &v1alpha1.Update{Revision: desired.Revision,
-		From: cmp.Or(status.HeldRevision, status.DesiredRevision), Drains: j.Revisions.Compare(ctx, status.DesiredRevision, desired).Drains, OverSSH: true,
+	change := j.Revisions.Compare(ctx, status.DesiredRevision, desired)
+	status.Update = &v1alpha1.Update{Revision: desired.Revision, Drains: change.Drains, OverSSH: true,
+		From:     cmp.Or(status.HeldRevision, status.DesiredRevision),
 		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}}
 	return nil
 }
