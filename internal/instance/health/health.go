@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -98,10 +99,15 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote
-// that down: the desired one, or one that was desired before it. None of them waits for a place.
+// that down: one that the node is at, or the desired one, or one that was desired before it. None of them waits for a
+// place.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Update != nil {
+		return
+	}
+	if revision == node.Annotations[contract.RevisionAnnotation] && len(validation.IsDNS1123Subdomain(revision)) == 0 {
+		status.DesiredRevision = revision // its daemon has it: to tell it another one takes a place
 		return
 	}
 	requested, found, err := h.Revisions.Named(ctx, revision)
