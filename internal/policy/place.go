@@ -98,7 +98,9 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		if request.Since.IsZero() || request.candidate != nil { // the caller deletes the Machine now
+		// A caller that is about to delete the Machine or to use the place has the list written, also where an earlier
+		// request left such a place: the write fails if another operator has written meanwhile.
+		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
 		if n := slices.IndexFunc(d.Places, func(p Place) bool { return p.Name == request.Name }); n >= 0 {
