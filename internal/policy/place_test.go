@@ -134,6 +134,18 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
+// Otherwise nothing would be written, and no conflict would show that another operator has decided meanwhile.
+func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	s := state(asks("a"), onNode("b", "b"))
+	s.Uses = "a"
+	d := policy.DecidePlaces([]policy.Place{{Name: "a", Node: "a", IsUsed: true,
+		Since: metav1.NewTime(noon.Add(-time.Hour))}}, s)
+	if len(d.Places) != 1 || !d.Places[0].Since.Time.Equal(noon) {
+		t.Errorf("%+v", d.Places)
+	}
+}
+
 func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 	t.Parallel()
 	closed := func(s *policy.RolloutState) {

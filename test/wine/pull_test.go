@@ -122,13 +122,13 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.
 	}
 }
 
-// pullsPastALie lets a mirror give a layer with wrong bytes, which flow through: containerd finds
-// out, and must not keep them for the next try. It pulls as a client of its own does, and as
-// kubelet does. another says that a second mirror has the right bytes all the while; otherwise the
-// first mends its ways.
+// pullsPastALie lets a mirror give a layer with wrong bytes. The resolver breaks the answer off before its last byte, and
+// containerd must not keep the bytes for the next try. It pulls as a client of its own does, and as kubelet does.
+// another says that a second mirror has the right bytes all the while: the next pulls get them from there. Otherwise
+// the first mirror gives the right bytes later.
 func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, repository string, another bool) {
 	t.Helper()
-	for _, how := range []struct {
+	for n, how := range []struct {
 		by   string
 		pull func(reference string) (said string, code int)
 		well func(said string, code int) bool
@@ -145,17 +145,19 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		r.copies.Push(t, i, "copy/two", "1")
 		r.corrupt.Lie(registry.Digest(i.Layer))
 		reference := r.source.Host + "/team/" + repository + "@" + i.Digest()
-		if said, code := how.pull(reference); code == 0 || !strings.Contains(said, "unexpected commit digest") {
-			t.Errorf("%s got wrong bytes, and it ended with %d: %s", how.by, code, said)
+		if isAskedFirst := n == 0 || !another; isAskedFirst {
+			if said, code := how.pull(reference); code == 0 || !strings.Contains(said, "unexpected EOF") {
+				t.Errorf("%s got wrong bytes, and it ended with %d: %s", how.by, code, said)
+			}
+			if !another {
+				r.corrupt.Lie("")
+			}
+			s.dropped(t, h, i.Layer)
 		}
-		if !another {
-			r.corrupt.Lie("")
-		}
-		s.dropped(t, h, i.Layer)
 		r.corrupt.Asked()
 		r.copies.Asked()
 		if said, code := how.pull(reference); !how.well(said, code) {
-			t.Errorf("%s tried again, and it ended with %d: %s", how.by, code, said)
+			t.Errorf("%s pulled it after that, and it ended with %d: %s", how.by, code, said)
 		}
 		brought := r.corrupt
 		if another {

@@ -314,6 +314,25 @@ func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
 	}
 }
 
+// An operator may end after it told a node a revision in a join, and before it noted that. If the daemon has applied
+// the revision, to tell it the older one would take a place.
+func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) {
+	t.Parallel()
+	r, desire := calm(t, 1, 2)
+	desire("after", "")
+	r.annotate(t, 1, contract.DesiredRevisionAnnotation, r.version)
+	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
+	desire("next", "")
+	r.restart(t)
+	told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != told || i.Status.DesiredRevision != told {
+		t.Errorf("it has %q, is told %q, and its status says %q", told, at, i.Status.DesiredRevision)
+	}
+}
+
 // The host can't be reached over SSH, and its daemon does late what it was told.
 func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	t.Parallel()

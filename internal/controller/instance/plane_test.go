@@ -10,6 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -109,6 +110,8 @@ func (s shelf) get(key client.ObjectKey, o client.Object) error {
 			s.places.DeepCopyInto(o)
 			return nil
 		}
+	case *metav1.PartialObjectMetadata:
+		return nil // the CRD: whoever deletes an instance means its host
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 }

@@ -262,10 +262,13 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	lost := 0
 	for other := range f.host {
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
-		if one != nil && one.Status.HasPlace() {
+		if one == nil {
+			continue // it was removed a moment ago, and is none of the fleet any more
+		}
+		if one.Status.HasPlace() {
 			hands++
 		}
-		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.HasPlace() ||
+		missed := one.DeletionTimestamp.IsZero() || one.Status.HasPlace() ||
 			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue && one.Status.Phase != v1alpha1.PhaseRemoving
 		if other != name && missed && !f.serves(other) {
 			lost++

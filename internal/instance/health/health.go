@@ -50,12 +50,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 
 // toHave is the revision that a daemon is told again where that is gone; empty while it is told by another
 // step only: who is to be drained first is told by that step, who goes back takes the daemon's status of
-// before away in the same write, and who has lost its place must have it back first. A daemon that was stopped for a
-// join is told by the join: an operator that ended there may have told it more than it wrote down.
+// before away in the same write, and who has lost its place must have it back first.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
-	if status.DaemonStopped {
-		return ""
-	}
 	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasPlace()) {
 		return ""
