@@ -39,11 +39,11 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connection is silent until it sends a request, so until its certificate was verified.
+// connection is silent until it sends a request. Before that, its certificate is verified.
 type connection struct {
 	net.Conn
 	failed *prometheus.CounterVec
-	// settled: the connection has ended or sent a request.
+	// settled is set when the connection has ended or sent a request.
 	settled atomic.Bool
 }
 
@@ -72,7 +72,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken notes that the connection of a request is silent no longer.
+// spoken records that the connection of a request is no longer silent.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

@@ -269,7 +269,7 @@ type transfer struct {
 	began   time.Time
 	written int64
 	bytes   prometheus.Counter
-	// failed: a piece could not be sent.
+	// failed is set if a piece could not be sent.
 	failed bool
 }
 

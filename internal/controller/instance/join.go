@@ -157,7 +157,7 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitPlace has a join wait that may not go on; nil is one that may.
+// awaitPlace ends the reconcile of a join that may not go on. It returns nil if the join may.
 func (c joining) awaitPlace(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
@@ -245,7 +245,7 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// pauseRejoin ends the work at a host whose join waits, or is not needed any more, and has it in service.
+// pauseRejoin ends the work at a host whose join waits or is no longer needed, and puts the host back into service.
 func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)

@@ -31,7 +31,7 @@ const (
 	staleRetry = 5 * time.Second
 )
 
-// errChanged says that an object is not what it was when it was decided about.
+// errChanged says that an object has changed since the decision about it.
 var errChanged = errors.New("the object changed meanwhile")
 
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
@@ -145,7 +145,8 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contra
 	return nil, nil
 }
 
-// change writes an instance, unless somebody else has written it since. What the other wrote may be no event here.
+// change writes an instance. If somebody else has written it since, change returns errChanged: the other write may not
+// send an event here.
 func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.WindowsInstance) error {
 	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {

@@ -27,7 +27,8 @@ type plan struct {
 	change []change
 	// leave holds instances whose host is destroyed with its Machine, and instances whose Machine is not in the cache.
 	leave []*v1alpha1.WindowsInstance
-	// waits says by Machine why it has no instance yet. findings are the reasons that somebody may have to remove.
+	// waits says for each Machine why it has no instance yet. findings are reasons that an administrator may have to
+	// remove.
 	waits    map[string]string
 	findings []finding
 }

@@ -84,14 +84,14 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	j.RejoinAtHeld(status)
 }
 
-// IsTold reports whether the host was told the revision to which it is taken over SSH.
+// IsTold reports whether the host was told the revision to which it goes over SSH.
 func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsOverSSH(status.Update) && status.DesiredRevision == status.Update.Revision
 }
 
-// Turn has a host that could not join at the revision that it held, and whose node serves nobody, go to the desired
-// one, which may be what it needs. A revision at which it failed already is not tried again. A host that was not told
-// its revision yet forgets one that is not desired any more.
+// Turn sends a host to the desired revision if it could not join at the revision that it held and its node serves no
+// pods: the desired revision may be the cure. Turn does not try a revision again at which the host failed. If the host
+// was not told its revision yet and another one is desired by now, Turn forgets the revision.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	update, failure := status.Update, status.UpdateFailure

@@ -34,12 +34,12 @@ func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.N
 		isAwaited(&instance.Status, node))
 }
 
-// IsSilent reports whether a response of a daemon is awaited that has not come.
+// IsSilent reports whether a daemon has not responded yet to what was requested of it.
 func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	return !d.silentSince(instance, node).IsZero()
 }
 
-// Forget has the time begin anew for which a daemon may be silent.
+// Forget restarts the time for which a daemon may be silent.
 func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }

@@ -160,8 +160,8 @@ func (p *Parts) TryLater(ctx context.Context, view *View, purpose v1alpha1.Disru
 	return outcome, true
 }
 
-// Hold notes the revision at which a node is verified. If it is another than before, what failed before counts no more,
-// unless that was the revision that it comes from.
+// Hold records the revision at which a node is verified. If it differs from the one before, Hold forgets an earlier
+// failure, except a failure at the revision that the node comes from.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if failure := status.UpdateFailure; failure != nil && revision != status.HeldRevision &&
 		failure.Revision != status.HeldRevision {
