@@ -36,7 +36,8 @@ import (
 // FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the
 // status of the Proxy, with what must never go through a proxy added, and puts the bundle that its
 // spec names into every ConfigMap that asks for it by its label. (The real one adds its own
-// distribution's CAs to the bundle.) It runs until ctx ends.
+// distribution's CAs to the bundle.) As the real one, it injects nothing while that bundle is absent or can't be
+// parsed. It runs until ctx ends.
 func FollowProxy(ctx context.Context, config *rest.Config) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -82,8 +83,8 @@ func followOnce(ctx context.Context, c client.Client, system string) error {
 			return fmt.Errorf("writing the status of the Proxy: %w", err)
 		}
 	}
-	bundle, err := trustedBundle(ctx, c, proxy.Spec.TrustedCA.Name)
-	if err != nil {
+	bundle, ok, err := trustedBundle(ctx, c, proxy.Spec.TrustedCA.Name)
+	if err != nil || !ok {
 		return err
 	}
 	bundle += system
@@ -125,15 +126,15 @@ func systemBundle() (string, error) {
 	return all.String(), nil
 }
 
-func trustedBundle(ctx context.Context, c client.Client, name string) (string, error) {
+// trustedBundle is the bundle of the ConfigMap with this name. ok is false if that has none.
+func trustedBundle(ctx context.Context, c client.Client, name string) (bundle string, ok bool, err error) {
 	if name == "" {
-		return "", nil
+		return "", true, nil
 	}
 	object := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: contract.ConfigNamespace, Name: name}, object); err != nil {
-		return "", client.IgnoreNotFound(err)
-	}
-	return object.Data[contract.CABundleField], nil
+	err = c.Get(ctx, client.ObjectKey{Namespace: contract.ConfigNamespace, Name: name}, object)
+	bundle = object.Data[contract.CABundleField]
+	return bundle, x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)), client.IgnoreNotFound(err)
 }
 
 // proxyStatus is what Linux nodes get. Without a proxy there are no exceptions from it either.
