@@ -170,9 +170,9 @@ func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
-// drainSince is when the drain of a host began. In an upgrade or a reboot, that is the time of the step. In a later join
-// or a removal, it is the time of the place, but not before the deletion. Without any of these times, it is the first
-// call.
+// drainSince is when the drain of a host began. In an upgrade or a reboot, that is the time of the step. In a later
+// join or a removal, it is the time of the place, but not before the deletion. Without any of these times, it is the
+// first call.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
 	switch update, reboot := status.Update, status.Reboot; {
