@@ -214,7 +214,7 @@ const (
 	ReasonFileFailed Reason = "FileFailed"
 	// The services manifest can't be used.
 	ReasonManifestInvalid Reason = "ManifestInvalid"
-	// The services manifest of the desired revision does not exist.
+	// The services manifest of the desired revision, or its Secret, does not exist or was not read yet.
 	ReasonManifestMissing Reason = "ManifestMissing"
 	// A certificate request waits to be approved or signed.
 	ReasonCertificatePending Reason = "CertificatePending"
@@ -228,8 +228,6 @@ const (
 	ReasonForeignInterference Reason = "ForeignInterference"
 	// A CA certificate can't be added to the host's root store or removed from it.
 	ReasonTrustFailed Reason = "TrustFailed"
-	// The daemon can't decrypt what it keeps encrypted on the host.
-	ReasonDecryptionFailed Reason = "DecryptionFailed"
 	// The route to the cloud's metadata service can't be set.
 	ReasonRouteFailed Reason = "RouteFailed"
 	// The daemon has no token for Azure's node manager or flanneld yet.
@@ -528,8 +526,6 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonForeignInterference: {609, "Find the tool or group policy that changes it, and exclude what the message " +
 		"names."},
 	ReasonTrustFailed: {610, "Check the group policies of the host, and whether a virus scanner protects the store."},
-	ReasonDecryptionFailed: {611, "Nothing to do: the daemon reads it from the API server again. It happens after " +
-		"sysprep, or when the disk was moved to another machine."},
 	ReasonRouteFailed: {612, "Check the default route of the host."},
 	ReasonTokenPending: {613, "Nothing to do; if it lasts, the message says why. If the API server refuses it, " +
 		"apply the operator's manifests again."},

@@ -114,8 +114,6 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 		switch {
 		case under(dir, contract.DirLog):
 			may = rotated
-		case under(dir, contract.DirSealed):
-			may = 1 // the revision before may have had the same confidential part, and now another
 		case under(dir, contract.DirCNIConfig):
 			may = 1 // the hybrid overlay's certificate of before its first renewal: the daemon keeps two
 		}

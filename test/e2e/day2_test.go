@@ -351,17 +351,15 @@ func readers() []string {
 	}
 }
 
-// secrets sees that texts stand nowhere but where only administrators look: not in what the cluster
-// shows, not in a command line, a log or the daemon's state file, and not in any file of a host that
-// others may read.
+// secrets checks that texts are only where only administrators look: not in what the cluster shows, not in a command
+// line or a log, and not in a file of a host that others may read.
 func (c *crew) secrets(t *testing.T, texts ...string) {
 	t.Helper()
 	told := c.said(t)
 	for _, h := range c.hosts {
 		told["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
 		walk(t, h, `C:\`, func(path string, restricted bool) {
-			if !restricted || strings.HasPrefix(path, contract.DirLog) || path == contract.PathState ||
-				path == contract.PathMetrics {
+			if !restricted || strings.HasPrefix(path, contract.DirLog) || path == contract.PathMetrics {
 				told[h.Name+" "+path] = string(hostFile(t, h, path))
 			}
 		})

@@ -73,8 +73,7 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 		if secret < 3 {
 			t.Errorf("%s: only %d files with secrets were found", h.Name, secret)
 		}
-		for _, dir := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirDaemonCerts,
-			contract.DirSealed} {
+		for _, dir := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirDaemonCerts} {
 			if info, err := host.Files.Stat(dir); err != nil || info.Access != winos.AccessAdministrators {
 				t.Errorf("%s: %s is %+v, %v", h.Name, dir, info, err)
 			}

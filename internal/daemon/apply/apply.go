@@ -80,9 +80,6 @@ func New(o Options) *Applier {
 // Request says what to bring about.
 type Request struct {
 	Scope plan.Scope
-	// Confidential belongs to the state file's manifest; nil while it is not known, or when there
-	// is none.
-	Confidential *contract.Confidential
 	// Node is the Node in its unstructured form, or nil while it is not known.
 	Node map[string]any
 	// Thorough reads every file again, instead of trusting those whose size and time are as before.
@@ -159,8 +156,8 @@ func (r Report) Aside() *contract.Problem {
 	return nil
 }
 
-// Apply looks at the host, plans, and takes the steps. The state file's manifest, which must be
-// valid, says what is wanted.
+// Apply looks at the host, plans, and takes the steps. What is wanted is in the state file: the manifest, which must be
+// valid, and its confidential part. While that part is not known, nothing is taken away.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
 	a.waits = waits{left: waitLimit}
@@ -246,9 +243,6 @@ func (a *Applier) bootID(ctx context.Context) string {
 
 // resolve finds out what is wanted.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
-	if request.Confidential == nil && a.state.Manifest.Confidential == "" {
-		request.Confidential = &contract.Confidential{}
-	}
 	told := maps.Clone(a.state.HostValues)
 	if told == nil {
 		told = map[contract.Fact]string{}
@@ -256,16 +250,19 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	told[contract.FactNodeIP], told[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
 	facts := plan.HostFacts(ctx, a.host, a.state.Manifest.HNSNetwork(), told)
 	in := plan.Input{
-		Manifest: a.state.Manifest, Extra: a.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
+		Manifest: a.state.Manifest, Extra: a.state.Extra, Scope: request.Scope,
 		Inherited: func(name string) bool {
 			v, touched := a.state.Environment[name]
 			return touched && v.IsInherited(a.bootID(ctx))
 		},
 		Node: plan.NodeFields(request.Node, a.state.NodeValues), Host: facts,
 	}
-	if a.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
-		files, problem := a.registry.Follow(ctx, *request.Confidential,
-			contract.Environment(a.state.Manifest, *request.Confidential))
+	if c, err := a.state.ParseConfidential(); err == nil {
+		in.Confidential = &c
+	}
+	if a.registry != nil && request.Scope == plan.Everything && in.Confidential != nil {
+		files, problem := a.registry.Follow(ctx, *in.Confidential,
+			contract.Environment(a.state.Manifest, *in.Confidential))
 		if problem != nil {
 			report.failed(problem)
 		}

@@ -87,6 +87,20 @@ func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 	return a.Apply(t.Context(), apply.Request{Scope: plan.Everything})
 }
 
+// confide gives the manifest a confidential part.
+func (h *host) confide(t *testing.T, c contract.Confidential) {
+	t.Helper()
+	c.Salt = []byte("0123456789abcdef")
+	data, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.state.Manifest.Confidential = digest
+	if h.state.Confidential, err = contract.PackConfidential(data); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (h *host) get(t *testing.T, name string) winos.Service {
 	t.Helper()
 	s, err := h.Host().Services.Get(t.Context(), name)
@@ -429,12 +443,13 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
-	stateFile.Manifest = h.state.Manifest
+	h.confide(t, contract.Confidential{
+		Files: []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
+			{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
+	})
+	stateFile.Revision = h.state.Revision
 	report := apply.New(apply.Options{Host: host, State: stateFile}).Apply(t.Context(),
-		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
-			Files: []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
-				{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
-		}})
+		apply.Request{Scope: plan.Everything})
 	if !report.Holds() {
 		t.Fatal(report.Problem())
 	}
@@ -451,8 +466,8 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 	host.Trust = locked{host.Trust}
 	a := apply.New(apply.Options{Host: host, State: h.state})
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
-	r := a.Apply(t.Context(), apply.Request{Scope: plan.Everything,
-		Confidential: &contract.Confidential{Trust: []string{text}}})
+	h.confide(t, contract.Confidential{Trust: []string{text}})
+	r := h.pass(t, a)
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonTrustFailed || len(r.Broken) > 0 {
 		t.Errorf("%v, broken %v", p, r.Broken)
 	}
@@ -491,7 +506,8 @@ func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
 				for _, der := range roots {
 					c.Trust = append(c.Trust, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 				}
-				if r := a.Apply(ctx, apply.Request{Scope: plan.Everything, Confidential: &c}); !r.Holds() {
+				h.confide(t, c)
+				if r := h.pass(t, a); !r.Holds() {
 					t.Fatal(r.Problem())
 				}
 				h.state.Verified = true

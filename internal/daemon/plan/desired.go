@@ -97,7 +97,7 @@ type Input struct {
 	Manifest contract.Manifest
 	// Extra are files beside the manifest's.
 	Extra []contract.File
-	// Confidential belongs to the manifest; nil while it is not known, or when there is none.
+	// Confidential is the confidential part of the manifest, and nil while it is not known.
 	Confidential *contract.Confidential
 	// Registry are files by which containerd finds images; nil while they are not known. Nothing
 	// lies in between: an empty list is none.
@@ -114,9 +114,6 @@ type Input struct {
 func Resolve(in Input) Desired {
 	d := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
 		Network: in.Manifest.HNSNetwork()}
-	if in.Confidential == nil && in.Manifest.Confidential == "" {
-		in.Confidential = &contract.Confidential{}
-	}
 	if in.Confidential == nil {
 		d.ConfidentialUnknown, d.RegistryUnknown = true, true
 		in.Confidential, in.Registry = &contract.Confidential{}, nil
@@ -232,8 +229,8 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	}, RequiresFile: s.RequiresFile}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
 	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
-		problem = contract.NewProblem(contract.ReasonDecryptionFailed,
-			"the confidential environment of services is not known")
+		problem = contract.NewProblem(contract.ReasonManifestMissing,
+			"the environment of services is in the confidential part of the revision, which is not on the host yet")
 	}
 	resolved.Waiting = problem
 	resolved.Command = substitute(s.Command, values)

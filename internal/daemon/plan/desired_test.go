@@ -33,7 +33,8 @@ func input() plan.Input {
 			},
 			EnvironmentVars: map[string]string{"A": "1"},
 		},
-		Scope: plan.Everything,
+		Confidential: &contract.Confidential{},
+		Scope:        plan.Everything,
 		Node: plan.NodeFields(map[string]any{"metadata": map[string]any{"name": "win-a",
 			"annotations": map[string]any{"evil": "a b"}}}, nil),
 		Host: func(f contract.Fact) (string, *contract.Problem) {
@@ -178,13 +179,14 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 func TestAnUnknownConfidentialPartKeepsServicesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	in := input()
+	in.Confidential = nil
 	in.Manifest.Confidential, in.Manifest.ConfidentialEnvironment = "digest", "digest of the environment"
 	got := plan.Resolve(in)
 	if !got.ConfidentialUnknown || !got.RegistryUnknown {
 		t.Error("it is not said to be unknown")
 	}
 	for _, s := range got.Services {
-		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonDecryptionFailed {
+		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonManifestMissing {
 			t.Errorf("%s waits for %v", s.Name, s.Waiting)
 		}
 	}

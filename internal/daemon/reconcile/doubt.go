@@ -9,53 +9,51 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// A daemon that was replaced may find a revision in the state file that the one before it could
-// note only in part, since it did not understand all of it, and one whose state file was lost finds
-// none. It is read again before it is tried.
+// A daemon may start with a revision that it does not know completely. The daemon before it did not understand all of
+// the manifest, or did not keep the confidential part in the state file, or the state file was lost. The revision is
+// read again before it is tried.
 
-// readLimit is how long a daemon waits to read such a manifest. Nothing is done meanwhile; the
-// services run.
+// readLimit is how long a daemon waits to read such a revision. Meanwhile the daemon does nothing, and services run.
 const readLimit = 5 * time.Minute
 
-// incomplete says that the state's revision is not all understood by this daemon.
+// incomplete reports whether this daemon does not know or understand all of the host's revision.
 func (r *Reconciler) incomplete() bool {
 	m := r.State.Manifest
 	if r.program.replaces(m) {
 		return false // another one will understand it
 	}
-	return r.State.Revision.Name == "" || r.State.Partial || m.Validate() != nil ||
-		r.machine.phase == Applying && m.Confidential != "" && r.confidential == nil
+	_, err := r.State.ParseConfidential()
+	return r.State.Revision.Name == "" || r.State.Partial || m.Validate() != nil || err != nil
 }
 
-// isUnread says that the host's revision has not held yet and is not all understood: no pass is made, since that
-// would take away what the revision does not seem to name, such as containerd's rules. What has held is kept as it
-// was noted.
+// isUnread reports whether the host's revision is incomplete and has not held yet. Then no pass is made, because a pass
+// would remove what the revision does not seem to name, such as containerd's rules. A revision that has held is kept as
+// far as it is known.
 func (r *Reconciler) isUnread() bool { return r.trial.unsure && !r.State.Verified }
 
-// awaitsManifest says that there is nothing to do before the host's revision was read.
-func (r *Reconciler) awaitsManifest(c *candidate) bool { return r.isUnread() && c == nil }
+// awaitsManifest reports whether there is nothing to do until the host's revision is read.
+func (r *Reconciler) awaitsManifest(c *state.Revision) bool { return r.isUnread() && c == nil }
 
-// understood says whether a revision that was read again is what the state has.
-func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
-	if c.Revision.Name != r.State.Revision.Name || c.Manifest.Digest() != r.State.Manifest.Digest() ||
+// understood completes the host's revision with what was read again. It returns false if that is another revision.
+func (r *Reconciler) understood(ctx context.Context, c *state.Revision) bool {
+	if c.Name != r.State.Revision.Name || c.Manifest.Digest() != r.State.Manifest.Digest() ||
 		c.Manifest.Validate() != nil {
 		return false
 	}
-	r.trial.unsure = false
-	if c.confidential != nil && r.confidential == nil {
-		r.confidential = c.confidential
-		if err := r.revisions.sealed.Keep(ctx, c.Manifest.Confidential, c.data); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("the confidential part can't be sealed", "detail", err.Error())
-		}
+	r.trial.unsure, r.revisions.last = false, nil
+	r.State.Confidential = c.Confidential
+	if err := r.State.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("the confidential part can't be written down", "detail", err.Error())
 	}
 	r.announce()
 	return true
 }
 
-// giveUp waits for the host's revision to be read, and goes back when that takes too long and
-// another held before: then it says so, and a pass is due.
+// giveUp waits for the host's revision to be read. If that takes too long and another revision held before, giveUp
+// rolls back and returns true: a pass is due.
 func (r *Reconciler) giveUp(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem) bool {
 	if r.Clock.Since(r.trial.unsureSince) < readLimit || r.State.Before == nil {
 		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
@@ -65,7 +63,7 @@ func (r *Reconciler) giveUp(ctx context.Context, node *unstructured.Unstructured
 		return false
 	}
 	if problem == nil {
-		problem = contract.NewProblem(contract.ReasonManifestMissing, "the manifest could not be read within %s",
+		problem = contract.NewProblem(contract.ReasonManifestMissing, "the revision could not be read within %s",
 			readLimit)
 	}
 	r.fail(ctx, problem, true)

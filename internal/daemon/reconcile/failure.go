@@ -42,8 +42,8 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 }
 
 // mayTry says whether there is a candidate that did not fail, or is due to be tried again.
-func (f *failures) mayTry(c *candidate) bool {
-	return c != nil && (f.last == nil || f.last.revision != c.Revision.Name || !f.clock.Now().Before(f.last.until))
+func (f *failures) mayTry(c *state.Revision) bool {
+	return c != nil && (f.last == nil || f.last.revision != c.Name || !f.clock.Now().Before(f.last.until))
 }
 
 // untilNextTry shortens a pause to the time at which a revision other than the present one may be

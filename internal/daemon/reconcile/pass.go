@@ -33,7 +33,7 @@ import (
 type pass struct {
 	node *unstructured.Unstructured
 	// candidate is what the Node names and the host is not brought to, or nil.
-	candidate *candidate
+	candidate *state.Revision
 	// thorough reads every file again.
 	thorough bool
 }
@@ -123,21 +123,16 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 }
 
 // accept makes a candidate the host's revision, on trial. If that can't be, nothing has changed.
-func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
+func (r *Reconciler) accept(ctx context.Context, c *state.Revision) bool {
 	problem := r.program.smokeTest(ctx, c.Manifest)
-	if problem == nil && c.data != nil {
-		if err := r.revisions.sealed.Keep(ctx, c.Manifest.Confidential, c.data); err != nil {
-			problem = apply.FileProblem(err)
-		}
-	}
 	before := r.State.Revision.Name
 	if problem == nil {
 		err := r.State.Change(func() error {
-			if r.State.Verified && r.State.Revision.Name != c.Revision.Name {
+			if r.State.Verified && r.State.Revision.Name != c.Name {
 				last := r.State.Revision
 				r.State.Before = &last
 			}
-			r.State.Revision, r.State.Verified = c.Revision, false
+			r.State.Revision, r.State.Verified = *c, false
 			return nil
 		})
 		if err != nil {
@@ -146,13 +141,13 @@ func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
 	}
 	if problem != nil {
 		if ctx.Err() == nil { // that this daemon is stopped is no fault of the revision
-			r.failures.note(ctx, c.Revision.Name, problem, false)
+			r.failures.note(ctx, c.Name, problem, false)
 		}
 		return false
 	}
-	logr.FromContextOrDiscard(ctx).Info("trying a revision", "revision", c.Revision.Name, "before", before)
+	logr.FromContextOrDiscard(ctx).Info("trying a revision", "revision", c.Name, "before", before)
 	r.revisions.last = nil
-	r.confidential, r.identity = c.confidential, identity{}
+	r.identity = identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
 	if !r.program.replaces(r.State.Manifest) {
 		r.announce()
@@ -242,7 +237,7 @@ func noteFaults(ctx context.Context, file *state.File, faults []state.Fault) {
 }
 
 func (r *Reconciler) request(p pass, whole bool) apply.Request {
-	request := apply.Request{Scope: plan.Everything, Confidential: r.confidential, Thorough: p.thorough, Whole: whole}
+	request := apply.Request{Scope: plan.Everything, Thorough: p.thorough, Whole: whole}
 	if p.node != nil {
 		request.Node = p.node.Object
 	}
@@ -257,9 +252,8 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
 		why.Detail, "revision", r.State.Before.Name)
 	r.State.Back()
-	r.confidential, r.identity = nil, identity{}
+	r.identity = identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
-	r.unseal(ctx)
 	r.announce()
 	r.failures.note(ctx, failed, why, changed || r.program.replaces(r.State.Manifest))
 }

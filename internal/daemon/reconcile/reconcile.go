@@ -20,7 +20,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -80,9 +79,6 @@ type Reconciler struct {
 	tokens    tokens
 	pauses    pauses
 	trial     trial
-	// confidential belongs to the state's manifest; nil while it was not read, or when there is
-	// none.
-	confidential *contract.Confidential
 	// identity is of the state's revision.
 	identity identity
 	// seen is what the last pass was made from.
@@ -108,7 +104,7 @@ func New(options Options) *Reconciler {
 		options.Clock = clock.RealClock{}
 	}
 	o := options
-	store, secrets := payload.NewStore(o.Host.Files), sealed.New(o.Host)
+	store := payload.NewStore(o.Host.Files)
 	r := &Reconciler{
 		Options: o, wake: make(chan struct{}, 1), machine: machine{phase: phaseOf(o.State.State)},
 		trial:    trial{before: o.State.Faults},
@@ -116,12 +112,11 @@ func New(options Options) *Reconciler {
 		program:  &program{host: o.Host, state: o.State, store: store, digest: o.Program},
 		failures: newFailures(o.State, o.Intervals, o.Clock),
 		supply:   &supply{store: store},
-		sweeper: &sweeper{files: o.Host.Files, state: o.State, store: store, sealed: secrets, clock: o.Clock,
-			now: o.Host.System.Now},
-		pauses: pauses{intervals: o.Intervals, clock: o.Clock},
+		sweeper:  &sweeper{files: o.Host.Files, state: o.State, store: store, clock: o.Clock, now: o.Host.System.Now},
+		pauses:   pauses{intervals: o.Intervals, clock: o.Clock},
 	}
 	r.revisions = &revisions{
-		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,
+		client: o.Client, namespace: o.Namespace, state: o.State, program: r.program, clock: o.Clock,
 		intervals: o.Intervals, watch: r.watch, stop: func() {}, latest: latest{clock: o.Clock},
 		serverCA: serverCA{trust: o.Trust, clock: o.Clock, intervals: o.Intervals},
 	}
@@ -152,7 +147,6 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer stop()
 	r.program.since = r.Clock.Now()
 	r.trial.since = r.program.since
-	r.unseal(ctx)
 	r.trial.doubt(r.incomplete(), r.Clock.Now())
 	if !r.awaitsManifest(nil) {
 		r.announce()
@@ -265,7 +259,6 @@ func (i inputs) equal(other inputs) bool {
 // for looking has come; otherwise something was seen.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
-	r.unseal(logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))) // the first attempt has said why it can't be
 	c, problem := r.choose(ctx, node)
 	r.revisions.serverCA.trustRevision(ctx, c, r.State.Revision)
 	if r.revisions.latest.isAwaited {
@@ -300,13 +293,13 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
 	pause := r.report(ctx, node, report, problem, changed)
 	// A pass changes what it was made from; only what others change is news.
-	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, r.confidential != nil
+	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, len(r.State.Confidential) > 0
 	r.next = r.Clock.Now().Add(pause)
 }
 
-func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *candidate,
+func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *state.Revision,
 	problem *contract.Problem) inputs {
-	now := inputs{manifest: r.identity.of(r.State).digest, confidential: r.confidential != nil,
+	now := inputs{manifest: r.identity.of(r.State).digest, confidential: len(r.State.Confidential) > 0,
 		values: r.remember(ctx, node), token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
@@ -314,7 +307,7 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation]
 	}
 	if c != nil {
-		now.candidate = c.Revision.Name
+		now.candidate = c.Name
 	}
 	now.problem = ptr.Deref(problem, contract.Problem{})
 	now.reboot = ptr.Deref(r.status.reboot.Load(), contract.Problem{})

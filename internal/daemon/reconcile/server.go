@@ -25,9 +25,9 @@ type serverCA struct {
 
 // trustRevision trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back
 // from it: a daemon that can't verify the API server would not hear of the next. Without one, the host's counts.
-func (s *serverCA) trustRevision(ctx context.Context, c *candidate, host state.Revision) {
+func (s *serverCA) trustRevision(ctx context.Context, c *state.Revision, host state.Revision) {
 	if c != nil {
-		host = c.Revision
+		host = *c
 	}
 	if host.Name != s.revision {
 		s.revision, s.pending, s.again, s.pause = host.Name, []byte(host.Manifest.BootstrapCA()), time.Time{}, 0

@@ -22,7 +22,7 @@ type supply struct {
 // lacks gives what of a candidate's payload is not on the host and is being fetched; nil when
 // nothing is, or when it can't be had. Then the candidate is tried anyway: what is in its place
 // already needs no blob, and otherwise nothing changes.
-func (s *supply) lacks(c *candidate) *contract.Problem {
+func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil
 	}
@@ -32,9 +32,9 @@ func (s *supply) lacks(c *candidate) *contract.Problem {
 		return nil
 	}
 	var coming *contract.Problem
-	if over, problem := s.stager.Need(c.Revision.Name, blobs); !over || problem == nil {
+	if over, problem := s.stager.Need(c.Name, blobs); !over || problem == nil {
 		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
-			"%s%d of %d blobs are not on the host yet", contract.AboutRevision(c.Revision.Name), missing, len(blobs))
+			"%s%d of %d blobs are not on the host yet", contract.AboutRevision(c.Name), missing, len(blobs))
 	}
 	return coming
 }
@@ -50,14 +50,14 @@ func (s *supply) missing(blobs []contract.Blob) int {
 }
 
 // fetch has what a pass lacked be fetched, and gives why that did not succeed.
-func (s *supply) fetch(present state.State, c *candidate, report apply.Report) (why *contract.Problem) {
+func (s *supply) fetch(present state.State, c *state.Revision, report apply.Report) (why *contract.Problem) {
 	if s.stager == nil {
 		return nil
 	}
 	revision, blobs := present.Revision.Name, present.Manifest.Blobs()
 	switch {
-	case c != nil && c.Revision.Name != present.Revision.Name && s.missing(c.Manifest.Blobs()) > 0:
-		revision, blobs = c.Revision.Name, c.Manifest.Blobs()
+	case c != nil && c.Name != present.Revision.Name && s.missing(c.Manifest.Blobs()) > 0:
+		revision, blobs = c.Name, c.Manifest.Blobs()
 	case !slices.ContainsFunc(report.Failed, ofPayload) || s.missing(blobs) == 0:
 		s.stager.Content()
 		return nil
@@ -72,11 +72,11 @@ func ofPayload(p *contract.Problem) bool {
 
 // supplied says whether fetching came to an end since it was last asked. What failed for want of
 // payload is worth another try then.
-func (r *Reconciler) supplied(c *candidate) bool {
+func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false
 	}
-	if last := r.failures.last; last != nil && c != nil && c.Revision.Name == last.revision &&
+	if last := r.failures.last; last != nil && c != nil && c.Name == last.revision &&
 		ofPayload(last.problem) && r.supply.missing(c.Manifest.Blobs()) == 0 {
 		last.until = r.Clock.Now()
 	}

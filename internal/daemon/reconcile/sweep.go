@@ -13,26 +13,23 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// What nobody needs any more is looked for when another revision is verified, so that no secret stays that
-// was withdrawn, and else at most every sweepPause. A blob that no manifest names may be of one that is
-// still to come: it stays for stagedLife after it was written.
+// The daemon looks for what nobody needs any more when another revision is verified, and at most every sweepPause
+// otherwise. A blob that no manifest names may belong to a coming one: it stays for stagedLife after it was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
 )
 
-// sweeper removes blobs, confidential parts and certificates that nobody needs.
+// sweeper removes blobs and certificates that nobody needs.
 type sweeper struct {
-	files  winos.Files
-	state  *state.File
-	store  *payload.Store
-	sealed *sealed.Store
-	clock  clock.Clock
+	files winos.Files
+	state *state.File
+	store *payload.Store
+	clock clock.Clock
 	// now is the time by which the host's files are dated.
 	now func() time.Time
 	// swept is when it last did, and revision what was verified then.
@@ -40,9 +37,8 @@ type sweeper struct {
 	revision string
 }
 
-// sweep removes what neither the present revision nor the one before names, nor one that is being
-// staged. The one before stays, so that the host can go back to it without the operator; so what it
-// came after goes when two newer ones have been verified.
+// sweep removes what no revision needs: not the present one, not the one before, and not one that is being staged. The
+// one before stays, so that the host can go back to it without the operator.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
 	if !s.state.Verified || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {
@@ -58,12 +54,10 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	}
 	s.swept, s.revision = now, s.state.Revision.Name
 	log := logr.FromContextOrDiscard(ctx)
-	confidential := []string{s.state.Manifest.Confidential}
 	for _, f := range s.state.Manifest.Files {
 		blobs[f.Digest] = true
 	}
 	if before := s.state.Before; before != nil {
-		confidential = append(confidential, before.Manifest.Confidential)
 		for _, f := range before.Manifest.Files {
 			blobs[f.Digest] = true
 		}
@@ -75,8 +69,8 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	if removed > 0 {
 		log.Info("removed payload that nobody needs", "blobs", removed)
 	}
-	if err = s.sealed.Sweep(confidential...); err != nil {
-		log.Info("confidential parts that nobody needs can't be removed", "detail", err.Error())
+	if err = s.files.RemoveAll(contract.DirSealed); err != nil {
+		log.Info("confidential parts that an older daemon kept can't be removed", "detail", err.Error())
 	}
 	if err = s.overlayCertificates(); err != nil {
 		log.Info("old certificates of the hybrid overlay can't be removed", "detail", err.Error())
@@ -87,8 +81,8 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 // one before.
 const keptCertificates = 2
 
-// overlayCertificates removes what nothing else does: hybrid-overlay-node has a new certificate each
-// day, in a file of its own beside ovnkube-client-current.pem, which points to the newest.
+// overlayCertificates removes old certificates of hybrid-overlay-node, which nothing else removes. Each day
+// hybrid-overlay-node gets another certificate in another file. ovnkube-client-current.pem points to the newest.
 func (s *sweeper) overlayCertificates() error {
 	entries, err := s.files.List(contract.DirCNIConfig)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
 // hybrid-overlay-node has a new certificate each day, and nothing removed the old ones.
@@ -48,18 +49,20 @@ func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
 			pass(30 * time.Second)
 			r.expectStatus(t, version, "")
 		}
-		entries, err := r.Host().Files.List(contract.DirSealed)
+		stateFile, err := state.Read(r.Host().Files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts := 0
-		for _, e := range entries {
-			if len(e.Name) == 64 { // named by its digest
-				parts++
+		var sources []string
+		for _, revision := range []*state.Revision{&stateFile.Revision, stateFile.Before} {
+			c, err := revision.ParseConfidential()
+			if err != nil || len(c.Mirrors) == 0 {
+				t.Fatalf("revision %s: %+v, %v", revision.Name, c, err)
 			}
+			sources = append(sources, c.Mirrors[0].Source)
 		}
-		if parts != 2 {
-			t.Errorf("%d confidential parts are kept, want that of the present revision and of the one before", parts)
+		if want := []string{"d.example", "c.example"}; !slices.Equal(sources, want) {
+			t.Errorf("the confidential parts are those of %v, want %v", sources, want)
 		}
 	})
 }

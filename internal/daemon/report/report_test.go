@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,8 +50,10 @@ func node(t *testing.T, m *sim.Machine) {
 	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: "kubelet --token=" + secret},
 		{Name: "kube-proxy"}}, EnvironmentVars: map[string]string{"HTTP_PROXY": "http://u:" + secret + "@proxy"},
 		Files: []contract.File{{Path: `C:\k\a`, Content: secret}}}
-	stateFile.State = state.State{NodeName: "win-a", Revision: state.Revision{Name: "2", Manifest: manifest},
-		Before: &state.Revision{Name: "1", Manifest: manifest}, NodeValues: map[string]string{"{.x}": secret},
+	stateFile.State = state.State{NodeName: "win-a", Revision: state.Revision{Name: "2", Manifest: manifest,
+		Confidential: []byte(secret)},
+		Before:     &state.Revision{Name: "1", Manifest: manifest, Confidential: []byte(secret)},
+		NodeValues: map[string]string{"{.x}": secret},
 		HostValues: map[contract.Fact]string{contract.FactAWSHostname: secret},
 		Extra:      []contract.File{{Path: `C:\k\b`, Content: secret}},
 		Failed: &state.FailedRevision{Name: "3", Until: m.Host().System.Now().Add(time.Hour),
@@ -90,8 +93,10 @@ func TestA75_TheReportNamesWhatANodeHasAndNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(text, []byte(secret)) {
-		t.Errorf("the report has a secret:\n%s", text)
+	for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))} {
+		if bytes.Contains(text, []byte(form)) {
+			t.Errorf("the report has a secret:\n%s", text)
+		}
 	}
 	var found contract.NodeReport
 	if err = json.Unmarshal(text, &found); err != nil {

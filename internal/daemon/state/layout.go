@@ -16,7 +16,7 @@ func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
 		contract.DirVolumePlugins, contract.DirTLS,
-		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirMetrics,
+		contract.DirDaemonCerts, contract.DirStore, contract.DirMetrics,
 		contract.DirLog, contract.DirTemp,
 	}
 	for _, service := range contract.LoggingServices() {

@@ -28,9 +28,8 @@ type State struct {
 	// SourceVIP is the last address of kube-proxy's endpoint. The endpoint ends with the boot, and
 	// kube-proxy's configuration still has the address, so the next endpoint gets it again.
 	SourceVIP string `json:"sourceVIP,omitempty"`
-	// Revision is what the host is brought to, or held at. Its confidential part is sealed. Partial
-	// says that the manifest has more than the daemon understood that wrote it down: another one
-	// has to read it again.
+	// Revision is what the host is brought to, or held at. If it is partial, the daemon that wrote it down did not
+	// understand all of the manifest. Another daemon must read it again.
 	Revision
 	// Failed is the revision that could not be had last, and is not to be tried again too soon, by
 	// whichever daemon.
@@ -38,8 +37,7 @@ type State struct {
 	// Verified says that this desired state has held completely. Until then the host goes back to
 	// Before when it can't be had.
 	Verified bool `json:"verified,omitempty"`
-	// Before is the last desired state that held, other than the present one. Its payload and
-	// confidential part stay on the host.
+	// Before is the last desired state that held, other than the present one. Its payload stays on the host.
 	Before *Revision `json:"before,omitempty"`
 	// Faults are what failed in the last pass at a revision that was not on trial, as far as it would
 	// have that one given up, and the services that did not stay up: what fails in the same way with
@@ -101,8 +99,24 @@ type Changes struct {
 type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
+	// Confidential is the confidential part of the manifest, as contract.PackConfidential returns it. It is empty if
+	// the manifest names none, and while it is not known. State files of older daemons don't have it.
+	Confidential []byte `json:"confidential,omitempty"`
 	// Partial says that this is not all of what was published: see State.
 	Partial bool `json:"partial,omitempty"`
+}
+
+// ParseConfidential reads the confidential part. If the manifest names none, the part is empty. If the part is not
+// known, or does not belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
+func (r *Revision) ParseConfidential() (contract.Confidential, error) {
+	if r.Manifest.Confidential == "" {
+		return contract.Confidential{}, nil
+	}
+	data, err := contract.UnpackConfidential(r.Confidential)
+	if err != nil {
+		return contract.Confidential{}, err
+	}
+	return contract.ParseConfidential(data, r.Manifest)
 }
 
 // FailedRevision is a desired state that could not be had.

@@ -58,6 +58,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	stateFile.TouchVariable("HTTP_PROXY", &before)
 	stateFile.TouchVariable("http_proxy", nil) // the second change is not what was before
 	stateFile.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
+	stateFile.Confidential = []byte{0, 1, 0xff}
 	if err := stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}

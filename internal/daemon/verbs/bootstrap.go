@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
-	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -55,11 +54,11 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	confidential, err := confidentialPart(ctx, host, request)
+	confidential, err := confidentialPart(request)
 	if err != nil {
 		return answer, err
 	}
-	if err = note(stateFile, request, told); err != nil {
+	if err = note(stateFile, request, confidential, told); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	again, err := takesCredential(ctx, host, stateFile, request)
@@ -68,7 +67,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
 	applier := apply.New(apply.Options{Host: host, State: stateFile})
-	report := applier.Apply(ctx, apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
+	report := applier.Apply(ctx, apply.Request{Scope: plan.Bootstrap})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
@@ -167,31 +166,16 @@ func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 	return told, plan.CheckNodeIP(ctx, host, request.NodeIP)
 }
 
-// confidentialPart is what belongs to the manifest: as it came with the request, or as the host
-// knows it from before; nil when there is none, or it is not known.
-func confidentialPart(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (*contract.Confidential,
-	error) {
-	digest := request.Manifest.Confidential
-	if digest == "" {
+// confidentialPart checks that the confidential part of a request belongs to its manifest, and packs it for the state
+// file.
+func confidentialPart(request contract.BootstrapRequest) ([]byte, error) {
+	if request.Manifest.Confidential == "" {
 		return nil, nil
 	}
-	data, sealed := request.Confidential, sealed.New(host)
-	if len(data) == 0 {
-		var err error
-		if data, err = sealed.Get(ctx, digest); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail",
-				err.Error())
-			return nil, nil // the service reads it from the API server
-		}
-	}
-	c, err := contract.ParseConfidential(data, request.Manifest)
-	if err != nil {
+	if _, err := contract.ParseConfidential(request.Confidential, request.Manifest); err != nil {
 		return nil, err
 	}
-	if err = sealed.Keep(ctx, digest, data); err != nil {
-		return nil, apply.FileProblem(err)
-	}
-	return &c, nil
+	return contract.PackConfidential(request.Confidential)
 }
 
 func stopDaemon(ctx context.Context, services winos.Services) error {
@@ -203,7 +187,7 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 }
 
 // note writes down what this host is to be, and what it was.
-func note(stateFile *state.File, request contract.BootstrapRequest, told identified) error {
+func note(stateFile *state.File, request contract.BootstrapRequest, confidential []byte, told identified) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
 	}
@@ -215,7 +199,7 @@ func note(stateFile *state.File, request contract.BootstrapRequest, told identif
 	}
 	stateFile.Failed, stateFile.Faults = nil, nil
 	stateFile.NodeName = request.NodeName
-	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest}
+	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest, Confidential: confidential}
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
 	stateFile.Extra = nil
 	for _, f := range []contract.File{
