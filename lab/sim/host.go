@@ -22,7 +22,7 @@ func (m *Machine) hostFor(p *process) winos.Host {
 	return winos.Host{
 		Services: serviceFace{f}, Files: fileFace{f}, Environment: environmentFace{f}, Trust: trustFace{f},
 		System: systemFace{f}, Network: networkFace{f},
-		Routes: routesFace{f}, Secrets: secretsFace{f}, Logs: logsFace{f},
+		Routes: routesFace{f}, Logs: logsFace{f},
 		Programs: programsFace{f},
 	}
 }

@@ -34,7 +34,6 @@ type Machine struct {
 	ports       *ports
 	routes      *routes
 	metadata    metadata
-	sealer      *sealer
 	hns         *hns
 	power       *power
 	containers  containers
@@ -61,7 +60,7 @@ func New(options Options) (*Machine, error) {
 		standard: options.Default,
 		knobs:    newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots),
 		system: newSystem(options),
-		ports:  newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(),
+		ports:  newPorts(), routes: newRoutes(), hns: newHNS(), power: newPower(),
 		closing: make(chan struct{}),
 		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{},
 			locks: map[string]*process{}, remotes: map[*process]struct{}{}},

@@ -122,15 +122,3 @@ func TestTheMetadataServiceNeedsItsRoute(t *testing.T) {
 	reboot(t, m)
 	reachable(false, "after a reboot")
 }
-
-func TestSecretsAreTheMachinesOwn(t *testing.T) {
-	t.Parallel()
-	one, other := machine(t, sim.Options{}), machine(t, sim.Options{})
-	sealed, err := one.Host().Secrets.Seal(t.Context(), []byte("x"), "p")
-	noError(t, err)
-	_, err = other.Host().Secrets.Unseal(t.Context(), sealed, "p")
-	isError(t, err, winos.ErrNotSealedHere)
-	one.ForgetSecrets()
-	_, err = one.Host().Secrets.Unseal(t.Context(), sealed, "p")
-	isError(t, err, winos.ErrNotSealedHere)
-}

@@ -94,3 +94,11 @@ func (f files) MkdirAll(path string, access winos.Access) error {
 	}
 	return host.Files.MkdirAll(path, access)
 }
+
+func (f files) Restrict(path string) error {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return err
+	}
+	return host.Files.Restrict(path)
+}

@@ -18,13 +18,13 @@ func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
 		{"services", serviceCases()},
 		{"exes", exeCases()},
 		{"files", fileCases()},
+		{"access", accessCases()},
 		{"names", nameCases()},
 		{"environment", environmentCases()},
 		{"trust", trustCases()},
 		{"system", systemCases()},
 		{"network", networkCases()},
 		{"routes", routesCases()},
-		{"secrets", secretsCases()},
 		{"logs", logsCases()},
 	} {
 		t.Run(part.name, func(t *testing.T) {

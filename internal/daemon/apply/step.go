@@ -51,7 +51,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 
 func (r *run) restrict(path string) error {
 	r.digests.drop(path)
-	if err := r.host.Secrets.Restrict(path); err != nil {
+	if err := r.host.Files.Restrict(path); err != nil {
 		return fmt.Errorf("keeping others out of %s: %w", path, err)
 	}
 	return nil

@@ -62,7 +62,7 @@ func (m *mortal) die() {
 func (m *mortal) host(h winos.Host) winos.Host {
 	h.Services, h.Files = mortalServices{h.Services, m}, mortalFiles{h.Files, m}
 	h.Environment, h.Trust = mortalEnvironment{h.Environment, m}, mortalTrust{h.Trust, m}
-	h.Routes, h.Secrets = mortalRoutes{h.Routes, m}, mortalSecrets{h.Secrets, m}
+	h.Routes = mortalRoutes{h.Routes, m}
 	return h
 }
 
@@ -129,6 +129,10 @@ func (f mortalFiles) MkdirAll(path string, access winos.Access) error {
 	return f.m.change(func() error { return f.Files.MkdirAll(path, access) })
 }
 
+func (f mortalFiles) Restrict(path string) error {
+	return f.m.change(func() error { return f.Files.Restrict(path) })
+}
+
 type mortalWriter struct {
 	io.WriteCloser
 	m *mortal
@@ -190,13 +194,4 @@ func (r mortalRoutes) Ensure(ctx context.Context, to netip.Addr) (added bool, er
 		return err
 	})
 	return added, err
-}
-
-type mortalSecrets struct {
-	winos.Secrets
-	m *mortal
-}
-
-func (s mortalSecrets) Restrict(path string) error {
-	return s.m.change(func() error { return s.Secrets.Restrict(path) })
 }

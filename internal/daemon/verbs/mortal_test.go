@@ -45,7 +45,7 @@ func (m *mortal) host(h winos.Host) winos.Host {
 		Services: mortalServices{m, h.Services}, Files: mortalFiles{m, h.Files},
 		Environment: mortalEnvironment{m, h.Environment},
 		Trust:       mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
-		Routes: mortalRoutes{m, h.Routes}, Secrets: mortalSecrets{m, h.Secrets}, Logs: h.Logs,
+		Routes: mortalRoutes{m, h.Routes}, Logs: h.Logs,
 		Programs: h.Programs,
 	}
 }
@@ -138,6 +138,11 @@ func (f mortalFiles) MkdirAll(path string, access winos.Access) error {
 	return f.Files.MkdirAll(path, access)
 }
 
+func (f mortalFiles) Restrict(path string) error {
+	defer f.step()()
+	return f.Files.Restrict(path)
+}
+
 type mortalWriter struct {
 	*mortal
 	io.WriteCloser
@@ -221,19 +226,4 @@ func (r mortalRoutes) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
 func (r mortalRoutes) Remove(ctx context.Context, to netip.Addr) error {
 	defer r.step()()
 	return r.Routes.Remove(ctx, to)
-}
-
-type mortalSecrets struct {
-	*mortal
-	winos.Secrets
-}
-
-func (s mortalSecrets) Seal(ctx context.Context, plain []byte, purpose string) ([]byte, error) {
-	defer s.step()()
-	return s.Secrets.Seal(ctx, plain, purpose)
-}
-
-func (s mortalSecrets) Restrict(path string) error {
-	defer s.step()()
-	return s.Secrets.Restrict(path)
 }

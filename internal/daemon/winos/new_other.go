@@ -19,7 +19,6 @@ func newHost() Host {
 		System:      noSystem{},
 		Network:     noNetwork{},
 		Routes:      noRoutes{},
-		Secrets:     noSecrets{},
 		Logs:        noLogs{},
 		Programs:    noPrograms{},
 	}
@@ -52,6 +51,7 @@ func (noFiles) RemoveAll(string) error                        { return ErrUnsupp
 func (noFiles) Stat(string) (FileInfo, error)                 { return FileInfo{}, ErrUnsupported }
 func (noFiles) List(string) ([]FileInfo, error)               { return nil, ErrUnsupported }
 func (noFiles) MkdirAll(string, Access) error                 { return ErrUnsupported }
+func (noFiles) Restrict(string) error                         { return ErrUnsupported }
 
 type noEnvironment struct{}
 
@@ -110,14 +110,6 @@ func (noRoutes) Addresses(context.Context) ([]netip.Addr, error)  { return nil, 
 func (noRoutes) Table(context.Context) ([]Route, error)           { return nil, ErrUnsupported }
 func (noRoutes) Ensure(context.Context, netip.Addr) (bool, error) { return false, ErrUnsupported }
 func (noRoutes) Remove(context.Context, netip.Addr) error         { return ErrUnsupported }
-
-type noSecrets struct{}
-
-var _ Secrets = noSecrets{}
-
-func (noSecrets) Seal(context.Context, []byte, string) ([]byte, error)   { return nil, ErrUnsupported }
-func (noSecrets) Unseal(context.Context, []byte, string) ([]byte, error) { return nil, ErrUnsupported }
-func (noSecrets) Restrict(string) error                                  { return ErrUnsupported }
 
 type noLogs struct{}
 

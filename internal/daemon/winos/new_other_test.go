@@ -33,8 +33,6 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 	_, addresses := host.Routes.Addresses(ctx)
 	_, table := host.Routes.Table(ctx)
 	_, route := host.Routes.Ensure(ctx, netip.Addr{})
-	_, sealed := host.Secrets.Seal(ctx, nil, "x")
-	_, plain := host.Secrets.Unseal(ctx, nil, "x")
 	for what, err := range map[string]error{
 		"Services.List": list, "Services.Get": get, "Services.Apply": host.Services.Apply(ctx, winos.ServiceConfig{}),
 		"Services.Start": host.Services.Start(ctx, "x"), "Services.Stop": host.Services.Stop(ctx, "x"),
@@ -55,8 +53,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"), "Network.Listen": listener,
 		"Network.Dial":     conn,
 		"Routes.Addresses": addresses, "Routes.Table": table, "Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
-		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`),
-		"Logs.Empty": host.Logs.Empty(`C:\x`),
+		"Files.Restrict": host.Files.Restrict(`C:\x`), "Logs.Empty": host.Logs.Empty(`C:\x`),
 	} {
 		if !errors.Is(err, winos.ErrUnsupported) {
 			t.Errorf("%s: %v; want ErrUnsupported", what, err)

@@ -11,7 +11,6 @@ func newHost() Host {
 		System:      system{dismTurn: new(sync.Mutex)},
 		Network:     network{},
 		Routes:      routing{},
-		Secrets:     secrets{},
 		Logs:        logs{},
 		Programs:    launcher{},
 	}

@@ -29,9 +29,6 @@ var (
 	// ErrStartFailed says that a service's process ended or reported an error while it started.
 	ErrStartFailed = errors.New("service did not start")
 	ErrDenied      = errors.New("access denied")
-	// ErrNotSealedHere says that something was sealed by another machine or for another purpose, or
-	// is damaged.
-	ErrNotSealedHere = errors.New("not sealed by this machine, or damaged")
 	// ErrUnsupported says that this system lacks the facility (no HNS, for example).
 	ErrUnsupported = errors.New("unsupported on this system")
 )
@@ -45,7 +42,6 @@ type Host struct {
 	System      System
 	Network     Network
 	Routes      Routes
-	Secrets     Secrets
 	Logs        Logs
 	Programs    Programs
 }
@@ -161,6 +157,9 @@ type Files interface {
 	List(dir string) ([]FileInfo, error)
 	// MkdirAll makes a directory and its parents. access is for those that it makes.
 	MkdirAll(path string, access Access) error
+	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever rights it had. What
+	// lies in a directory keeps its own rights, except those that it inherits. Repeating it changes nothing.
+	Restrict(path string) error
 }
 
 // Environment is the system's environment in the registry, which services get when they start.
@@ -309,19 +308,6 @@ type Routes interface {
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
 	// Remove takes the routes to exactly one address away. Removing what does not exist is fine.
 	Remove(ctx context.Context, to netip.Addr) error
-}
-
-// Secrets keeps what others must not read.
-type Secrets interface {
-	// Seal encrypts so that only this machine can decrypt, and only for the same purpose, which is
-	// no secret. Two seals of one text differ.
-	Seal(ctx context.Context, plain []byte, purpose string) (sealed []byte, err error)
-	// Unseal answers ErrNotSealedHere for what this machine did not seal for this purpose.
-	Unseal(ctx context.Context, sealed []byte, purpose string) (plain []byte, err error)
-	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever
-	// it had. What lies in a directory keeps its own rights, except those that it has from there.
-	// Repeating it changes nothing.
-	Restrict(path string) error
 }
 
 // Logs are files that other programs hold open.

@@ -177,6 +177,8 @@ func (m *diskMachine) MkdirAll(path string, _ winos.Access) error {
 	return os.MkdirAll(m.local(path), 0o755)
 }
 
+func (m *diskMachine) Restrict(string) error { return winos.ErrUnsupported }
+
 func known(info fs.FileInfo) winos.FileInfo {
 	return winos.FileInfo{Name: info.Name(), Size: info.Size(), Dir: info.IsDir(), ModTime: info.ModTime()}
 }

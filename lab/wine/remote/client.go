@@ -149,6 +149,10 @@ func (f files) MkdirAll(path string, access winos.Access) error {
 	return tell(context.Background(), f.client, "MkdirAll", Change{To: path, Access: access})
 }
 
+func (f files) Restrict(path string) error {
+	return tell(context.Background(), f.client, "Restrict", path)
+}
+
 type environment struct{ client *rpc.Client }
 
 var _ winos.Environment = environment{}

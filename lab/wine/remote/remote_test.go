@@ -78,6 +78,12 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 	if info, err := host.Files.Stat(`C:\a\b`); err != nil || !info.Dir || info.Access != winos.AccessAdministrators {
 		t.Errorf("the directory is %+v, %v", info, err)
 	}
+	if err := host.Files.Restrict(`C:\a\b\c.txt`); err != nil {
+		t.Error(err)
+	}
+	if info, err := host.Files.Stat(`C:\a\b\c.txt`); err != nil || info.Access != winos.AccessAdministrators {
+		t.Errorf("the restricted file is %+v, %v", info, err)
+	}
 	if err := errors.Join(host.Files.Rename(`C:\a\b\c.txt`, `C:\a\d.txt`), host.Files.Remove(`C:\a\d.txt`),
 		host.Files.RemoveAll(`C:\a\b`)); err != nil {
 		t.Error(err)

@@ -127,6 +127,11 @@ func (m *Machine) MkdirAll(change Change, reply *Reply[None]) error {
 	return do(reply, func(context.Context) error { return m.host.Files.MkdirAll(change.To, change.Access) })
 }
 
+// Restrict is winos.Files.Restrict.
+func (m *Machine) Restrict(path string, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error { return m.host.Files.Restrict(path) })
+}
+
 // Environment is winos.Environment.All.
 func (m *Machine) Environment(_ None, reply *Reply[map[string]string]) error {
 	return answer(reply, m.host.Environment.All)
