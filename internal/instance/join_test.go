@@ -190,7 +190,7 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed,
 			v1alpha1.PhaseDelivering},
 		"the Node can't be read": {nil, func(w *world) { w.broken["get"] = down },
-			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
+			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseDelivering},
 		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}},
 			func(*world) {},
 			"fails", contract.ReasonNodeForeign, v1alpha1.PhaseBootstrapping},
@@ -611,7 +611,7 @@ func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
 	}{
 		"kubelet's token": {func(w *world) { w.noToken = no }, v1alpha1.PhaseDelivering,
 			[]contract.Verb{contract.VerbPreflight}},
-		"its Node": {func(w *world) { w.broken["get"] = no }, v1alpha1.PhaseBootstrapping,
+		"its Node": {func(w *world) { w.broken["get"] = no }, v1alpha1.PhaseDelivering,
 			[]contract.Verb{contract.VerbPreflight}},
 		"the daemon's certificate": {func(w *world) { w.broken["create"] = no }, v1alpha1.PhaseBootstrapping,
 			[]contract.Verb{contract.VerbPreflight, contract.VerbBootstrap}},

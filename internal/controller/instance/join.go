@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -98,11 +99,10 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	defer ended()
 	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); {
 		c.status.enter(phases[i].Name, i == 0)
-		if err := c.record.save(ctx); err != nil {
-			return ctrl.Result{}, err
-		}
-		outcome := phases[i].Run(work, c.instance, &c.life.session)
+		outcome, err := c.runPhase(ctx, work, phases[i])
 		switch {
+		case err != nil:
+			return ctrl.Result{}, err
 		case errors.Is(context.Cause(work), errLeaving):
 			c.stop()
 			return c.result(ctx, 0) // its deletion is an event that is waiting already
@@ -116,7 +116,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			continue // the phase goes on once that is saved
+			continue // the phase, which is a saved one, goes on once that is saved
 		case outcome.Then == journey.Confirm:
 			c.status.passed(phases[i].Name)
 			i = len(phases) - 1
@@ -141,6 +141,29 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	c.report(ctx, outcome)
 	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
 	return c.result(ctx, outcome.After)
+}
+
+// showAfter is how long a phase may last before the status shows it.
+const showAfter = 2 * time.Second
+
+// runPhase runs a phase. The status shows the phase before it begins if that must be saved, else only if the phase
+// takes long: most end within a second, and a write for each would be a tenth of all requests of a join.
+func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
+	if phase.Saved {
+		if err := c.record.save(ctx); err != nil {
+			return journey.Outcome{}, err
+		}
+		return phase.Run(work, c.instance, &c.life.session), nil
+	}
+	shown, written := c.record.copy(), make(chan error, 1)
+	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
+	outcome := phase.Run(work, c.instance, &c.life.session)
+	if timer.Stop() {
+		return outcome, nil
+	}
+	err := <-written
+	c.instance.ResourceVersion, c.record.saved = shown.instance.ResourceVersion, shown.saved
+	return outcome, err
 }
 
 // ending is how a reconcile ends that goes no further; nil is one that goes on.
@@ -207,8 +230,9 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
-		c.place.release() // with the write that begins the attempt
+		c.place.release()
 		session.IsGranted = false
+		err = c.record.save(ctx)
 	}
 	return onError(err)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -341,12 +342,7 @@ func TestAStaleCacheDoesNotRunAPhaseTwice(t *testing.T) {
 func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
-	saves := 0
-	r.saving = func() {
-		if saves++; saves > 1 { // the first one is before the connection
-			r.broken["status"] = apierrors.NewServiceUnavailable("away")
-		}
-	}
+	r.saving = func() { r.broken["status"] = apierrors.NewServiceUnavailable("away") }
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
 		t.Fatal("the status could not be saved, and nobody says so")
 	}
@@ -516,4 +512,29 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A user sees within seconds what a join is at, and no write says what is over within a second.
+func TestAStatusShowsAPhaseThatLastsAndNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, listed(1)...)
+		shown := v1alpha1.Phase("")
+		r.slow = hosttestUnreachable
+		r.reaches = func(string) bool {
+			time.Sleep(showAfter + time.Second)
+			shown = r.get(t, 1).Status.Phase
+			return true
+		}
+		r.reconcile(t, 1)
+		if shown != v1alpha1.PhaseConnecting {
+			t.Errorf("a host that is dialled for seconds is shown in %q", shown)
+		}
+		slow := r.statusWrites
+		r = newRig(t, listed(1)...)
+		r.reconcile(t, 1)
+		if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseAdopting || r.statusWrites != 2 || slow != 3 {
+			t.Errorf("in phase %s, after %d writes, and %d with one that lasts; want 2 and 3", i.Status.Phase,
+				r.statusWrites, slow)
+		}
+	})
 }

@@ -256,8 +256,8 @@ func TestAnInstanceThatVanishesWhileItJoinsEndsTheJoin(t *testing.T) {
 		r.remove(t, 1)
 	}
 	r.reconcile(t, 1)
-	if len(r.machine(1).Calls()) != 0 || r.held(1) != 0 {
-		t.Errorf("the host was worked on: %v", r.machine(1).Calls())
+	if calls := r.machine(1).Calls(); slices.Contains(calls, contract.VerbBootstrap) || r.held(1) != 0 {
+		t.Errorf("the host was changed: %v", calls)
 	}
 }
 

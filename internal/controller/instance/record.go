@@ -44,6 +44,13 @@ func (r *record) save(ctx context.Context) error {
 	return nil
 }
 
+// copy is the record for a write beside whoever changes the instance.
+func (r *record) copy() *record {
+	copied := *r
+	copied.instance, copied.saved = r.instance.DeepCopy(), r.saved.DeepCopy()
+	return &copied
+}
+
 // statusPatch replaces the status, of this very instance only, as it was last seen or written: one
 // that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as
 // a place in the rollout budget, is not overwritten. A merge patch could not name the UID, because

@@ -12,13 +12,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. A cache that
-// lags behind may show the Node that was deleted with an earlier instance of this host: to take it for the one
-// that kubelet registers would end kubelet's credential before it was used.
+// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. The cache may still
+// show the Node that was deleted with an earlier instance of this host. The API server refuses to mark that Node; one
+// that has our mark is read from the API server.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
-	if err == nil && node != nil {
+	if err == nil && node != nil && node.Annotations[contract.InstanceAnnotation] != "" {
 		node, err = j.Nodes.Live(ctx, instance.Status.NodeName)
 	}
 	if node != nil && !node.DeletionTimestamp.IsZero() {

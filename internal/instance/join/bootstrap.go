@@ -33,11 +33,6 @@ const maxCredentials = 4
 // requests with it, and the Node that it registers.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
-	if node, err := j.Nodes.Get(ctx, instance.Status.NodeName); err == nil {
-		if err = j.expectNode(ctx, instance, node); err != nil {
-			return j.retryInSlot(instance, session, err)
-		}
-	}
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
 		return j.retryInSlot(instance, session, fmt.Errorf("making kubelet's first credential: %w", err))

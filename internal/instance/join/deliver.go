@@ -35,6 +35,13 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			return journey.Fail(err)
 		}
 	}
+	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err == nil {
+		err = j.expectNode(ctx, instance, node)
+	}
+	if err != nil {
+		return j.retryInSlot(instance, session, err)
+	}
 	if !session.IsGranted {
 		return journey.Outcome{Then: journey.AskForPlace}
 	}

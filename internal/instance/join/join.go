@@ -19,7 +19,9 @@ type Phase struct {
 	// Remote phases need the connection of a Session; without it the join starts again from
 	// Connecting.
 	Remote bool
-	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
+	// Saved phases begin when the API server has the status: what they do at the host, another operator must know.
+	Saved bool
+	Run   func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }
 
 // Phases lists the phases of a join, in their order.
@@ -29,10 +31,10 @@ func (j *Join) Phases() []Phase {
 		{Name: v1alpha1.PhasePreflight, Remote: true, Run: j.preflight},
 		{Name: v1alpha1.PhasePreparing, Remote: true, Run: j.prepare},
 		{Name: v1alpha1.PhaseDelivering, Remote: true, Run: j.deliver},
-		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Run: j.bootstrap},
+		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Saved: true, Run: j.bootstrap},
 		{Name: v1alpha1.PhaseAdopting, Remote: true, Run: j.adopt},
 		{Name: v1alpha1.PhaseHandingOver, Remote: true, Run: j.handOver},
-		{Name: v1alpha1.PhaseConfirming, Run: j.confirm},
+		{Name: v1alpha1.PhaseConfirming, Saved: true, Run: j.confirm},
 	}
 }
 

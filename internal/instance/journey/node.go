@@ -116,14 +116,24 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 			}
 			continue
 		}
-		wanted, base := live.DeepCopy(), live.DeepCopy()
-		edit(wanted)
-		base.UID = "" // which has the patch name it, and refused for another Node of that name
-		if err = n.options.Client.Patch(ctx, wanted, client.MergeFrom(base)); err == nil {
-			wanted.DeepCopyInto(node)
+		if err = n.changeFields(ctx, live, edit); err == nil {
+			live.DeepCopyInto(node)
 		}
 	}
 	return err
+}
+
+// changeFields writes what edit changes, whatever else was written since the Node was read. edit must change single
+// fields only. A Node of that name with another UID is refused.
+func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
+	wanted, base := node.DeepCopy(), node.DeepCopy()
+	edit(wanted)
+	base.UID = "" // so that the patch names the UID
+	if err := n.options.Client.Patch(ctx, wanted, client.MergeFrom(base)); err != nil {
+		return err
+	}
+	wanted.DeepCopyInto(node)
+	return nil
 }
 
 // Get reads a Node through the cache; nil when there is none.
@@ -177,7 +187,8 @@ func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error 
 }
 
 // Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
-// before away in the same write: what it reports afterwards is the response.
+// before away in the same write: what it reports afterwards is the response. A Node that kubelet has just registered
+// has no mark, and kubelet writes its status all the time: such a Node is marked whatever else was written.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
 	return n.mark(ctx, node, marks, func(wanted *corev1.Node) {
 		marks.Apply(wanted)
@@ -186,7 +197,13 @@ func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) err
 }
 
 func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks, edit func(wanted *corev1.Node)) error {
-	if err := n.change(ctx, node, edit); err != nil {
+	write, marked := n.change, node.DeepCopy()
+	edit(marked)
+	isNew := node.Annotations[contract.InstanceAnnotation] == ""
+	if isNew && equality.Semantic.DeepEqual(marked.Spec.Taints, node.Spec.Taints) { // a list is written as a whole
+		write = n.changeFields
+	}
+	if err := write(ctx, node, edit); err != nil {
 		return cmp.Or(marks.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
 	}
 	if !marks.Bare {
