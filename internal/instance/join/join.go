@@ -1,6 +1,6 @@
 // Package join answers how a host becomes a node: eight phases over one SSH session, the last of which
-// waits for the daemon. The instance controller runs it, and saves the status between the phases. It
-// never takes a place in the rollout budget.
+// waits for the daemon. The instance controller runs it. It saves the status before a phase that another operator must
+// know of, and if a phase waits, fails or takes long. A join never takes a place in the rollout budget.
 package join
 
 import (
