@@ -19,11 +19,13 @@ const (
 	stay = "stay"
 )
 
-// impatient waits only a moment for a service to stop whose program runs. What comes after a minute comes at once.
+// impatient waits only a moment for a service to stop whose program runs. What comes after a minute comes at once. It
+// waits so for each process once: afterwards the process is killed, which the service manager sees when it gets to it.
 type impatient struct {
 	winos.Services
 	programs winos.Programs
 	exe      string
+	waited   map[uint32]bool
 }
 
 // Stop is winos.Services.
@@ -32,7 +34,12 @@ func (s impatient) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if len(running) == 0 { // it was killed, which the service manager sees when it gets to it
+	isKilled := true
+	for _, process := range running {
+		isKilled = isKilled && s.waited[process.PID]
+		s.waited[process.PID] = true
+	}
+	if isKilled {
 		return s.Services.Stop(ctx, name)
 	}
 	limit, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -58,7 +65,9 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`
 			installService(t, exe)
-			host.Services = impatient{host.Services, host.Programs, exe}
+			if !test.killed { // which ends by itself
+				host.Services = impatient{host.Services, host.Programs, exe, map[uint32]bool{}}
+			}
 			services := winos.WithTimeouts(host).Services
 			config := winos.ServiceConfig{Name: "wmcotest-" + test.service,
 				Description: contract.ManagedDescription, Command: exe + test.arguments}
