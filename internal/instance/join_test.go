@@ -827,3 +827,39 @@ func (l lacking) Current(ctx context.Context) (blueprint.Desired, blueprint.Fact
 	facts.Lacks = []*contract.Problem{contract.NewProblem(contract.ReasonClusterFactsIncomplete, "x")}
 	return desired, facts, err
 }
+
+// kubelet writes the status of its new Node all the time. Only a Node with a mark, or whose taints change, is refused.
+func TestANewNodeIsMarkedWhateverKubeletWroteSince(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		arrange func(n *corev1.Node)
+		refused bool
+	}{
+		"new": {func(*corev1.Node) {}, false},
+		"marked": {func(n *corev1.Node) {
+			n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/win-a"}
+		}, true},
+		"its taints change": {func(n *corev1.Node) { n.Spec.Taints = nil }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := node(), newInstance()
+			n.Spec.Taints = []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}
+			test.arrange(n)
+			w := newWorld(t, n)
+			old, err := w.Nodes.Get(t.Context(), n.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			since := old.DeepCopy()
+			since.Status.Phase = corev1.NodeRunning
+			if err = w.client.Update(t.Context(), since); err != nil {
+				t.Fatal(err)
+			}
+			err = w.Nodes.Request(t.Context(), old, journey.Marks{Instance: i, Revision: version})
+			if refused := apierrors.IsConflict(err); refused != test.refused || !refused && err != nil {
+				t.Errorf("refused %v: %v", refused, err)
+			}
+		})
+	}
+}

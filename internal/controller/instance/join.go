@@ -116,7 +116,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			continue // the phase, which is a saved one, goes on once that is saved
+			continue // which only saved phases ask for: the next round saves first
 		case outcome.Then == journey.Confirm:
 			c.status.passed(phases[i].Name)
 			i = len(phases) - 1
@@ -146,8 +146,8 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase runs a phase. The status shows the phase before it begins if that must be saved, else only if the phase
-// takes long: most end within a second, and a write for each would be a tenth of all requests of a join.
+// runPhase runs a phase. If the phase is a saved one, runPhase saves the status first. Otherwise it saves the status
+// only if the phase takes longer than showAfter: most phases end within a second.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	if phase.Saved {
 		if err := c.record.save(ctx); err != nil {

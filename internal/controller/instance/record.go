@@ -44,7 +44,7 @@ func (r *record) save(ctx context.Context) error {
 	return nil
 }
 
-// copy is the record for a write beside whoever changes the instance.
+// copy returns a record that can be saved while a phase changes the instance.
 func (r *record) copy() *record {
 	copied := *r
 	copied.instance, copied.saved = r.instance.DeepCopy(), r.saved.DeepCopy()

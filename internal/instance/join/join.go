@@ -19,7 +19,7 @@ type Phase struct {
 	// Remote phases need the connection of a Session; without it the join starts again from
 	// Connecting.
 	Remote bool
-	// Saved phases begin when the API server has the status: what they do at the host, another operator must know.
+	// Saved says that the status is saved before the phase begins, because another operator must know of the phase.
 	Saved bool
 	Run   func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }

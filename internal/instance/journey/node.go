@@ -183,26 +183,29 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 // Mark writes marks where they differ; node is then what the API server has. Marks that it refuses are a problem
 // of the instance.
 func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
-	return n.mark(ctx, node, marks, marks.Apply)
+	return n.mark(ctx, node, marks, n.change, marks.Apply)
 }
 
 // Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
-// before away in the same write: what it reports afterwards is the response. A Node that kubelet has just registered
-// has no mark, and kubelet writes its status all the time: such a Node is marked whatever else was written.
+// before away in the same write: what it reports afterwards is the response. kubelet writes the status of a Node that it
+// has just registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it has,
+// unless its taints change: they are written as a whole.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
-	return n.mark(ctx, node, marks, func(wanted *corev1.Node) {
+	edit := func(wanted *corev1.Node) {
 		marks.Apply(wanted)
 		delete(wanted.Annotations, contract.ApplyStatusAnnotation)
-	})
-}
-
-func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks, edit func(wanted *corev1.Node)) error {
+	}
 	write, marked := n.change, node.DeepCopy()
 	edit(marked)
-	isNew := node.Annotations[contract.InstanceAnnotation] == ""
-	if isNew && equality.Semantic.DeepEqual(marked.Spec.Taints, node.Spec.Taints) { // a list is written as a whole
+	if node.Annotations[contract.InstanceAnnotation] == "" &&
+		equality.Semantic.DeepEqual(marked.Spec.Taints, node.Spec.Taints) {
 		write = n.changeFields
 	}
+	return n.mark(ctx, node, marks, write, edit)
+}
+
+func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks,
+	write func(context.Context, *corev1.Node, func(wanted *corev1.Node)) error, edit func(wanted *corev1.Node)) error {
 	if err := write(ctx, node, edit); err != nil {
 		return cmp.Or(marks.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
 	}
