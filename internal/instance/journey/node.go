@@ -187,9 +187,9 @@ func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error 
 }
 
 // Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
-// before away in the same write: what it reports afterwards is the response. kubelet writes the status of a Node that it
-// has just registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it has,
-// unless its taints change: they are written as a whole.
+// before away in the same write: what it reports afterwards is the response. kubelet writes the status of a Node that
+// it has just registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it
+// has, unless its taints change: they are written as a whole.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
 	edit := func(wanted *corev1.Node) {
 		marks.Apply(wanted)
