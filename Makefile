@@ -6,12 +6,16 @@ SHELL := /bin/bash
 OUT     := $(CURDIR)/out
 BIN     := $(OUT)/bin
 VERSION ?= 0.1.0
-# IMAGE is the name under which the operator's image is published; the payload's ends in -payload, that of wmco-e2e in -e2e. KEY is a private key to sign
-# them with (cosign's, or any of PEM). PUSH is the repository to push to, when they are to be pushed.
-IMAGE   ?= quay.io/windows-nodes/wmco
+# SOURCE is the project's home, and IMAGE the name under which the operator's image is published; the payload's ends in -payload, that of wmco-e2e in
+# -e2e. In a workflow on GitHub, both belong to the repository that runs it, so a fork's release installs from the fork. KEY is a private key to sign
+# images with (cosign's, or any of PEM). PUSH is the repository to push to, when they are to be pushed.
+SOURCE  ?= https://github.com/$(or $(GITHUB_REPOSITORY),windows-nodes/wmco)
+IMAGE   ?= $(if $(GITHUB_REPOSITORY),ghcr.io/$(shell tr A-Z a-z <<<'$(GITHUB_REPOSITORY)'),quay.io/windows-nodes/wmco)
 KEY     ?=
 PUSH    ?=
 REPOSITORY = $(if $(PUSH),$(PUSH),$(IMAGE))
+# PLUGIN_URL is the address of the folder from which Krew will download the plugin's archives.
+PLUGIN_URL ?= $(SOURCE)/releases/download/v$(VERSION)
 # GOGC=400 gives compilers more memory and takes an eighth less of the processors.
 # GOFLAGS leaves out what debuggers read, which the linker drops anyway. Tests and linters, and what the lab and the tools build, go by
 # the same flags, without cgo: a package is compiled once for all of them, and once more for the race detector.
@@ -140,8 +144,9 @@ fmt: ## Check formatting
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: lint
-lint: ## Lint, and once more as for Windows what runs there
-	@$(MAKE) --no-print-directory $(BIN)/golangci-lint
+lint: ## Lint code and workflows, and once more as for Windows what runs there
+	@$(MAKE) --no-print-directory $(BIN)/golangci-lint $(BIN)/actionlint
+	$(BIN)/actionlint -shellcheck= -pyflakes=
 	.ci/timed lint $(NICE) $(BIN)/golangci-lint run ./...
 	GOOS=windows GOARCH=amd64 .ci/timed "lint for Windows" .ci/once . $(ONWINDOWS) -- $(NICE) $(BIN)/golangci-lint run $(ONWINDOWS)
 
@@ -228,16 +233,24 @@ PACK = --version $(VERSION) --repository $(REPOSITORY) --out $(OUT)/olm/bundle-i
 
 .PHONY: chart
 chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repository pushes it to <PUSH>/charts)
-	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --out $(OUT)/chart
+	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --repository $(IMAGE) --out $(OUT)/chart
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
 .PHONY: release
 release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
-	$(MAKE) image && $(MAKE) chart PUSH=$(patsubst %/,%,$(dir $(PUSH))) && $(MAKE) bundle && $(MAKE) plugin
+	$(MAKE) image && $(MAKE) chart IMAGE=$(REPOSITORY) PUSH=$(patsubst %/,%,$(dir $(PUSH))) && $(MAKE) bundle && $(MAKE) plugin
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
-	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt --out $(OUT)/release
+	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt \
+	  --notes $(CURDIR)/docs/release-notes.md --source $(SOURCE) --out $(OUT)/release
+
+.PHONY: publish
+publish: ## Push what make release has made, without building it again: images, bundle, catalog, and the chart beside them (PUSH=registry/repository)
+	@test -d $(OUT)/release || { echo "there is no release in $(OUT)/release: make release first"; exit 1; }
+	for layout in image olm/bundle-image olm/catalog-image; do \
+	  go run -C tools/image . push $(REPOSITORY) --from $(OUT)/$$layout --tag v$(VERSION) || exit 1; done
+	go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(patsubst %/,%,$(dir $(REPOSITORY)))/charts
 
 .PHONY: bump
 bump: ## Show newer patches of everything that is pinned, with their licences and known vulnerabilities (WRITE=1 takes them, MINOR=1 goes further)
@@ -273,6 +286,9 @@ help: ## List the targets
 # Tools are built from their pinned modules; Go's build cache makes that quick from the second time on.
 $(BIN)/controller-gen: tools/controller-gen/go.mod
 	@mkdir -p $(BIN) && go build -C tools/controller-gen -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(BIN)/actionlint: tools/actionlint/go.mod
+	@mkdir -p $(BIN) && go build -C tools/actionlint -o $@ github.com/rhysd/actionlint/cmd/actionlint
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@mkdir -p $(BIN) && GOGC=400 $(NICE) go build -C tools/lint -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint && mv $@.new $@

@@ -39,9 +39,10 @@ var files embed.FS
 var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // build makes the chart of a version out of the source tree at root, and saves it in out as a
-// directory and as an archive, whose path it returns.
-func build(root, version, out string) (string, error) {
-	content, err := contents(root, version)
+// directory and as an archive, whose path it returns. The chart installs the image in repository, or the one that
+// config/ names if repository is empty.
+func build(root, version, repository, out string) (string, error) {
+	content, err := contents(root, version, repository)
 	if err != nil {
 		return "", err
 	}
@@ -67,7 +68,7 @@ func build(root, version, out string) (string, error) {
 }
 
 // contents are the chart's files by name.
-func contents(root, version string) (map[string][]byte, error) {
+func contents(root, version, repository string) (map[string][]byte, error) {
 	all := map[string][]byte{"Chart.yaml": fmt.Appendf(nil, header, version, version)}
 	for _, name := range []string{"templates/_helpers.tpl", "templates/uninstall.yaml", "templates/NOTES.txt"} {
 		data, err := files.ReadFile(path.Join("files", path.Base(name)))
@@ -121,6 +122,9 @@ func contents(root, version string) (map[string][]byte, error) {
 			)
 			all[name] = []byte(text)
 		}
+	}
+	if repository != "" {
+		defaults["image.repository"] = repository
 	}
 	if all["values.yaml"], all["values.schema.json"], err = describe(defaults); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func prepare(m *testing.M) (int, error) {
 		"helm.sh/helm/v4/cmd/helm").CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("building helm: %w: %s", err, output)
 	}
-	if _, err = build(root, "0.1.0", dir); err != nil {
+	if _, err = build(root, "0.1.0", "", dir); err != nil {
 		return 1, err
 	}
 	made = filepath.Join(dir, "wmco")
@@ -373,7 +373,7 @@ func TestA65_TheSameSourceMakesTheSameArchive(t *testing.T) {
 	t.Parallel()
 	var archives [2][]byte
 	for i := range archives {
-		path, err := build(root, "0.1.0", t.TempDir())
+		path, err := build(root, "0.1.0", "", t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -154,6 +154,8 @@ func releaseCommand() *cobra.Command {
 		"`file` of the plugin for Sonobuoy, in which the image gets its digest")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
 	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")
+	f.StringVar(&o.notes, "notes", "", "`file` with a section for each version, docs/release-notes.md")
+	f.StringVar(&o.source, "source", "https://github.com/windows-nodes/wmco", "`URL` of the project, for links in the notes")
 	f.StringVar(&o.version, "version", "dev", "`version` of the release")
 	f.StringVar(&o.out, "out", "out/release", "`directory` to write to; what was in it goes")
 	return c

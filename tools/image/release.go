@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,10 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// releaseOptions are where the parts of a release lie. changes is a file with a line for each change, or
-// empty.
+// releaseOptions are where the parts of a release lie. changes is a file with a line for each change, and notes is
+// docs/release-notes.md; both may be empty. source is the project's home on GitHub.
 type releaseOptions struct {
-	images, bundle, catalog, chart, payload, plugin, sonobuoy, repository, changes, out, version string
+	images, bundle, catalog, chart, payload, plugin, sonobuoy, repository, changes, notes, source, out, version string
 }
 
 // makeRelease collects everything that is published of a version in one directory: archives of the images,
@@ -49,7 +50,10 @@ func makeRelease(out io.Writer, o releaseOptions) error {
 	if err = o.collectSonobuoy(scratch); err != nil {
 		return fmt.Errorf("making the plugin for Sonobuoy: %w", err)
 	}
-	notes, err := o.notes(published)
+	if err = o.nameImages(scratch, published); err != nil {
+		return fmt.Errorf("listing the images: %w", err)
+	}
+	notes, err := o.describe(published)
 	if err != nil {
 		return err
 	}
@@ -157,14 +161,67 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, data, 0o644) //nolint:gosec // published
 }
 
-// notes say what is in the release, and what changed.
-func (o releaseOptions) notes(published []string) ([]byte, error) {
+// nameImages writes images.txt: a line for each image with its digest and its repository, in the form of sha256sum, by
+// which a workflow attests them.
+func (o releaseOptions) nameImages(to string, published []string) error {
+	var text strings.Builder
+	for _, image := range published {
+		as, digest, _ := strings.Cut(image, " ")
+		suffix, known := suffixes[as]
+		if !known {
+			return fmt.Errorf("image %s has no repository", as)
+		}
+		fmt.Fprintf(&text, "%s  %s%s\n", strings.TrimPrefix(digest, "sha256:"), o.repository, suffix)
+	}
+	return os.WriteFile(filepath.Join(to, "images.txt"), []byte(text.String()), 0o644) //nolint:gosec // published
+}
+
+var (
+	// pageLink is a link to a page beside docs/release-notes.md, or below it.
+	pageLink = regexp.MustCompile(`\]\(([a-z0-9/-]+\.md)`)
+	// section is the heading of a release in docs/release-notes.md.
+	section = regexp.MustCompile(`(?m)^## (.+)$`)
+)
+
+// changelog is the version's section of docs/release-notes.md, with links that work outside docs/. A version without
+// a section, such as a fork's, has none.
+func (o releaseOptions) changelog() (string, error) {
+	if o.notes == "" {
+		return "", nil
+	}
+	page, err := os.ReadFile(o.notes)
+	if err != nil {
+		return "", err
+	}
+	headings := section.FindAllSubmatchIndex(page, -1)
+	for i, at := range headings {
+		if string(page[at[2]:at[3]]) != o.version {
+			continue
+		}
+		end := len(page)
+		if i+1 < len(headings) {
+			end = headings[i+1][0]
+		}
+		text, _, _ := strings.Cut(string(page[at[1]:end]), "\nNext: ")
+		return pageLink.ReplaceAllString(strings.TrimSpace(text), "]("+o.source+"/blob/v"+o.version+"/docs/$1") + "\n\n", nil
+	}
+	return "", nil
+}
+
+// describe writes the notes: what is in the release, and what changed.
+func (o releaseOptions) describe(published []string) ([]byte, error) {
 	opened, err := payload.OpenDir(o.payload)
 	if err != nil {
 		return nil, fmt.Errorf("reading the payload, which `make payload` makes: %w", err)
 	}
+	changed, err := o.changelog()
+	if err != nil {
+		return nil, fmt.Errorf("reading the release notes: %w", err)
+	}
 	text := &bytes.Buffer{}
-	fmt.Fprintf(text, "# wmco %s\n\nInstall it, or upgrade to it, as docs/install.md says.\n\n## Images\n\n", o.version)
+	fmt.Fprintf(text, "# wmco %s\n\n%sInstall it, or upgrade to it, as docs/install.md says:\n\n"+
+		"    helm install wmco oci://%s/charts/wmco --version %s\n\n## Images\n\n",
+		o.version, changed, path.Dir(o.repository), o.version)
 	text.WriteString("| Image | Digest |\n| --- | --- |\n")
 	for _, image := range published {
 		as, digest, _ := strings.Cut(image, " ")

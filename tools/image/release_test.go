@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,11 @@ func parts(t *testing.T, chart []byte) releaseOptions {
 	o.catalog, _ = packBundle(t)
 	o.plugin = newPlugin(t)
 	o.sonobuoy, o.repository = "../../cmd/wmco-e2e/wmco-e2e.yaml", "registry.example/wmco"
+	o.notes, o.source = filepath.Join(t.TempDir(), "release-notes.md"), "https://github.com/someone/wmco"
+	const page = "# Release notes\n\n## 0.2.0\n\nAnother.\n\n## 0.1.0\n\nThe first: [tests](testing.md#a).\n\nNext: [Limits](limits.md)\n"
+	if err := os.WriteFile(o.notes, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
 	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -59,7 +65,7 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 	if !maps.Equal(first, second) {
 		t.Error("two runs differ")
 	}
-	want := []string{"NOTES.md", "bundle.cdx.json", "e2e.cdx.json", "image-bundle.oci.tar", "image-operator-payload-e2e.oci.tar",
+	want := []string{"NOTES.md", "bundle.cdx.json", "e2e.cdx.json", "image-bundle.oci.tar", "image-operator-payload-e2e.oci.tar", "images.txt",
 		"kubectl-windows_darwin_amd64.tar.gz", "kubectl-windows_darwin_arm64.tar.gz",
 		"kubectl-windows_linux_amd64.tar.gz", "kubectl-windows_linux_arm64.tar.gz",
 		"kubectl-windows_windows_amd64.zip", "kubectl-windows_windows_arm64.zip",
@@ -68,9 +74,16 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("the release has %v", got)
 	}
-	for _, text := range []string{"| kubelet.exe | v1.2.3 | supplied |", "- Another thing\n", "| operator | `sha256:"} {
+	for _, text := range []string{"| kubelet.exe | v1.2.3 | supplied |", "- Another thing\n", "| operator | `sha256:",
+		"The first: [tests](https://github.com/someone/wmco/blob/v0.1.0/docs/testing.md#a).\n\nInstall",
+		"helm install wmco oci://registry.example/charts/wmco --version 0.1.0\n"} {
 		if !strings.Contains(first["NOTES.md"], text) {
 			t.Errorf("the notes lack %q:\n%s", text, first["NOTES.md"])
+		}
+	}
+	for _, repository := range []string{"wmco", "wmco-payload", "wmco-e2e", "wmco-bundle"} {
+		if !regexp.MustCompile(`(?m)^[0-9a-f]{64}  registry\.example/` + repository + "$").MatchString(first["images.txt"]) {
+			t.Errorf("the list of images lacks %s:\n%s", repository, first["images.txt"])
 		}
 	}
 	if text := first["wmco-e2e.yaml"]; !strings.Contains(text, "\n  image: registry.example/wmco-e2e@sha256:") ||
