@@ -23,10 +23,9 @@ const (
 	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
 	PhaseConfirming    Phase = "Confirming"    // desired revision applied, Node Ready, uncordon
 	PhaseReady         Phase = "Ready"         // a node, kept in order by the daemon
-	// the node is taken to another revision: see status.update.step
-	PhaseUpdating  Phase = "Updating"
-	PhaseRebooting Phase = "Rebooting" // the node is rebooted: see status.reboot.step
-	PhaseRemoving  Phase = "Removing"  // drain, clean the host, delete the Node
+	PhaseUpdating      Phase = "Updating"      // the node is taken to another revision: see status.activity.step
+	PhaseRebooting     Phase = "Rebooting"     // the node is rebooted: see status.activity.step
+	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
 )
 
 // Condition types of a WindowsInstance.
@@ -274,23 +273,37 @@ const (
 	DisruptionRemove DisruptionPurpose = "Remove"
 )
 
-// Step is how far a node is in an update or a reboot.
+// Step is how far an activity is.
 // +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Verifying;RollingBack
 type Step string
 
-// Steps, in their order.
+// Steps, in their order. A reboot has no Staging and no RollingBack.
 const (
 	StepStaging     Step = "Staging"     // the daemon fetches the payload; the node serves
 	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; it serves
 	StepDraining    Step = "Draining"    // it has its place: cordoned, and pods are moved away
 	StepSwitching   Step = "Switching"   // the daemon brings the host to the revision, or reboots it
 	StepVerifying   Step = "Verifying"   // Ready for the settling time
-	StepRollingBack Step = "RollingBack" // verification failed: the previous revision is put back
+	StepRollingBack Step = "RollingBack" // verification failed: the daemon applies the previous revision
 )
 
-// Progress is how far a node is in an update or a reboot.
-type Progress struct {
-	// Step that it is at.
+// ActivityKind is what an activity does to a node.
+// +kubebuilder:validation:Enum=Upgrade;Reboot
+type ActivityKind string
+
+// Kinds of an activity.
+const (
+	// ActivityUpgrade takes the node to another revision.
+	ActivityUpgrade ActivityKind = "Upgrade"
+	// ActivityReboot reboots the host.
+	ActivityReboot ActivityKind = "Reboot"
+)
+
+// Activity is an upgrade or a reboot of a node that has joined. A node has one activity at a time.
+type Activity struct {
+	// Kind of the activity.
+	Kind ActivityKind `json:"kind"`
+	// Step that the activity is at.
 	Step Step `json:"step"`
 	// Since is when it reached this step.
 	Since metav1.Time `json:"since"`
@@ -298,27 +311,21 @@ type Progress struct {
 	// the reboot.
 	// +optional
 	ReadySince *metav1.Time `json:"readySince,omitempty"`
-	// Tries counts drains that took too long, and switches that failed.
+	// Tries counts drains that took too long, switches that failed, and hosts that did not reboot.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
 	// NextTime is when it is tried again.
 	// +optional
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
-}
-
-// Update is how a node is taken to another revision. It is absent while the node is at the desired
-// one.
-type Update struct {
-	Progress `json:",inline"`
-
-	// Revision is the revision that it is taken to.
+	// Revision that an upgrade takes the node to.
 	// +kubebuilder:validation:MaxLength=253
-	Revision string `json:"revision"`
-	// From is the revision that it goes back to if it fails; absent when none was verified.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// From is the revision that the node goes back to if the upgrade fails. It is absent if no revision was verified.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	From string `json:"from,omitempty"`
-	// Drains says that the node is drained before the switch.
+	// Drains says that an upgrade drains the node before the switch. A reboot always does.
 	// +optional
 	Drains bool `json:"drains,omitempty"`
 	// SwitchTime is when the daemon was requested to apply the revision.
@@ -328,11 +335,11 @@ type Update struct {
 	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// NothingSince is since when the daemon has got nothing of the payload that it is to fetch, or has
-	// reported nothing of it; absent while it gets something.
+	// NothingSince is since when the daemon has received nothing of the payload that it fetches, or has
+	// reported nothing about it. It is absent while the daemon receives something.
 	// +optional
 	NothingSince *metav1.Time `json:"nothingSince,omitempty"`
-	// Missing is how many programs of the payload the daemon reported last that are still to come.
+	// Missing is how many programs of the payload were missing when the daemon reported last.
 	// +optional
 	Missing int32 `json:"missing,omitempty"`
 	// Reason why the last attempt failed, as a word.
@@ -343,35 +350,30 @@ type Update struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
-}
-
-// Reboot is how far a node is in a reboot. It is absent while none is requested.
-type Reboot struct {
-	Progress `json:",inline"`
-
-	// Reason why it is rebooted: Required, Requested or Pending.
-	Reason RebootReason `json:"reason"`
-	// BootID before the reboot; another one proves the reboot.
+	// BootID is the boot that a reboot ends. Another boot proves the reboot.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// UnansweredBootID is the boot in which the daemon was last told to reboot its host, and did not respond although
-	// kubelet was well. The host is then joined again before the next try.
-	// +kubebuilder:validation:MaxLength=128
-	// +optional
-	UnansweredBootID string `json:"unansweredBootID,omitempty"`
 }
 
-// RebootReason says who requests a reboot.
-// +kubebuilder:validation:Enum=Required;Requested;Pending
-type RebootReason string
+// Begun reports whether the node has had its turn: its pods are moved away, or it is switched, rebooted, verified or
+// rolled back.
+func (a *Activity) Begun() bool {
+	return a != nil && a.Step != StepStaging && a.Step != StepWaiting
+}
 
-// Reasons for a reboot.
-const (
-	RebootRequired  RebootReason = "Required"  // the annotation reboot-required of the Node
-	RebootRequested RebootReason = "Requested" // the annotation reboot of the Node
-	RebootPending   RebootReason = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
-)
+// Upgrade returns the activity if it is an upgrade, else nil.
+func (s *WindowsInstanceStatus) Upgrade() *Activity { return s.activity(ActivityUpgrade) }
+
+// Reboot returns the activity if it is a reboot, else nil.
+func (s *WindowsInstanceStatus) Reboot() *Activity { return s.activity(ActivityReboot) }
+
+func (s *WindowsInstanceStatus) activity(kind ActivityKind) *Activity {
+	if s.Activity == nil || s.Activity.Kind != kind {
+		return nil
+	}
+	return s.Activity
+}
 
 // UpdateFailure is a revision at which this node failed and from which it went back.
 type UpdateFailure struct {
@@ -476,16 +478,14 @@ type WindowsInstanceStatus struct {
 	// Disruption is the host's request for a place in the rollout budget, or its place. It is absent without a request.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Update is how the node is taken to another revision.
+	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and
+	// nobody requests a reboot.
 	// +optional
-	Update *Update `json:"update,omitempty"`
+	Activity *Activity `json:"activity,omitempty"`
 	// UpdateFailure is the last revision at which the node failed; absent once another one than
 	// before is verified.
 	// +optional
 	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
-	// Reboot is how far the node is in a reboot.
-	// +optional
-	Reboot *Reboot `json:"reboot,omitempty"`
 	// Reboots counts reboots in a row, each within an hour after the one before, or with a request
 	// that lasts.
 	// +optional

@@ -14,7 +14,7 @@ import (
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}
 	for i := range instances {
-		if update := instances[i].Status.Update; update != nil {
+		if update := instances[i].Status.Upgrade(); update != nil {
 			steps[instances[i].Status.NodeName] = string(update.Step)
 		}
 	}

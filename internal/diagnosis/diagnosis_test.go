@@ -111,14 +111,14 @@ func fleet(hosts int) diagnosis.Snapshot {
 			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonDraining)
 			instance.Status.Code, instance.Status.Message = contract.ReasonDraining.Code(), "3 pods are left"
 			instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: new(ago(3 * time.Minute))}
-			instance.Status.Update = &v1alpha1.Update{Revision: newer, From: older,
-				Progress: v1alpha1.Progress{Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}}
+			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer, From: older,
+				Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}
 		case n == 9:
 			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonMaintenanceWindowClosed)
 			instance.Status.Code = contract.ReasonMaintenanceWindowClosed.Code()
 			instance.Status.Message = "no window is open"
-			instance.Status.Update = &v1alpha1.Update{Revision: newer, From: older,
-				Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: ago(time.Hour)}}
+			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer, From: older,
+				Step: v1alpha1.StepWaiting, Since: ago(time.Hour)}
 		case n == 10:
 			node.Status.Conditions[0].Status = corev1.ConditionFalse
 			node.Status.Conditions[0].Reason, node.Status.Conditions[0].Message = "KubeletNotReady", "no network"

@@ -45,8 +45,8 @@ func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev
 	if instance.Status.HasPlace() {
 		d.Began = instance.Status.Disruption.Since
 	}
-	if p := progress(&instance.Status); p != nil {
-		d.Tries = p.Tries
+	if activity := instance.Status.Activity; activity != nil {
+		d.Tries = activity.Tries
 	}
 	return d
 }

@@ -176,27 +176,16 @@ func hostOf(i *v1alpha1.WindowsInstance) Host {
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
 		host.Ready, host.Since = c.Status == metav1.ConditionTrue, c.LastTransitionTime
 	}
-	if p := progress(status); p != nil {
-		host.Step = p.Step
+	if status.Activity != nil {
+		host.Step = status.Activity.Step
 		if host.Ready {
-			host.Since = p.Since
+			host.Since = status.Activity.Since
 		}
 	}
 	if host.Reason == string(contract.ReasonNodeReady) {
 		host.Code, host.Reason = "", "" // it waits for nothing
 	}
 	return host
-}
-
-// progress is how far an update or a reboot is; nil when there is none.
-func progress(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Progress {
-	switch {
-	case status.Update != nil:
-		return &status.Update.Progress
-	case status.Reboot != nil:
-		return &status.Reboot.Progress
-	}
-	return nil
 }
 
 // groups collects hosts that wait or fail by their reason: those that fail first, then most hosts

@@ -183,8 +183,8 @@ func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 
 // turn says what a host that waits for its place in the rollout waits behind.
 func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
-	p := progress(&i.Status)
-	if p == nil || p.Step != v1alpha1.StepWaiting {
+	activity := i.Status.Activity
+	if activity == nil || activity.Step != v1alpha1.StepWaiting {
 		return
 	}
 	rollout := Summarize(s).Rollout

@@ -26,11 +26,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/instance/remove"
-	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -44,7 +44,7 @@ const version = "1.0.0-aaaaaaaaaa"
 type world struct {
 	join.Join
 	health   health.Health
-	upgrade  upgrade.Upgrade
+	upgrade  disrupt.Disrupt
 	remove   remove.Remove
 	machine  *hosttest.Machine
 	client   client.WithWatch
@@ -126,7 +126,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		t.Fatal(err)
 	}
 	w.Join, w.health, w.upgrade, w.remove = join.Join{Parts: parts}, health.Health{Parts: parts},
-		upgrade.Upgrade{Parts: parts}, remove.Remove{Parts: parts}
+		disrupt.Disrupt{Parts: parts}, remove.Remove{Parts: parts}
 	for _, o := range objects {
 		if n, ok := o.(*corev1.Node); ok {
 			w.sees(n)

@@ -181,11 +181,8 @@ func (s RolloutState) requests(places []Place) (all []request) {
 		if place := PlaceOf(places, one); place != nil {
 			r.Place = *place
 		}
-		if status.Update != nil {
-			r.failures += status.Update.Tries
-		}
-		if status.Reboot != nil {
-			r.failures += status.Reboot.Tries
+		if status.Activity != nil {
+			r.failures += status.Activity.Tries
 		}
 		all = append(all, r)
 	}
@@ -233,7 +230,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
 		// Windows don't hold back a removal, because the user chose its time, nor a node whose daemon already has the
 		// request for its revision.
-		if isTold := status.Update != nil && status.Update.SwitchTime != nil; isTold &&
+		if isTold := status.Activity != nil && status.Activity.SwitchTime != nil; isTold &&
 			status.Disruption.Purpose == v1alpha1.DisruptionUpdate ||
 			status.Disruption.Purpose == v1alpha1.DisruptionRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)

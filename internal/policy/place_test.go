@@ -62,11 +62,11 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 			failed(func(s *v1alpha1.WindowsInstanceStatus) { s.Failures = 1 })), asks("b")}, "", "", "b"},
 		"or at a revision": {[]v1alpha1.WindowsInstance{asks("a", created(-2),
 			failed(func(s *v1alpha1.WindowsInstanceStatus) {
-				s.Update = &v1alpha1.Update{Progress: v1alpha1.Progress{Tries: 1}}
+				s.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Tries: 1}
 			})), asks("b")}, "", "", "b"},
 		"or at a reboot": {[]v1alpha1.WindowsInstance{asks("a", created(-2),
 			failed(func(s *v1alpha1.WindowsInstanceStatus) {
-				s.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Tries: 1}}
+				s.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Tries: 1}
 			})), asks("b")}, "", "", "b"},
 		"one that was given it before": {[]v1alpha1.WindowsInstance{asks("a", created(-2)), asks("b")}, "", "b", "b"},
 	} {
@@ -154,7 +154,7 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 	}
 	removal := func(i *v1alpha1.WindowsInstance) { i.Status.Disruption.Purpose = v1alpha1.DisruptionRemove }
 	told := func(i *v1alpha1.WindowsInstance) {
-		i.Status.Update = &v1alpha1.Update{SwitchTime: new(metav1.NewTime(noon))}
+		i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, SwitchTime: new(metav1.NewTime(noon))}
 	}
 	failed := func(s *policy.RolloutState) {
 		s.Instances = append(s.Instances, onNode("b", "b"))

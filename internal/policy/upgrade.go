@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// UpgradeFacts are what a node's next step to another revision depends on.
+// UpgradeFacts are the input of a decision about the next step of an upgrade or a reboot.
 type UpgradeFacts struct {
 	// HasPlace says that the node has a place in the rollout budget; Drains that its pods must leave
 	// before the switch; HasPrevious that there is another revision to go back to.
@@ -22,10 +22,11 @@ type UpgradeFacts struct {
 	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
 	// the revision; zero while it is not.
 	StepSince, SwitchSince Since
-	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
-	// reports it, Refused that it reports that it failed and went back.
+	// IsRequested says that the daemon was told to apply the revision of its step, or to reboot. IsApplied says that it
+	// reports the revision, or another boot. Refused says that it reports that it failed and went back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
+	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be, or that the host went
+	// down for a reboot.
 	IsSwitched bool
 	ResponseFacts
 	// Lacks is why the node is not verified; empty when it is Ready with its revision, and settles.
@@ -89,13 +90,13 @@ const (
 	ActionTakePlace      UpgradeAction = "ask for a place in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
-	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
+	ActionSwitch         UpgradeAction = "have the daemon apply the revision, or reboot the host"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
 	ActionRollBack       UpgradeAction = "note the failure of the revision"
 	ActionRollBackOnly   UpgradeAction = "roll back, and blame no revision"
 	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
-	ActionFinish         UpgradeAction = "return the node to service, or reboot it if that is requested"
+	ActionFinish         UpgradeAction = "return the node to service; or reboot it, if that was requested meanwhile"
 )
 
 // StepFailed is where a step that fails goes on; it is none of the status.
@@ -114,7 +115,8 @@ type UpgradeRow struct {
 	holds  func(f UpgradeFacts, now time.Time) bool
 }
 
-// UpgradeRows are the steps from one revision to another.
+// UpgradeRows are the steps from one revision to another, and through a reboot. A reboot has no payload to stage and no
+// revision to go back to.
 func UpgradeRows() []UpgradeRow {
 	return append(upgradeBegins(), upgradeEnds()...)
 }
@@ -182,7 +184,7 @@ func upgradeEnds() []UpgradeRow {
 			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
 		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
-		{switching, "the daemon reports the revision", verifying, ActionWait, "",
+		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
 		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
 		// that can't be joined in as much time again counts as one that failed.
@@ -206,10 +208,12 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsSettled }},
 		{verifying, "otherwise", verifying, ActionWait, contract.ReasonSettling, always},
 
-		{StepFailed, "the daemon was not told the revision, so the node is at the one that it held", waiting,
+		{StepFailed, "the daemon was not told the revision, so the node is at the one that it held; or the host did " +
+			"not go down for its reboot", waiting,
 			ActionReturn,
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
-		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
+		{StepFailed, "there is no other revision to go back to; or the host does not come back from its reboot",
+			StepFailed, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
 		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
 			"daemon was told", rollingBack, ActionRollBackOnly, "",
@@ -229,8 +233,7 @@ func upgradeEnds() []UpgradeRow {
 
 func always(UpgradeFacts, time.Time) bool { return true }
 
-// NextUpgrade decides what comes next for a node that is on its way to another revision: the first
-// row of its step that holds.
+// NextUpgrade decides what comes next in an upgrade or a reboot: the first row of its step that holds.
 func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
 	for _, row := range UpgradeRows() {
 		if row.Step == step && row.holds(facts, now) {

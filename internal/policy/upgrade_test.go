@@ -126,7 +126,7 @@ func nextStepsFromTheSwitchOn() map[string]nextStep {
 			v1alpha1.StepRollingBack, ActionRollBack, ""},
 		"a failure of which the daemon never heard": {StepFailed, UpgradeFacts{HasPrevious: true, IsSwitched: true,
 			ResponseFacts: ResponseFacts{IsDownUnreported: true}}, v1alpha1.StepRollingBack, ActionRollBackOnly, ""},
-		"a failure with nowhere to go back to": {StepFailed, UpgradeFacts{IsSwitched: true}, "", ActionWait, ""},
+		"a failure with nowhere to go back to": {StepFailed, UpgradeFacts{IsSwitched: true}, StepFailed, ActionWait, ""},
 		"not back in time": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: long,
 			VerifyTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
 			contract.ReasonRollbackTimedOut},

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 )
 
 // Kind is a kind of disruption.
@@ -146,7 +146,7 @@ func (s Schedule) Rounds() iter.Seq[Round] {
 // round draws one, when hosts have been rebooted so often. A round is never empty.
 func (s Schedule) round(n uint64, reboots []int) Round {
 	random := rand.New(rand.NewPCG(s.Seed, n))
-	spent := func(h int) bool { return reboots[h] >= reboot.MaxReboots }
+	spent := func(h int) bool { return reboots[h] >= disrupt.MaxReboots }
 	var round Round
 	for left := 1 + random.IntN(mostInRound); left > 0 || len(round) == 0; left-- {
 		d := s.draw(random)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 )
 
 func drawn(seed uint64) Schedule {
@@ -95,8 +95,8 @@ func TestNoHostIsRebootedMoreOftenThanTheOperatorGrants(t *testing.T) {
 			}
 		}
 	}
-	if most != reboot.MaxReboots {
-		t.Errorf("a host is rebooted %d times, want %d at most and at times", most, reboot.MaxReboots)
+	if most != disrupt.MaxReboots {
+		t.Errorf("a host is rebooted %d times, want %d at most and at times", most, disrupt.MaxReboots)
 	}
 }
 

@@ -46,10 +46,10 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 			asked = asked || there
 		}
 		boot := node.Annotations[contract.BootIDAnnotation]
-		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot == nil &&
+		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot() == nil &&
 			!i.Status.HasPlace()
 		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason,
-			i.Status.Message, boot, asked, i.Status.Reboot), nil
+			i.Status.Message, boot, asked, i.Status.Reboot()), nil
 	})
 }
 

@@ -136,7 +136,7 @@ func (v *trip) tell(t *testing.T) {
 	}
 	for _, i := range list.Items {
 		t.Logf("%s: %s %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Code, i.Status.Reason,
-			i.Status.Message, i.Status.Update)
+			i.Status.Message, i.Status.Upgrade())
 	}
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// upgradePage lists what the operator decides at each step of an upgrade.
+// upgradePage lists what the operator decides at each step of an upgrade or a reboot.
 func upgradePage() []byte {
 	page := &bytes.Buffer{}
-	fmt.Fprint(page, generated+"# Steps of an upgrade\n\n"+
-		"What the operator does with a node at each step, in the order in which it is checked: the first row of "+
-		"the step that applies counts.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps; "+
-		"`status.update.step` of a WindowsInstance names the present one.\nA grant of a place and the first step "+
+	fmt.Fprint(page, generated+"# Steps of an upgrade or a reboot\n\n"+
+		"The operator checks the rows of the present step in this order, and does what the first row says that "+
+		"applies.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps; "+
+		"`status.activity.step` of a WindowsInstance names the present one.\nA grant of a place and the first step "+
 		"after it are one write of the status. A change that pods don't feel reaches all nodes\nat once, without "+
-		"these steps, and a reboot has its own.\n\n")
+		"these steps. A reboot begins with Waiting and has no RollingBack.\n\n")
 	step, rows := v1alpha1.Step(""), [][]string(nil)
 	flush := func() {
 		if len(rows) > 0 {

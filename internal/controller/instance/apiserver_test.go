@@ -68,11 +68,9 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &life{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
 			Message: long, Revision: long, HeldRevision: long,
-			Update: &v1alpha1.Update{Message: long, Revision: "1", From: long,
-				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
+			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Message: long, Revision: "1", From: long,
+				BootID: long, Step: v1alpha1.StepStaging, Since: metav1.Now()},
 			UpdateFailure: &v1alpha1.UpdateFailure{Message: long, Revision: "1", Code: "W1", Time: metav1.Now()},
-			Reboot: &v1alpha1.Reboot{Reason: v1alpha1.RebootRequired, BootID: long,
-				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
 		}
 		if err = c.record.save(t.Context()); err != nil {
 			t.Fatalf("%.500v", err)

@@ -68,7 +68,7 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 	r := inPlace(t, 1)
 	r.broken["node"] = errors.New("the API server is away")
 	_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
-	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching {
+	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepSwitching {
 		t.Fatalf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -102,7 +102,7 @@ func TestA29_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.clock = r.clock.Add(20 * time.Second)
 	r.arrives(t, 1, proxied)
-	if i := r.get(t, 1); i.Status.Revision != proxied || i.Status.UpdateFailure != nil || i.Status.Update != nil {
+	if i := r.get(t, 1); i.Status.Revision != proxied || i.Status.UpdateFailure != nil || i.Status.Upgrade() != nil {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -116,7 +116,7 @@ func TestA29_ADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *te
 	r.away(t, 1, time.Hour)
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
 	r.advance(t, 1, 2*time.Minute)
-	if i := r.get(t, 1); i.Status.Update.OverSSH || r.machine(1).Dials() != dials {
+	if i := r.get(t, 1); i.Status.Upgrade().OverSSH || r.machine(1).Dials() != dials {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.advance(t, 1, time.Minute)

@@ -41,10 +41,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	if place := status.Disruption; place != nil {
 		bound(place.Since, 0)
 	}
-	if update := status.Update; update != nil {
-		bound(update.NextTime, policy.LongestDisruptBackoff)
-	}
-	if reboot := status.Reboot; reboot != nil {
-		bound(reboot.NextTime, policy.LongestDisruptBackoff)
+	if status.Activity != nil {
+		bound(status.Activity.NextTime, policy.LongestDisruptBackoff)
 	}
 }

@@ -42,7 +42,7 @@ func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 				}
 			}
 			r.advance(t, 1, 2*time.Minute) // a switch that does come to nothing ends in its time
-			if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepRollingBack {
+			if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepRollingBack {
 				t.Errorf("after verifyTimeout the status is %+v", i.Status)
 			}
 		})
@@ -179,8 +179,8 @@ func TestA82_AStepOfARestoredEtcdIsGivenItsTime(t *testing.T) {
 	r.restores(t, was)
 	for range 9 {
 		r.advance(t, 1, time.Minute)
-		if i := r.get(t, 1); i.Status.UpdateFailure != nil || i.Status.Update == nil ||
-			i.Status.Update.Step != v1alpha1.StepSwitching {
+		if i := r.get(t, 1); i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil ||
+			i.Status.Upgrade().Step != v1alpha1.StepSwitching {
 			t.Fatalf("status %+v", i.Status)
 		}
 	}

@@ -21,12 +21,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
 	"github.com/windows-nodes/wmco/internal/instance/remove"
-	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -60,18 +59,17 @@ type Reconciler struct {
 	woken chan event.GenericEvent
 }
 
-// journeys are the five that a host may be on.
+// journeys are the four that a host may be on.
 type journeys struct {
 	join    join.Join
-	upgrade upgrade.Upgrade
-	reboot  reboot.Reboot
+	disrupt disrupt.Disrupt
 	remove  remove.Remove
 	health  health.Health
 }
 
 func newJourneys(parts *journey.Parts) journeys {
-	return journeys{join.Join{Parts: parts}, upgrade.Upgrade{Parts: parts}, reboot.Reboot{Parts: parts},
-		remove.Remove{Parts: parts}, health.Health{Parts: parts}}
+	return journeys{join.Join{Parts: parts}, disrupt.Disrupt{Parts: parts}, remove.Remove{Parts: parts},
+		health.Health{Parts: parts}}
 }
 
 // errGone says that the instance vanished while it was worked on.
@@ -167,7 +165,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
 	if status.Reason == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
-		upgrade.Resumed(status, c.now())
+		disrupt.Resumed(status, c.now())
 	}
 	if keyRequested(c.instance) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
@@ -204,11 +202,8 @@ func (c *reconciliation) observe() {
 	if status.KeyTrial != nil {
 		status.KeyTrial.NextTime = nil
 	}
-	if status.Update != nil {
-		status.Update.NextTime = nil
-	}
-	if status.Reboot != nil {
-		status.Reboot.NextTime = nil
+	if status.Activity != nil {
+		status.Activity.NextTime = nil
 	}
 }
 
@@ -289,11 +284,11 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
 		c.place.release() // which it could not use, and somebody has to act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
-		return c.disrupt(ctx, &c.journeys.reboot, found)
+		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	case found.Updating || found.Update != nil:
-		return c.disrupt(ctx, &c.journeys.upgrade, found)
+		return c.disrupt(ctx, v1alpha1.ActivityUpgrade, found)
 	case c.wantsReboot(ctx, found.Node):
-		return c.disrupt(ctx, &c.journeys.reboot, found)
+		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	}
 	if found.Outcome.IsDone() {
 		c.place.release()

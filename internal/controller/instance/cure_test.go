@@ -381,7 +381,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 		r.joinsAgain(t, 1)
 	}
 	i := r.get(t, 1)
-	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasPlace() && i.Status.Update.Revision != r.version {
+	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasPlace() && i.Status.Upgrade().Revision != r.version {
 		t.Errorf("it was dialled %d times, and is %+v (held %s)", more, i.Status, held)
 	}
 }
@@ -408,7 +408,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
 	desire("cure", "")
 	r.advance(t, 1, 20*time.Minute)
-	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Revision != r.version || !i.Status.HasPlace() {
+	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != r.version || !i.Status.HasPlace() {
 		t.Fatalf("it was to go to %q after %q, and is %+v", r.version, other, i.Status)
 	}
 	r.register(t, 1, "")

@@ -12,35 +12,26 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/health"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// disruption is a journey that takes a place in the rollout budget: to another revision, or through a
-// reboot.
-type disruption interface {
-	// Next goes on until something is to be waited for, saved, or done by another. A repeated call goes
-	// on from the status.
-	Next(ctx context.Context, view *journey.View) (journey.Outcome, error)
-	// Granted notes in the status what begins with a place.
-	Granted(status *v1alpha1.WindowsInstanceStatus)
-}
-
 // disrupt takes a node further through an upgrade or a reboot.
-func (c *reconciliation) disrupt(ctx context.Context, to disruption, found health.Finding) (ctrl.Result, error) {
+func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind,
+	found health.Finding) (ctrl.Result, error) {
 	view, err := c.view(ctx, found)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	for range maxSteps {
-		outcome, err := to.Next(ctx, view)
+		outcome, err := c.journeys.disrupt.Next(ctx, view, kind)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if outcome.Then == journey.AskForPlace {
-			if outcome = c.askForPlace(ctx, to, view, outcome); outcome.IsDone() {
+			if outcome = c.askForPlace(ctx, view, outcome); outcome.IsDone() {
 				continue
 			}
 		}
@@ -54,7 +45,7 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 		case journey.JoinAgain:
 			return joining{c}.run(ctx)
 		case journey.RebootToo:
-			to = &c.journeys.reboot
+			kind = v1alpha1.ActivityReboot
 			c.rebootToo(ctx, view)
 			continue
 		}
@@ -92,26 +83,26 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 // begins anew.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
-	if err := c.journeys.reboot.Withdraw(ctx, node); err != nil {
+	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {
 		return ctrl.Result{}, err
 	}
 	logf.FromContext(ctx).Info("joining again", "reason", why.Reason, "detail", why.Detail)
-	c.instance.Status.Phase, c.instance.Status.Reboot.Step = v1alpha1.PhasePending, v1alpha1.StepWaiting
+	c.instance.Status.Phase, c.instance.Status.Activity.Step = v1alpha1.PhasePending, v1alpha1.StepWaiting
 	return joining{c}.run(ctx)
 }
 
 // maxSteps bounds one reconcile; a journey has a dozen steps.
 const maxSteps = 50
 
-func (c *reconciliation) view(ctx context.Context, found health.Finding) (*journey.View, error) {
+func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disrupt.View, error) {
 	config, err := c.config(ctx)
 	if err != nil {
 		return nil, err
 	}
 	status := &c.instance.Status
-	view := &journey.View{Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
+	view := &disrupt.View{Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
 		Bounds: boundsOf(config), Change: found.Update, Jitter: c.jitter(),
-		RebootDue: c.journeys.reboot.IsDue(status, found.Node, config.Spec.Rollout.RebootWhenPending)}
+		RebootDue: c.journeys.disrupt.IsRebootDue(status, found.Node, config.Spec.Rollout.RebootWhenPending)}
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil {
 		view.Desired = &desired
 	}
@@ -131,11 +122,11 @@ func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 }
 
 // askForPlace asks for a place in the rollout budget for a journey. It is done when it is there.
-func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *journey.View,
+func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	asks journey.Outcome) journey.Outcome {
 	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
 	verdict, err := c.place.take(ctx, place.Purpose, place.Revision,
-		func() { to.Granted(&c.instance.Status) })
+		func() { c.journeys.disrupt.Granted(&c.instance.Status) })
 	switch {
 	case err != nil:
 		answer = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
@@ -144,7 +135,7 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 		log.Info("node was granted a place in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose,
 			"why", verdict.Why)
 		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
-		if update := c.instance.Status.Update; update != nil && update.Step == v1alpha1.StepSwitching {
+		if activity := c.instance.Status.Activity; activity != nil && activity.Step == v1alpha1.StepSwitching {
 			c.life.requestedAt = c.now()
 		}
 		return journey.Done()
@@ -163,15 +154,16 @@ func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *j
 
 // rebootToo goes on with a reboot in the place that a node has taken for its upgrade. Both are in one
 // write, so the place is never free meanwhile.
-func (c *reconciliation) rebootToo(ctx context.Context, view *journey.View) {
+func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	status := &c.instance.Status
-	if !c.journeys.reboot.Observe(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
+	if !c.journeys.disrupt.ObserveReboot(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
 		c.place.release() // nobody asks for it any longer
 		return
 	}
 	status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionReboot, ""
-	c.journeys.reboot.Granted(status)
-	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason", status.Reboot.Reason)
+	c.journeys.disrupt.Granted(status)
+	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason",
+		disrupt.WhyReboot(view.Node, true))
 	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
 }
 
@@ -182,22 +174,23 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 		return false // a cached read fails only when the manager stops
 	}
 	pending, wasWithdrawn := config.Spec.Rollout.RebootWhenPending, c.life.rebootWithdrawn
-	c.life.rebootWithdrawn = reboot.WhyReboot(node, pending) == ""
-	return c.journeys.reboot.Observe(&c.instance.Status, node, pending, wasWithdrawn, c.jitter())
+	c.life.rebootWithdrawn = disrupt.WhyReboot(node, pending) == ""
+	return c.journeys.disrupt.ObserveReboot(&c.instance.Status, node, pending, wasWithdrawn, c.jitter())
 }
 
-// rebootsFirst says that a node is to be rebooted although another revision is desired: its rollout
-// is halted, and whoever asks for a reboot now need not wait until somebody knows why. One that has rebooted already
-// has that ended first, or what is asked for while it waits for the revision would pass for that reboot.
+// rebootsFirst reports whether a node is rebooted although another revision is desired. If the rollout of that revision
+// is halted, a reboot doesn't have to wait until somebody knows why. If the host was joined again because it did not
+// come back from a reboot, that reboot ends first: otherwise a request that comes later would pass for it.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false
 	}
-	if ready, _ := journey.NodeReady(found.Node); ready && reboot.HasRebooted(c.instance.Status.Reboot, found.Node) {
+	if ready, _ := journey.NodeReady(found.Node); ready &&
+		disrupt.IsToVerify(c.instance.Status.Reboot(), found.Node, c.now()) {
 		return true
 	}
 	config, err := c.config(ctx)
-	if err != nil || reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {
+	if err != nil || disrupt.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {
 		return false
 	}
 	halted, err := c.halted(ctx, found.Update.Revision)

@@ -386,8 +386,8 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r.isReady(t, 1, false)
 	r.stagedAll(t, 1)
 	r.advance(t, 1, 6*time.Minute)
-	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.From != first {
-		t.Fatalf("it has nothing to go back to: %+v", i.Status.Update)
+	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().From != first {
+		t.Fatalf("it has nothing to go back to: %+v", i.Status.Upgrade())
 	}
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -681,7 +681,7 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	r.annotate(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	for began := r.clock; r.get(t, 1).Status.Update.Step == v1alpha1.StepDraining; r.advance(t, 1, 5*time.Second) {
+	for began := r.clock; r.get(t, 1).Status.Upgrade().Step == v1alpha1.StepDraining; r.advance(t, 1, 5*time.Second) {
 		if took := r.clock.Sub(began); took > 12*time.Minute {
 			t.Fatalf("still draining after %s, and %d pods", took, made)
 		}
@@ -750,9 +750,9 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.advance(t, 1, v1alpha1.DefaultVerifyTimeout+time.Second)
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure != nil || i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepRollingBack ||
-		!strings.Contains(i.Status.Update.Message, "did not respond") {
-		t.Fatalf("%+v %+v", i.Status.UpdateFailure, i.Status.Update)
+	if i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepRollingBack ||
+		!strings.Contains(i.Status.Upgrade().Message, "did not respond") {
+		t.Fatalf("%+v %+v", i.Status.UpdateFailure, i.Status.Upgrade())
 	}
 	for range 5 {
 		r.advance(t, 1, 6*time.Minute)
@@ -769,9 +769,9 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.isReady(t, 1, true)
 	r.advance(t, 1, 6*time.Minute)
 	i = r.get(t, 1)
-	if r.node(t, 1).Spec.Unschedulable || i.Status.Revision != first || i.Status.Update == nil ||
-		i.Status.Update.Step != v1alpha1.StepWaiting {
-		t.Fatalf("it is not back at its revision: %+v %+v", i.Status, i.Status.Update)
+	if r.node(t, 1).Spec.Unschedulable || i.Status.Revision != first || i.Status.Upgrade() == nil ||
+		i.Status.Upgrade().Step != v1alpha1.StepWaiting {
+		t.Fatalf("it is not back at its revision: %+v %+v", i.Status, i.Status.Upgrade())
 	}
 	r.advance(t, 1, 2*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -997,7 +997,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 			r, held := genuine(t, 1, 2)
 			r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "away"))
 			r.reconcile(t, 1)
-			if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step != v1alpha1.StepSwitching ||
+			if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepSwitching ||
 				i.Status.HasPlace() {
 				t.Fatalf("it is not on its way without a place: %+v", i.Status)
 			}
@@ -1031,7 +1031,7 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 	r.isReady(t, 1, false)
 	r.clock = r.clock.Add(6 * time.Minute)
 	for name, gone := range map[string]func(status *v1alpha1.WindowsInstanceStatus){
-		"its files": func(s *v1alpha1.WindowsInstanceStatus) { s.HeldRevision, s.DesiredRevision, s.Update = "", "", nil },
+		"its files": func(s *v1alpha1.WindowsInstanceStatus) { s.HeldRevision, s.DesiredRevision, s.Activity = "", "", nil },
 		"its manifest": func(s *v1alpha1.WindowsInstanceStatus) {
 			s.HeldRevision, s.DesiredRevision = "1.0.0-0000", "1.0.0-0000"
 		},

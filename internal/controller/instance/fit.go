@@ -21,14 +21,11 @@ func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
-	if u := status.Update; u != nil {
-		u.Message, u.From = cut(u.Message, maxWhy), cut(u.From, maxRevision)
+	if a := status.Activity; a != nil {
+		a.Message, a.From, a.BootID = cut(a.Message, maxWhy), cut(a.From, maxRevision), cut(a.BootID, maxBootID)
 	}
 	if f := status.UpdateFailure; f != nil {
 		f.Message = cut(f.Message, maxWhy)
-	}
-	if r := status.Reboot; r != nil {
-		r.BootID = cut(r.BootID, maxBootID)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -39,18 +39,18 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return free, err
 	}
 	if serves {
-		revision := upgrade.RevisionToTry(status, node)
+		revision := disrupt.RevisionToTry(status, node)
 		if revision == "" {
 			revision = c.parts.Revisions.NotHeld(ctx, c.instance)
 		}
 		return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision,
-			func() { c.journeys.upgrade.Granted(status) })
+			func() { c.journeys.disrupt.Granted(status) })
 	}
-	if update := status.Update; join.WasDown(update, c.parts.Observed.NotReady(node)) {
+	if update := status.Upgrade(); join.WasDown(update, c.parts.Observed.NotReady(node)) {
 		if verdict, err := c.mayTurn(ctx, update.Revision); err != nil || verdict.Allowed || c.place.isUndecided {
 			return verdict, err
 		}
-		if status.Update = nil; status.DesiredRevision == update.Revision {
+		if status.Activity = nil; status.DesiredRevision == update.Revision {
 			status.DesiredRevision = update.From
 		}
 	} else if join.IsTold(status) && update.SwitchTime == nil {
@@ -257,7 +257,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasPlace() || status.JoinedTime == nil ||
-		c.life.session.Connected() && join.IsOverSSH(status.Update) {
+		c.life.session.Connected() && join.IsOverSSH(status.Upgrade()) {
 		// it serves until it has its place
 		return false, nil
 	}

@@ -136,7 +136,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 func (c leaving) turn(ctx context.Context) {
 	c.endWork()
 	status := &c.instance.Status
-	status.Failures, status.NextAttemptTime, status.Update, status.Reboot = 0, nil, nil, nil
+	status.Failures, status.NextAttemptTime, status.Activity = 0, nil, nil
 	c.life.failedIn = ""
 	c.status.enter(v1alpha1.PhaseRemoving, true)
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))

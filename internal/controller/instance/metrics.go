@@ -135,7 +135,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	if !instance.Spec.PreflightOnly { // which never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
 		// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
-		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
+		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
 	requested := false

@@ -30,7 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/clock"
 	"github.com/windows-nodes/wmco/test/hosttest"
@@ -173,7 +173,7 @@ func (f *fleet) limit() int {
 func (f *fleet) isDue(name string) bool {
 	i := f.p.now.instances[name]
 	return f.serves(name) && i.DeletionTimestamp.IsZero() && !i.Spec.Paused &&
-		(i.Status.Update != nil && i.Status.Update.Step == v1alpha1.StepWaiting || i.Status.Reboot != nil)
+		(i.Status.Upgrade() != nil && i.Status.Upgrade().Step == v1alpha1.StepWaiting || i.Status.Reboot() != nil)
 }
 
 // watch is the observer at each write of the operator.
@@ -187,7 +187,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if ok && was.Status.HasPlace() && !now.Status.HasPlace() {
 			f.givesBack(was, now)
 		}
-		if ok && was.Status.Update != nil && was.Status.HasPlace() && now.Status.HasPlace() &&
+		if ok && was.Status.Upgrade() != nil && was.Status.HasPlace() && now.Status.HasPlace() &&
 			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose &&
 			now.Status.Disruption.Purpose == v1alpha1.DisruptionReboot {
 			f.goesOn(was, now)
@@ -212,7 +212,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			break
 		}
 		place, to := instance.Status.HasPlace(), now.Annotations[contract.DesiredRevisionAnnotation]
-		f.tells(was, now, instance.Status.Update)
+		f.tells(was, now, instance.Status.Upgrade())
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
 			// a daemon that is stopped does nothing, and has what it held before it is started
@@ -275,12 +275,12 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		}
 	}
 	f.peak = max(f.peak, hands)
-	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
+	if update := i.Status.Upgrade(); update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
 		update.SwitchTime == nil && update.Step != v1alpha1.StepRollingBack {
 		f.halts(name, update.Revision)
 	}
 	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove
-	isTold := i.Status.Update != nil && i.Status.Update.SwitchTime != nil // and is between two revisions
+	isTold := i.Status.Upgrade() != nil && i.Status.Upgrade().SwitchTime != nil // and is between two revisions
 	if f.isClosed && !removal && !isTold && !f.isBegun(name) {
 		f.violated("%s is disrupted though no window is open", name)
 	}
@@ -317,7 +317,7 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 
 // tells is the observer at the moment at which a node is told to leave the revision that it held:
 // its pods have gone, or were lost.
-func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
+func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Activity) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
 	if update != nil && from == update.From && to == update.Revision && from != to && f.host[now.Name].pods > 0 &&
 		!f.isOut(now.Name) {
@@ -331,13 +331,13 @@ func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
-	verifies := was.Status.Update.Step == v1alpha1.StepVerifying
-	if switched := was.Status.Update.SwitchTime; was.Status.Update.Step == v1alpha1.StepSwitching && switched != nil {
+	verifies := was.Status.Upgrade().Step == v1alpha1.StepVerifying
+	if switched := was.Status.Upgrade().SwitchTime; was.Status.Upgrade().Step == v1alpha1.StepSwitching && switched != nil {
 		verifies = max(f.rig.clock.Sub(switched.Time), f.real.Sub(f.host[n.Name].switched)) >= v1alpha1.DefaultSettleTime
 	}
-	if !verifies || now.Status.Update != nil ||
-		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= reboot.MaxReboots {
-		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
+	if !verifies || now.Status.Upgrade() != nil ||
+		now.Status.Revision != was.Status.Upgrade().Revision || now.Status.Reboots >= disrupt.MaxReboots {
+		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Upgrade())
 	}
 }
 
@@ -800,7 +800,7 @@ func (f *fleet) heal() {
 			f.act(name)
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
-			rest = rest && i.Status.Revision == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&
+			rest = rest && i.Status.Revision == f.rig.version && i.Status.Upgrade() == nil && i.Status.Reboot() == nil &&
 				!i.Status.HasPlace() &&
 				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" &&
 				!node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
@@ -810,7 +810,7 @@ func (f *fleet) heal() {
 		}
 	}
 	for name, i := range f.p.now.instances {
-		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Update, i.Status.Reboot,
+		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Upgrade(), i.Status.Reboot(),
 			f.p.now.nodes[name].Annotations)
 	}
 	f.violated("it does not come to rest")

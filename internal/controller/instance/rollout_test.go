@@ -250,8 +250,8 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := r.get(t, 2)
-	i.Status.Update = &v1alpha1.Update{Revision: second, From: first, OverSSH: true,
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}}
+	i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, From: first, OverSSH: true,
+		Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}
 	verdict, err := r.mayJoin(t, i)
 	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
 		t.Errorf("%+v, %v", verdict, err)

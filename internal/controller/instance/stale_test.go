@@ -21,24 +21,21 @@ import (
 // the rollout budget that only such a cache shows was given back, and may be another's.
 func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
-	since := func(r *rig, step v1alpha1.Step) v1alpha1.Progress {
-		return v1alpha1.Progress{Step: step, Since: journey.Seconds(r.clock)}
-	}
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
 		"that drains for an upgrade": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseUpdating, v1alpha1.DisruptionUpdate
-			status.Update = &v1alpha1.Update{Revision: second, From: first, Drains: true,
-				Progress: since(r, v1alpha1.StepDraining)}
+			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, From: first, Drains: true,
+				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
 		"that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
-			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested,
-				Progress: since(r, v1alpha1.StepDraining)}
+			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot,
+				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
 		"that reboots": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
-			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested, BootID: "boot-1",
-				Progress: since(r, v1alpha1.StepSwitching)}
+			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, BootID: "boot-1",
+				Step: v1alpha1.StepSwitching, Since: journey.Seconds(r.clock)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,10 +138,10 @@ func (r *rig) expect(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.St
 	i := r.get(t, n)
 	at := v1alpha1.Step("")
 	switch {
-	case i.Status.Update != nil && i.Status.Phase != v1alpha1.PhaseRebooting:
-		at = i.Status.Update.Step
-	case i.Status.Reboot != nil:
-		at = i.Status.Reboot.Step
+	case i.Status.Upgrade() != nil && i.Status.Phase != v1alpha1.PhaseRebooting:
+		at = i.Status.Upgrade().Step
+	case i.Status.Reboot() != nil:
+		at = i.Status.Reboot().Step
 	}
 	if i.Status.Phase != phase || at != step || i.Status.Reason != string(reason) {
 		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason,
@@ -501,7 +501,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasPlace() || i.Status.Update.NextTime == nil ||
+	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasPlace() || i.Status.Upgrade().NextTime == nil ||
 		!strings.Contains(i.Status.Message, "default/web") {
 		t.Fatalf("it keeps its place: %+v", i.Status)
 	}
@@ -536,7 +536,7 @@ func TestTwoDrainsThatAreBlockedLeaveThePlaceToOthersInBetween(t *testing.T) {
 			t.Errorf("host %d is %+v", n, i.Status)
 		}
 	}
-	if i := r.get(t, 3); i.Status.Update == nil || i.Status.Update.SwitchTime == nil {
+	if i := r.get(t, 3); i.Status.Upgrade() == nil || i.Status.Upgrade().SwitchTime == nil {
 		t.Errorf("after an hour the third is %+v", i.Status)
 	}
 }
@@ -579,9 +579,9 @@ func TestANewerRevisionInMidwayIsGoneOnTo(t *testing.T) {
 	r.version = third
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Update == nil || i.Status.Update.Revision != third || i.Status.Update.From != first ||
+	if i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != third || i.Status.Upgrade().From != first ||
 		!i.Status.HasPlace() || !r.node(t, 1).Spec.Unschedulable {
-		t.Fatalf("status %+v", i.Status.Update)
+		t.Fatalf("status %+v", i.Status.Upgrade())
 	}
 	r.annotate(t, 1, contract.StagedAnnotation, third)
 	r.reconcile(t, 1)
@@ -632,7 +632,7 @@ func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HasPlace() ||
-		i.Status.Update != nil {
+		i.Status.Upgrade() != nil {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -680,12 +680,12 @@ func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 			r.reconcile(t, 1)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
-			if i.Status.UpdateFailure != nil || i.Status.Update == nil || !i.Status.HasPlace() ||
-				i.Status.Update.Step == v1alpha1.StepRollingBack {
+			if i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil || !i.Status.HasPlace() ||
+				i.Status.Upgrade().Step == v1alpha1.StepRollingBack {
 				t.Fatalf("unpaused, it is %+v", i.Status)
 			}
 			r.advance(t, 1, 11*time.Minute)
-			if i = r.get(t, 1); i.Status.Update == nil || i.Status.Update.Step == v1alpha1.StepSwitching {
+			if i = r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step == v1alpha1.StepSwitching {
 				t.Errorf("after verifyTimeout it is %+v", i.Status)
 			}
 		})
@@ -802,8 +802,8 @@ func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testin
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
-		contract.ReasonBudgetExhausted); !i.Status.Update.OverSSH {
-		t.Fatalf("status %+v", i.Status.Update)
+		contract.ReasonBudgetExhausted); !i.Status.Upgrade().OverSSH {
+		t.Fatalf("status %+v", i.Status.Upgrade())
 	}
 	r.annotate(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
@@ -852,7 +852,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.reconcile(t, 2)
 	node, one := r.node(t, 1), r.get(t, 1)
 	if node.Annotations[contract.DesiredRevisionAnnotation] != proxied || node.Spec.Unschedulable ||
-		!one.Status.HasPlace() || one.Status.Update.Drains {
+		!one.Status.HasPlace() || one.Status.Upgrade().Drains {
 		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
 	}
 	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != first {

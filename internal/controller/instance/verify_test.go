@@ -42,7 +42,7 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 			r.staleNode = nil
 			i := r.get(t, 1)
 			if i.Status.UpdateFailure != nil || r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != second {
-				t.Fatalf("it goes back: %+v %+v", i.Status.Update, i.Status.UpdateFailure)
+				t.Fatalf("it goes back: %+v %+v", i.Status.Upgrade(), i.Status.UpdateFailure)
 			}
 			r.advance(t, 1, time.Minute)
 			r.advance(t, 1, time.Minute)
@@ -88,7 +88,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 			r.manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 			r.broken["node"] = killed
 			r.reconcile(t, 1)
-			if u := r.get(t, 1).Status.Update; u == nil || u.Step != v1alpha1.StepSwitching || u.Drains {
+			if u := r.get(t, 1).Status.Upgrade(); u == nil || u.Step != v1alpha1.StepSwitching || u.Drains {
 				t.Fatalf("it is at %+v", u)
 			}
 			return first
@@ -115,7 +115,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 					r.advance(t, 1, time.Second)
 					i, has := r.get(t, 1), r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
 					if i.Status.HasPlace() || has != told {
-						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Update)
+						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Upgrade())
 					}
 				}
 				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = nil })

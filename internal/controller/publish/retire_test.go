@@ -79,9 +79,9 @@ func TestAVersionInUseStays(t *testing.T) {
 		},
 		"because a node may go back to it": func(v string) client.Object {
 			return instance(v1alpha1.WindowsInstanceStatus{Revision: "other", DesiredRevision: "other",
-				Update: &v1alpha1.Update{
+				Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade,
 					Revision: "other", From: v,
-					Progress: v1alpha1.Progress{Step: v1alpha1.StepVerifying, Since: metav1.Now()},
+					Step: v1alpha1.StepVerifying, Since: metav1.Now(),
 				}})
 		},
 		"because a host's node has gone lost": func(

@@ -196,7 +196,7 @@ func revisionAnnotations() []string {
 // it goes back to if it does not become well.
 func revisionsOf(status v1alpha1.WindowsInstanceStatus) []string {
 	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
-	if update := status.Update; update != nil {
+	if update := status.Upgrade(); update != nil {
 		versions[3], versions[4] = update.Revision, update.From
 	}
 	return versions

@@ -211,7 +211,7 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 	}
 	if h.request != 0 {
 		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
-		i.Status.Update = &v1alpha1.Update{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+		i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Step: v1alpha1.StepWaiting}
 	}
 	if h.claimed {
 		i.Status.Disruption.Since = new(metav1.NewTime(time.Unix(3, 0)))

@@ -237,7 +237,7 @@ func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) 
 	case i.Status.HasPlace():
 		return false
 	}
-	return halted || i.Status.Update != nil && i.Status.Update.Tries > 0
+	return halted || i.Status.Upgrade() != nil && i.Status.Upgrade().Tries > 0
 }
 
 // isSpent reports whether hosts that have not been Ready for long use up the rollout budget: no other host gets a place
@@ -275,9 +275,7 @@ func waits(i *v1alpha1.WindowsInstance) bool {
 	case reason == contract.ReasonDaemonUnresponsive, reason == contract.ReasonBudgetExhausted:
 		return true
 	}
-	update, reboot := i.Status.Update, i.Status.Reboot
-	return update != nil && update.Step == v1alpha1.StepWaiting ||
-		update == nil && reboot != nil && reboot.Step == v1alpha1.StepWaiting
+	return i.Status.Activity != nil && i.Status.Activity.Step == v1alpha1.StepWaiting
 }
 
 // isJustDown reports whether a host that has joined has not been Ready only for as long as a boot may take.

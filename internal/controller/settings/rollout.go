@@ -89,7 +89,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		return closed
 	}
 	if next := nextTry(waiting, f.Now); next != nil {
-		update := next.Status.Update
+		update := next.Status.Activity
 		return fmt.Sprintf("node %s is tried again at %s, because of %s %s: %.300s", next.Status.NodeName,
 			update.NextTime.UTC().Format(time.RFC3339), contract.Reason(update.Reason).Code(), update.Reason,
 			update.Message)
@@ -110,11 +110,11 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 // nextTry returns the node that is tried again first, if all waiting nodes failed and wait for their next try.
 func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
 	for _, one := range waiting {
-		update := one.Status.Update
+		update := one.Status.Upgrade()
 		if update == nil || update.NextTime == nil || !now.Before(update.NextTime.Time) {
 			return nil
 		}
-		if first == nil || update.NextTime.Before(first.Status.Update.NextTime) {
+		if first == nil || update.NextTime.Before(first.Status.Activity.NextTime) {
 			first = one
 		}
 	}
@@ -131,16 +131,16 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	s := &i.Status
 	p := hostProgress{revision: s.DesiredRevision, unavailable: s.HasPlace() ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
-	p.updated = s.Update == nil && s.DesiredRevision == revision && s.Revision == revision
-	p.moving, p.paused = s.HasPlace() || s.Update == nil && !p.updated, i.Spec.Paused
-	if s.Update != nil {
-		if s.Update.NextTime != nil {
-			p.next = s.Update.NextTime.String()
+	p.updated = s.Upgrade() == nil && s.DesiredRevision == revision && s.Revision == revision
+	p.moving, p.paused = s.HasPlace() || s.Upgrade() == nil && !p.updated, i.Spec.Paused
+	if update := s.Upgrade(); update != nil {
+		if update.NextTime != nil {
+			p.next = update.NextTime.String()
 		}
-		p.revision = s.Update.Revision
-		p.staged = s.Update.Step != v1alpha1.StepStaging
+		p.revision = update.Revision
+		p.staged = update.Step != v1alpha1.StepStaging
 		// Over SSH, the operator connects to a host before the host requests a place.
-		p.moving = p.moving || !p.staged || s.Update.Step == v1alpha1.StepSwitching
+		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
 	}
 	if s.UpdateFailure != nil {
 		p.failed = s.UpdateFailure.Revision

@@ -24,25 +24,25 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "staging":
-			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Activity = "1", "1",
+				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepStaging}
 		case "waiting":
-			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Activity = "1", "1",
+				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepWaiting}
 		case "blocked":
-			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Revision: "2", Reason: "DrainBlocked", Message: "pods are left",
-					Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, NextTime: new(metav1.NewTime(time.Unix(7200, 0)))}}
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Activity = "1", "1",
+				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Reason: "DrainBlocked", Message: "pods are left",
+					Step: v1alpha1.StepWaiting, NextTime: new(metav1.NewTime(time.Unix(7200, 0)))}
 		case "paused":
 			i.Status.Revision, i.Status.DesiredRevision, i.Spec.Paused = "1", "1", true
 		case "switching":
-			i.Status.Revision, i.Status.Update = "1",
-				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
+			i.Status.Revision, i.Status.Activity = "1",
+				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepSwitching}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
 				Since: new(metav1.NewTime(time.Unix(1, 0)))}
 		case "over SSH": // it is reached first, and then asks for a place
-			i.Status.Update = &v1alpha1.Update{Revision: "2", OverSSH: true,
-				Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
+			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", OverSSH: true,
+				Step: v1alpha1.StepSwitching}
 			i.Status.Revision, i.Status.DesiredRevision = "1", "1"
 		case "failed":
 			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706",
@@ -235,7 +235,7 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	held := waits("c", "down")
 	held.Status.Reason = string(contract.ReasonRolloutHalted)
 	retried := waits("e")
-	retried.Status.Update.Tries = 1
+	retried.Status.Upgrade().Tries = 1
 	down := func(name string, ago time.Duration) v1alpha1.WindowsInstance {
 		i := waits(name)
 		i.Status.Reason = string(contract.ReasonNodeNotReady)
@@ -248,7 +248,7 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
 		Since: new(metav1.NewTime(time.Unix(1, 0)))}
 	rebooted := joined("g")
-	rebooted.Status.Reboot = &v1alpha1.Reboot{Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+	rebooted.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepWaiting}
 	meta.SetStatusCondition(&rebooted.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
 		Status: metav1.ConditionTrue, Reason: string(contract.ReasonRevisionPending)})
 	silent := joined("h")

@@ -52,7 +52,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // step only: who is to be drained first is told by that step, who goes back takes the daemon's status of
 // before away in the same write, and who has lost its place must have it back first.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
-	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepVerifying ||
+	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasPlace()) {
 		return ""
 	}
@@ -99,7 +99,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 // place.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
-	if revision == status.DesiredRevision || status.Update != nil {
+	if revision == status.DesiredRevision || status.Upgrade() != nil {
 		return
 	}
 	if revision == node.Annotations[contract.RevisionAnnotation] && len(validation.IsDNS1123Subdomain(revision)) == 0 {
@@ -123,8 +123,8 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case desired.Revision != status.DesiredRevision:
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
 		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
-	default:
-		status.Update = nil // another revision was desired meanwhile, and is not any more
+	case status.Upgrade() != nil:
+		status.Activity = nil // another revision was desired meanwhile, and is not any more
 	}
 	backInService(status)
 	unresponsive, quiet := h.Daemons.Unresponsive(instance, node)

@@ -24,35 +24,33 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session)
 // IsUntouched reports whether nobody has felt yet at a node that serves that its host is to be joined again: it is not
 // cordoned for that, on its way to another revision, which its daemon may apply once it was told, or rebooting.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	update := status.Update
+	update := status.Upgrade()
 	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
-		(update == nil || !journey.Begun(update.Step) || IsOverSSH(update) && update.SwitchTime == nil)
+		(!update.Begun() || IsOverSSH(update) && update.SwitchTime == nil)
 }
 
 // IsOverSSH reports whether a host is being taken to another revision over SSH; nil is none.
-func IsOverSSH(update *v1alpha1.Update) bool {
+func IsOverSSH(update *v1alpha1.Activity) bool {
 	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
 // ResetForRejoin ends what a host is on the way to that is to be joined again. It comes back at the revision
 // that it held, and a revision that it was leaving stays left.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
-	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
+	status.Phase = v1alpha1.PhasePending
+	if update := status.Upgrade(); update.Begun() && update.From != "" {
 		status.DesiredRevision = update.From
 	}
-	if update := status.Update; update == nil || update.Step != v1alpha1.StepRollingBack {
-		status.Update = nil
-	}
-	status.Phase = v1alpha1.PhasePending
-	if reboot := status.Reboot; reboot != nil && reboot.UnansweredBootID == "" && !isToVerify(reboot) {
-		status.Reboot = nil // or its next try might wait longer
+	if activity := status.Activity; !isToVerify(activity) && (activity == nil ||
+		activity.Step != v1alpha1.StepRollingBack) {
+		status.Activity = nil
 	}
 }
 
-// isToVerify says that a host was joined again because its node did not come back after a reboot, which is still to be
-// told from its next boot id.
-func isToVerify(reboot *v1alpha1.Reboot) bool {
-	return reboot.BootID != "" && !journey.Begun(reboot.Step)
+// isToVerify reports whether a reboot was requested of a host whose next boot id still has to show whether it rebooted:
+// its daemon did not respond, or its node did not come back.
+func isToVerify(activity *v1alpha1.Activity) bool {
+	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
 // rejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
@@ -80,13 +78,13 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 		status.Phase = v1alpha1.PhasePending
 	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
-	awaitBoot(status.Reboot, j.Now())
+	awaitBoot(status.Activity, j.Now())
 	j.RejoinAtHeld(status)
 }
 
 // IsTold reports whether the host was told the revision to which it goes over SSH.
 func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
-	return IsOverSSH(status.Update) && status.DesiredRevision == status.Update.Revision
+	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
 // Turn sends a host to the desired revision if it could not join at the revision that it held and its node serves no
@@ -94,11 +92,11 @@ func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 // was not told its revision yet and another one is desired by now, Turn forgets the revision.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
-	update, failure := status.Update, status.UpdateFailure
+	update, failure := status.Upgrade(), status.UpdateFailure
 	switch {
 	case IsOverSSH(update):
 		if update.Revision != desired.Revision && !IsTold(status) {
-			status.Update = nil
+			status.Activity = nil
 		}
 		return nil
 	case status.JoinedTime == nil, status.DesiredRevision == desired.Revision,
@@ -112,16 +110,16 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 		return err
 	}
 	change := j.Revisions.Compare(ctx, status.DesiredRevision, desired)
-	status.Update = &v1alpha1.Update{Revision: desired.Revision, Drains: change.Drains, OverSSH: true,
-		From:     cmp.Or(status.HeldRevision, status.DesiredRevision),
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}}
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired.Revision,
+		From: cmp.Or(status.HeldRevision, status.DesiredRevision), Drains: change.Drains, OverSSH: true,
+		Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
 	return nil
 }
 
 // RejoinAtHeld has a host without a place, which was being taken to another revision over SSH, come back at
 // the one that it held. It goes to the other one like any node, once it is Ready.
 func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
-	switch update := status.Update; {
+	switch update := status.Upgrade(); {
 	case !IsOverSSH(update):
 	case update.SwitchTime != nil: // its daemon was told, and may have done it since
 		update.OverSSH = false
@@ -135,11 +133,9 @@ func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
-	if status.Reboot != nil { // it is tried again without: the daemon may be well by now
-		status.Reboot.UnansweredBootID = ""
-	}
+	retryReboot(status) // the daemon may be well by now
 	revision, held := status.DesiredRevision, status.HeldRevision
-	switch update := status.Update; {
+	switch update := status.Upgrade(); {
 	case IsOverSSH(update):
 		revision = update.Revision
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
@@ -153,24 +149,24 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	// Whether its pods would feel the next try is not known of one that was joined for another
 	// reason.
 	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
-	if status.Update != nil {
-		tries, drains = status.Update.Tries, status.Update.Drains
+	if update := status.Upgrade(); update != nil {
+		tries, drains = update.Tries, update.Drains
 	}
 	if node, err := j.Nodes.Ours(ctx, instance); err != nil || node != nil && policy.IsReady(node) ||
-		!WasDown(status.Update, j.Observed.NotReady(node)) {
+		!WasDown(status.Upgrade(), j.Observed.NotReady(node)) {
 		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: problem.Reason.Code(),
 			Message: problem.Detail, Time: now}
 	}
-	status.Update = &v1alpha1.Update{Revision: revision, From: held, Drains: drains, OverSSH: true,
-		Reason: string(problem.Reason), Message: problem.Detail,
-		Progress: v1alpha1.Progress{Step: v1alpha1.StepRollingBack, Since: now, Tries: tries}}
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, From: held, Drains: drains,
+		OverSSH: true, Reason: string(problem.Reason), Message: problem.Detail, Step: v1alpha1.StepRollingBack,
+		Since: now, Tries: tries}
 	status.DesiredRevision = held
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
 }
 
 // WasDown reports whether a node was down before its host was taken to another revision over SSH, or is gone. That it
 // does not become Ready there either says nothing about the revision. down is since when it is not Ready.
-func WasDown(update *v1alpha1.Update, down policy.Since) bool {
+func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
@@ -179,36 +175,44 @@ const bootReport = time.Minute
 
 // awaitBoot has a reboot that is to be told from the next boot id wait for that: a daemon that was just started has yet
 // to say in which boot it runs.
-func awaitBoot(reboot *v1alpha1.Reboot, now time.Time) {
-	if reboot != nil && isToVerify(reboot) {
-		reboot.NextTime = new(journey.Seconds(now.Add(bootReport)))
+func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
+	if isToVerify(activity) {
+		activity.NextTime = new(journey.Seconds(now.Add(bootReport)))
+	}
+}
+
+// retryReboot has a reboot tried again that the daemon did not do. Its host is not joined again for it.
+func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
+	if reboot := status.Reboot(); reboot != nil {
+		reboot.Reason, reboot.Message = "", ""
 	}
 }
 
 // Finish notes that a host has joined. One that was brought back to the revision that it held waits
 // for the next try of the other.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
-	failed := status.Update
+	failed := status.Upgrade()
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
 	journey.Hold(status, status.Revision)
-	status.DesiredRevision, status.Update = status.Revision, nil
-	if reboot := status.Reboot; reboot != nil {
-		reboot.UnansweredBootID = ""
-		awaitBoot(reboot, j.Now())
-	}
+	status.DesiredRevision = status.Revision
+	retryReboot(status)
+	awaitBoot(status.Activity, j.Now())
 	now := journey.Seconds(j.Now())
 	if status.JoinedTime == nil {
 		status.JoinedTime = &now
 	}
-	if failed == nil || failed.Step != v1alpha1.StepRollingBack {
+	if failed == nil {
+		return journey.Done()
+	}
+	if failed.Step != v1alpha1.StepRollingBack {
+		status.Activity = nil
 		return journey.Done()
 	}
 	failed.Tries++
 	wait := policy.DisruptBackoff(failed.Tries, jitter)
 	next := journey.Seconds(j.Now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
-	failed.SwitchTime = nil // the next try begins anew, in its time
-	status.Update = failed
+	failed.SwitchTime = nil // the next try begins again, in its time
 	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
 		failed.From, failed.Revision, failed.Message)
 }

@@ -172,7 +172,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 			"node %s is back, and its host has no place in the rollout budget", node.Name))
 	}
 	session.FailingSince = time.Time{} // a drain may take longer than calls may fail
-	outcome := j.Evacuate(ctx, instance, &journey.View{Node: node, Bounds: bounds})
+	outcome := j.Evacuate(ctx, instance, node, bounds)
 	session.Drained = outcome.IsDone()
 	if outcome.IsFailed() {
 		if back := j.Nodes.ReturnToService(ctx, node); !back.IsDone() {

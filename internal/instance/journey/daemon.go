@@ -46,9 +46,9 @@ func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 
 // hasNotRebooted reports whether a daemon did not do a reboot that was requested of it, and is in the same boot still.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	reboot := status.Reboot
-	return reboot != nil && reboot.UnansweredBootID != "" &&
-		contract.SameBoot(reboot.UnansweredBootID, node.Annotations[contract.BootIDAnnotation])
+	reboot := status.Reboot()
+	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
+		contract.SameBoot(reboot.BootID, node.Annotations[contract.BootIDAnnotation])
 }
 
 // isAwaited reports whether a revision was requested of a daemon, which neither has it nor reports why not.
@@ -102,17 +102,14 @@ func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // IsUpdating reports whether a node has its turn for an upgrade.
 func IsUpdating(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.Update != nil && (Begun(status.Update.Step) || has(status, v1alpha1.DisruptionUpdate))
+	update := status.Upgrade()
+	return update != nil && (update.Begun() || has(status, v1alpha1.DisruptionUpdate))
 }
 
 // IsRebooting reports whether a node has its turn for a reboot.
 func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.Reboot != nil && (Begun(status.Reboot.Step) || has(status, v1alpha1.DisruptionReboot))
-}
-
-// Begun says that a node has had its turn, by its step.
-func Begun(step v1alpha1.Step) bool {
-	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
+	reboot := status.Reboot()
+	return reboot != nil && (reboot.Begun() || has(status, v1alpha1.DisruptionReboot))
 }
 
 func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
@@ -122,8 +119,9 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 // IsBounded says that a node that is not Ready is on a journey that has an end of its own. One that is
 // brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
-	return IsRebooting(status) || IsUpdating(status) && status.Update.From != "" &&
-		status.Update.From != status.Update.Revision && status.Update.Step != v1alpha1.StepRollingBack
+	activity := status.Activity
+	return IsRebooting(status) || IsUpdating(status) && activity.From != "" && activity.From != activity.Revision &&
+		activity.Step != v1alpha1.StepRollingBack
 }
 
 // ApplyStatus is the daemon's report on why the desired revision does not hold yet, or what is wrong beside it.

@@ -175,11 +175,9 @@ func (l *podsLeft) block(pod metav1.Object, err error) {
 // first call.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
-	switch update, reboot := status.Update, status.Reboot; {
-	case update != nil && update.Step == v1alpha1.StepDraining:
-		began = update.Since.Time
-	case reboot != nil && reboot.Step == v1alpha1.StepDraining:
-		began = reboot.Since.Time
+	switch activity := status.Activity; {
+	case activity != nil && activity.Step == v1alpha1.StepDraining:
+		began = activity.Since.Time
 	case status.HasPlace():
 		began = status.Disruption.Since.Time
 	}
@@ -215,9 +213,9 @@ func few(names []string, name string) []string {
 // pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
 // can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
 // to leave its revision already only goes on.
-func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, view *View) Outcome {
-	node := view.Node
-	between := p.HasLeft(ctx, instance.Status.Update, node.Annotations[contract.DesiredRevisionAnnotation])
+func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	bounds Bounds) Outcome {
+	between := p.HasLeft(ctx, instance.Status.Upgrade(), node.Annotations[contract.DesiredRevisionAnnotation])
 	switch {
 	case IsUncordoned(node) && between:
 		return Done()
@@ -225,13 +223,13 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Fail(contract.NewProblem(contract.ReasonUncordoned,
 			"somebody uncordoned node %s while it was being drained", node.Name))
 	}
-	return emptied(p.IsOut(node, view.Bounds), between, p.CordonAndDrain(ctx, instance, node, view.Bounds.Drain))
+	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
 }
 
 // HasLeft reports whether a node whose daemon was told a revision is to leave the one that it held for one that needs a
 // place. One that needs none, such as for another mirror, takes nothing out of service, whether the daemon has it or
 // not. A revision that can't be read counts as one that does.
-func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Update, told string) bool {
+func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told string) bool {
 	switch {
 	case update == nil || update.From == "" || told == update.From:
 		return false

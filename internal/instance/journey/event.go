@@ -45,7 +45,7 @@ func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsIn
 		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
 			fmt.Sprintf("node %s was granted a place in the rollout budget to be rebooted", status.NodeName)}}
 	}
-	if update := status.Update; update != nil && update.Drains && !update.OverSSH {
+	if update := status.Upgrade(); update != nil && update.Drains && !update.OverSSH {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
 			fmt.Sprintf("node %s was granted a place in the rollout budget to go to revision %s", status.NodeName,
 				update.Revision)}}
@@ -57,7 +57,7 @@ func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsIn
 // lacked.
 func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 	reason, goal := EventRejoinStarted, "be joined again"
-	if update := status.Update; update != nil && update.Step == v1alpha1.StepSwitching {
+	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
 		reason, goal = EventUpdateStarted, "go to revision "+update.Revision
 	}
 	return Event{corev1.EventTypeNormal, reason, reason,

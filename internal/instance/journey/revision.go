@@ -57,7 +57,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 
 // JoinRevision is the revision that a host is to be joined at; empty for the one that is desired now.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
-	update := status.Update
+	update := status.Upgrade()
 	switch {
 	case status.JoinedTime == nil:
 		return ""

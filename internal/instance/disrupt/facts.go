@@ -1,4 +1,4 @@
-package upgrade
+package disrupt
 
 import (
 	"context"
@@ -19,23 +19,23 @@ const stageRetry = time.Minute
 
 // isRequested says that the revision that a host goes to was requested.
 func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
-	update := status.Update
+	update := status.Upgrade()
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
 // isDownUnreported says that a node has not been Ready since its daemon was told the revision, and that
 // the daemon has reported nothing of it: a host that is off fails at no revision.
-func (u *Upgrade) isDownUnreported(view *journey.View) bool {
-	update, node := view.Instance.Status.Update, view.Node
-	down := u.Observed.NotReady(node)
+func (d *Disrupt) isDownUnreported(view *View) bool {
+	update, node := view.activity(), view.Node
+	down := d.Observed.NotReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
-		down.Began.Before(u.switchSince(view).Began) && refused(node, update.Revision) == nil &&
+		down.Began.Before(d.switchSince(view).Began) && refused(node, update.Revision) == nil &&
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
 // isUnresponsive says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has
 // its payload: nobody knows whether it was alive before it was told.
-func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
+func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
 		!journey.DoesNotHold(node) && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
@@ -44,47 +44,42 @@ func isUnresponsive(update *v1alpha1.Update, node *corev1.Node) bool {
 
 // isUndrained says that a node is about to be switched, and its daemon was not told yet: its pods were not drained in
 // this reconcile, and others may have come since an earlier one.
-func isUndrained(view *journey.View) bool {
-	update := view.Instance.Status.Update
-	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.Drain == nil &&
+func isUndrained(view *View) bool {
+	update := view.activity()
+	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
 }
 
 // quiet is how long nothing is said of a node whose services are only started anew: until it is time
 // to wonder.
-func quiet(view *journey.View) time.Duration {
-	if view.Instance.Status.Update.Drains {
+func quiet(view *View) time.Duration {
+	if activity := view.activity(); activity.Drains || activity.Kind == v1alpha1.ActivityReboot {
 		return 0
 	}
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeFacts {
-	status, node := &view.Instance.Status, view.Node
-	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
-	staging := stagingFacts(update, node)
+// facts gathers what the table decides upon.
+func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
+	activity := view.activity()
 	f := policy.UpgradeFacts{
-		HasPlace: status.HasPlace(), Drains: update.Drains,
-		OverSSH:      u.isStuck(view) || update.OverSSH && !isHelped(status, node, staging),
-		HasPrevious:  update.From != "" && update.From != update.Revision,
-		StagingFacts: staging, DrainFacts: u.drainFacts(ctx, view), NothingSince: u.sinceNothing(view),
-		StepSince: u.stepSince(view), SwitchSince: u.switchSince(view), VerifyTimeout: view.Bounds.Verify,
-		DaemonTimeout: u.DaemonTimeout,
-		IsSwitched:    isRequested(status) || u.HasLeft(ctx, update, status.DesiredRevision),
-		IsRequested:   view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
+		HasPlace: view.Instance.Status.HasPlace(), DrainFacts: d.drainFacts(ctx, view), StepSince: d.stepSince(view),
+		SwitchSince: d.switchSince(view), VerifyTimeout: verifyTimeout(view), DaemonTimeout: d.DaemonTimeout,
 	}
-	f.IsDownUnreported, f.IsUnresponsive = u.isDownUnreported(view), isUnresponsive(update, node)
-	if why := refused(node, update.Revision); why != nil && !passes(why) {
-		f.Refused = true
+	if activity.Kind == v1alpha1.ActivityReboot {
+		rebootFacts(view, &f)
+	} else {
+		d.upgradeFacts(ctx, view, &f)
 	}
 	lacks := (*contract.Problem)(nil)
-	switch update.Step {
+	switch activity.Step {
 	case v1alpha1.StepVerifying:
-		lacks = u.lacks(view)
-		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
+		lacks = d.lacks(view)
+		_, left := d.Settles(view.Node, activity.ReadySince, view.Bounds.Settle)
 		f.IsSettled = lacks == nil && left <= 0
 	case v1alpha1.StepRollingBack:
-		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), requested == update.From
+		lacks = d.lacksBack(view, contract.ReasonUpdateFailed, "")
+		f.IsRequested = requestedOf(view.Node) == activity.From
 	}
 	if lacks != nil {
 		f.Lacks = lacks.Reason
@@ -92,11 +87,33 @@ func (u *Upgrade) facts(ctx context.Context, view *journey.View) policy.UpgradeF
 	return f
 }
 
+// upgradeFacts adds the facts about an upgrade.
+func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.UpgradeFacts) {
+	status, node := &view.Instance.Status, view.Node
+	update := status.Activity
+	f.StagingFacts, f.NothingSince = stagingFacts(update, node), d.sinceNothing(view)
+	f.Drains, f.HasPrevious = update.Drains, update.From != "" && update.From != update.Revision
+	f.OverSSH = d.isStuck(view) || update.OverSSH && !isHelped(status, node, f.StagingFacts)
+	f.IsSwitched = isRequested(status) || d.HasLeft(ctx, update, status.DesiredRevision)
+	f.IsRequested, f.IsApplied = view.isRequested, node.Annotations[contract.RevisionAnnotation] == update.Revision
+	f.IsDownUnreported, f.IsUnresponsive = d.isDownUnreported(view), isUnresponsive(update, node)
+	why := refused(node, update.Revision)
+	f.Refused = why != nil && !passes(why)
+}
+
+// verifyTimeout is how long the host may take from the switch on, or for the reboot.
+func verifyTimeout(view *View) time.Duration {
+	if view.activity().Kind == v1alpha1.ActivityReboot {
+		return max(view.Bounds.Verify, rebootVerifyTimeout)
+	}
+	return view.Bounds.Verify
+}
+
 // isStuck says that the daemon does not respond, so it would not make the switch.
-func (u *Upgrade) isStuck(view *journey.View) bool {
+func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
-	problem, _ := u.Daemons.Unresponsive(view.Instance, view.Node)
-	return problem != nil && status.Update.SwitchTime == nil && !journey.Begun(status.Update.Step)
+	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
+	return problem != nil && status.Activity.SwitchTime == nil && !status.Activity.Begun()
 }
 
 // isHelped says that a host that was to be joined again, and has no place for that yet, has got
@@ -104,51 +121,51 @@ func (u *Upgrade) isStuck(view *journey.View) bool {
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
 	return ready && staging.IsStaged && staging.CanStage && !status.HasPlace() &&
-		!journey.Begun(status.Update.Step)
+		!status.Activity.Begun()
 }
 
 // nothingSince is since when the daemon gets nothing of its payload, or has not reported since it
 // was told; zero while it gets something. That it fetches is no news of one that got nothing, until
 // fewer programs are to come.
-func (u *Upgrade) nothingSince(update *v1alpha1.Update, node *corev1.Node) time.Time {
+func (d *Disrupt) nothingSince(update *v1alpha1.Activity, node *corev1.Node) time.Time {
 	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
 	missing := stillMissing(why)
 	switch {
 	case why == "":
 		return update.Since.Time
 	case inVain(why) && was == nil:
-		return journey.Seconds(u.Now()).Time
+		return journey.Seconds(d.Now()).Time
 	case inVain(why), missing > 0 && missing >= update.Missing && was != nil && !was.Equal(&update.Since):
 		return was.Time
 	}
 	return time.Time{}
 }
 
-func (u *Upgrade) sinceNothing(view *journey.View) policy.Since {
-	dated := u.nothingSince(view.Instance.Status.Update, view.Node)
+func (d *Disrupt) sinceNothing(view *View) policy.Since {
+	dated := d.nothingSince(view.activity(), view.Node)
 	if dated.IsZero() {
 		return policy.Since{}
 	}
-	return u.Observed.Since(view.Instance, "nothing", dated)
+	return d.Observed.Since(view.Instance, "nothing", dated)
 }
 
 // stepSince is since when the node is at its step; switchSince since when its daemon is to have the revision.
-func (u *Upgrade) stepSince(view *journey.View) policy.Since {
-	return u.Observed.Since(view.Instance, "step", view.Instance.Status.Update.Since.Time)
+func (d *Disrupt) stepSince(view *View) policy.Since {
+	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
 
-func (u *Upgrade) switchSince(view *journey.View) policy.Since {
-	if began := view.Instance.Status.Update.SwitchTime; began != nil {
-		return u.Observed.Since(view.Instance, "switch", began.Time)
+func (d *Disrupt) switchSince(view *View) policy.Since {
+	if began := view.activity().SwitchTime; began != nil {
+		return d.Observed.Since(view.Instance, "switch", began.Time)
 	}
 	return policy.Since{}
 }
 
 // noteNothing keeps since when the daemon gets nothing, and how many programs it lacked. What it reports
 // of its host meanwhile counts only when the time is over.
-func (u *Upgrade) noteNothing(view *journey.View) {
-	update, node := view.Instance.Status.Update, view.Node
-	since := u.nothingSince(update, node)
+func (d *Disrupt) noteNothing(view *View) {
+	update, node := view.activity(), view.Node
+	since := d.nothingSince(update, node)
 	missing := stillMissing(node.Annotations[contract.StageStatusAnnotation])
 	switch was := update.NothingSince; {
 	case update.Step != v1alpha1.StepStaging:
@@ -157,8 +174,8 @@ func (u *Upgrade) noteNothing(view *journey.View) {
 	case was == nil && !since.IsZero():
 		update.NothingSince = new(journey.Seconds(since))
 	case was != nil && since.IsZero() &&
-		(missing > 0 || was.Equal(&update.Since) || u.Left(u.Observed.Since(view.Instance, "nothing", was.Time),
-			u.DaemonTimeout) <= 0):
+		(missing > 0 || was.Equal(&update.Since) || d.Left(d.Observed.Since(view.Instance, "nothing", was.Time),
+			d.DaemonTimeout) <= 0):
 		update.NothingSince = nil
 	}
 	if missing > 0 {
@@ -174,7 +191,7 @@ func stillMissing(why string) (n int32) {
 	return n
 }
 
-func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFacts {
+func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFacts {
 	return policy.StagingFacts{
 		CanStage: journey.StagesItself(node) && policy.CheckSkew(journey.ReleaseOf(update.Revision),
 			journey.ReleaseOf(node.Annotations[contract.RevisionAnnotation])) == "",
@@ -183,14 +200,14 @@ func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFact
 	}
 }
 
-func (u *Upgrade) drainFacts(ctx context.Context, view *journey.View) policy.DrainFacts {
-	update, node := view.Instance.Status.Update, view.Node
+func (d *Disrupt) drainFacts(ctx context.Context, view *View) policy.DrainFacts {
+	node := view.Node
 	f := policy.DrainFacts{
-		Uncordoned: journey.IsUncordoned(node), IsOut: u.IsOut(node, view.Bounds), IsUndrained: isUndrained(view),
-		HasLeft: u.HasLeft(ctx, update, requestedOf(node)),
+		Uncordoned: journey.IsUncordoned(node), IsOut: d.IsOut(node, view.Bounds), IsUndrained: isUndrained(view),
+		HasLeft: d.HasLeft(ctx, view.Instance.Status.Upgrade(), requestedOf(node)),
 	}
-	if view.Drain != nil {
-		f.Drain = drainState(*view.Drain)
+	if view.drain != nil {
+		f.Drain = drainState(*view.drain)
 	}
 	return f
 }
@@ -207,9 +224,12 @@ func drainState(outcome journey.Outcome) policy.DrainState {
 	return policy.DrainWaiting
 }
 
-// lacks is what a node lacks to be well at its revision; nil when it is.
-func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
-	update, node, kubelet := view.Instance.Status.Update, view.Node, ""
+// lacks is what a node lacks to be well at its revision, or after its reboot; nil when it is well.
+func (d *Disrupt) lacks(view *View) *contract.Problem {
+	update, node, kubelet := view.activity(), view.Node, ""
+	if update.Kind == v1alpha1.ActivityReboot {
+		return notBack(node)
+	}
 	if view.Desired != nil && view.Desired.Revision == update.Revision {
 		kubelet = view.Desired.KubeletVersion
 	}
@@ -231,8 +251,8 @@ func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
 
 // lacksBack is what a node lacks to be well at its previous revision; nil when it is. since says for
 // how long in the message.
-func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since string) *contract.Problem {
-	update, node := view.Instance.Status.Update, view.Node
+func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
+	update, node := view.activity(), view.Node
 	ready, message := journey.NodeReady(node)
 	switch {
 	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
@@ -245,69 +265,83 @@ func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since st
 	return nil
 }
 
-func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.Problem {
-	update, node := view.Instance.Status.Update, view.Node
+// failure is why a step failed.
+func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
+	update, node := view.activity(), view.Node
 	switch update.Step {
 	case v1alpha1.StepStaging:
 		return contract.NewProblem(row.Reason, "node %s does not get the payload of revision %s: %.300s", node.Name,
 			update.Revision, node.Annotations[contract.StageStatusAnnotation])
 	case v1alpha1.StepDraining:
-		if view.Drain != nil {
-			return view.Drain.Problem
+		if view.drain != nil {
+			return view.drain.Problem
 		}
 		return contract.NewProblem(row.Reason, "somebody uncordoned node %s while it was being drained", node.Name)
+	}
+	if update.Kind == v1alpha1.ActivityReboot {
+		return rebootFailure(view)
 	}
 	if why := refused(node, update.Revision); why != nil && !passes(why) && update.Step == v1alpha1.StepSwitching {
 		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
 	}
-	if u.isDownUnreported(view) {
+	if d.isDownUnreported(view) {
 		return contract.NewProblem(row.Reason, "node %s has not been Ready since %s, and its daemon did not respond "+
-			"within %s", node.Name, u.Observed.NotReady(node).Began.UTC().Format(time.RFC3339), view.Bounds.Verify)
+			"within %s", node.Name, d.Observed.NotReady(node).Began.UTC().Format(time.RFC3339), view.Bounds.Verify)
 	}
-	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Verify)
+	return contract.NewProblem(row.Reason, "%s, after %s", d.lacks(view).Detail, view.Bounds.Verify)
 }
 
 // wait is what a row says that waits, and when to look again.
-func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcome {
-	update, node, outcome := view.Instance.Status.Update, view.Node, journey.Outcome{}
-	untilLate := func() time.Duration {
-		if update.SwitchTime != nil {
-			return u.Left(u.switchSince(view), view.Bounds.Verify)
-		}
-		return u.Left(u.stepSince(view), view.Bounds.Verify)
+func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
+	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
+	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
+	if activity.SwitchTime != nil {
+		untilLate = d.Left(d.switchSince(view), verifyTimeout(view))
 	}
-	switch update.Step {
+	switch activity.Step {
 	case v1alpha1.StepStaging:
-		outcome = u.fetches(view, row.Reason)
+		outcome = d.fetches(view, row.Reason)
 	case v1alpha1.StepDraining:
-		outcome = *view.Drain
+		outcome = *view.drain
 	case v1alpha1.StepRollingBack:
-		return u.goesBack(view, row.Reason)
+		return d.goesBack(view, row.Reason)
 	case v1alpha1.StepSwitching:
-		outcome = journey.Follows(node, update.Revision)
-		outcome.After = untilLate()
+		outcome = switches(view)
+		outcome.After = policy.Soonest(outcome.After, untilLate)
 	default:
-		if lacks := u.lacks(view); lacks != nil {
-			outcome = journey.Wait(untilLate(), lacks.Reason, "%s", lacks.Detail)
+		if lacks := d.lacks(view); lacks != nil {
+			outcome = journey.Wait(untilLate, lacks.Reason, "%s", lacks.Detail)
 			break
 		}
-		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
-		outcome = journey.Wait(left, row.Reason, "node %s is at revision %s and has to stay Ready for %s", node.Name,
-			update.Revision, view.Bounds.Settle)
+		is := "is at revision " + activity.Revision
+		if activity.Kind == v1alpha1.ActivityReboot {
+			is = "has rebooted"
+		}
+		_, left := d.Settles(node, activity.ReadySince, view.Bounds.Settle)
+		outcome = journey.Wait(left, row.Reason, "node %s %s and has to stay Ready for %s", node.Name, is,
+			view.Bounds.Settle)
 	}
 	outcome.Quiet = quiet(view)
 	return outcome
 }
 
+// switches waits for the daemon, which applies the revision or reboots the host.
+func switches(view *View) journey.Outcome {
+	if view.activity().Kind == v1alpha1.ActivityReboot {
+		return reboots(view)
+	}
+	return journey.Follows(view.Node, view.activity().Revision)
+}
+
 // fetches waits for the daemon's payload.
-func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Outcome {
-	update, node, after := view.Instance.Status.Update, view.Node, stageRetry
+func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
+	update, node, after := view.activity(), view.Node, stageRetry
 	why, detail := node.Annotations[contract.StageStatusAnnotation], ""
 	if why != "" {
 		detail = fmt.Sprintf(": %.300s", why)
 	}
-	if since := u.sinceNothing(view); !since.IsZero() {
-		after = min(u.Left(since, u.DaemonTimeout), stageRetry)
+	if since := d.sinceNothing(view); !since.IsZero() {
+		after = min(d.Left(since, d.DaemonTimeout), stageRetry)
 	}
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
@@ -315,18 +349,18 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 // goesBack waits until a node is well at its previous revision. How long that takes has no end, as
 // there is nothing else to go to; but it is reported, by the clock alone, as the table has it. Its
 // place stays taken: it serves nobody, with or without one.
-func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
-	update, since := view.Instance.Status.Update, ""
-	_, left := u.Daemons.Unresponsive(view.Instance, view.Node)
+func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
+	update, since := view.activity(), ""
+	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)
 	if reason == contract.ReasonRollbackTimedOut {
 		since = " since " + update.Since.UTC().Format(time.RFC3339)
-	} else if bound := view.Bounds.Verify - u.Now().Sub(u.stepSince(view).Began); left == 0 || bound < left {
+	} else if bound := view.Bounds.Verify - d.Now().Sub(d.stepSince(view).Began); left == 0 || bound < left {
 		left = bound
 	}
-	problem := u.lacksBack(view, reason, since)
+	problem := d.lacksBack(view, reason, since)
 	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)
 	if reason == contract.ReasonRollbackTimedOut && view.Instance.Status.Reason != string(reason) {
-		outcome = outcome.With(journey.FailedEvent(purpose, problem))
+		outcome = outcome.With(journey.FailedEvent(v1alpha1.DisruptionUpdate, problem))
 	}
 	return outcome
 }

@@ -1,0 +1,371 @@
+// Package disrupt takes a node to another revision, back to the revision that it held, or through a reboot, by
+// annotations of its Node. The table in policy decides. This package gathers the facts for the table, and acts. The
+// instance controller runs it. It never contacts a host.
+package disrupt
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Disrupt upgrades and reboots nodes.
+type Disrupt struct{ *journey.Parts }
+
+// stuckRetry is a safety net for a node that can neither go on nor go back: a change of its Node is an event.
+const stuckRetry = time.Minute
+
+// View holds the facts about one node for one reconcile.
+type View struct {
+	// Instance of the host. Next changes its status. Saved is the status as the API server has it.
+	Instance *v1alpha1.WindowsInstance
+	Saved    *v1alpha1.WindowsInstanceStatus
+	Node     *corev1.Node
+	Bounds   journey.Bounds
+	// Desired is the published revision, or nil. Change is the way to it, or nil if the node stays at its revision.
+	Desired *blueprint.Desired
+	Change  *journey.Update
+	// RebootDue says that a reboot follows the upgrade in the same place.
+	RebootDue bool
+	// Jitter spreads tries, in [0,1).
+	Jitter float64
+
+	// drain is the outcome of the drain in this reconcile. isRequested says that the revision was requested in this
+	// reconcile. unwritten is why a reboot could not be requested.
+	drain       *journey.Outcome
+	isRequested bool
+	unwritten   error
+}
+
+func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity }
+
+// Next takes the node further through an upgrade or a reboot, until it has to wait, or the status has to be saved, or
+// the controller has to act. A repeated call goes on from the status.
+func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKind) (journey.Outcome, error) {
+	if kind == v1alpha1.ActivityReboot {
+		if outcome, ends := d.needsNoReboot(ctx, view); ends {
+			return outcome, nil
+		}
+	} else if view.Change != nil && !view.Change.Waits() { // pods don't feel it, and the host has all that it needs
+		return d.applyAtOnce(ctx, view)
+	}
+	if outcome, ends := d.keepPlace(ctx, view); ends {
+		return outcome, nil
+	}
+	if kind == v1alpha1.ActivityUpgrade && !isUndrained(view) {
+		d.aim(ctx, view)
+	}
+	for {
+		d.noteRequest(view)
+		if view.mustSave() {
+			return journey.Outcome{Then: journey.Save}, nil
+		}
+		facts := d.facts(ctx, view)
+		row := policy.NextUpgrade(view.activity().Step, facts, d.Now())
+		d.noteFacts(view, facts)
+		if outcome, ends := d.act(ctx, view, row, facts); ends {
+			return outcome, nil
+		}
+	}
+}
+
+// keepPlace has a node ask for a place again if it lost its place during a pause. If only its pods were moved away, the
+// node serves while it waits.
+func (d *Disrupt) keepPlace(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
+	status := &view.Instance.Status
+	activity := status.Activity
+	if !activity.Begun() || status.HasPlace() {
+		return journey.Done(), false
+	}
+	if activity.Step != v1alpha1.StepDraining || isRequested(status) {
+		return d.askForPlace(view), true
+	}
+	if outcome = d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+		return outcome, true
+	}
+	d.toStep(view, v1alpha1.StepWaiting)
+	status.Phase = v1alpha1.PhaseReady
+	return outcome, false
+}
+
+// noteRequest notes what is about to be requested of the daemon, before it is requested.
+func (d *Disrupt) noteRequest(view *View) {
+	switch activity := view.activity(); {
+	case activity.Step != v1alpha1.StepSwitching:
+	case activity.Kind == v1alpha1.ActivityReboot:
+		noteBoot(activity, view.Node)
+	case !isUndrained(view):
+		d.noteSwitch(&view.Instance.Status)
+	}
+}
+
+// mustSave reports whether the status is to be saved before the present step is taken, because another operator must
+// find it. To wait for a place or for verification changes nothing.
+func (v *View) mustSave() bool {
+	type essence struct {
+		step           v1alpha1.Step
+		place          bool
+		revision, boot string
+		switched       bool
+	}
+	of := func(status *v1alpha1.WindowsInstanceStatus) essence {
+		e := essence{place: status.HasPlace(), revision: status.DesiredRevision}
+		if a := status.Activity; a != nil && a.Kind == v.activity().Kind {
+			e.step, e.boot, e.switched = a.Step, a.BootID, a.SwitchTime != nil
+		}
+		return e
+	}
+	step := v.activity().Step
+	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
+}
+
+// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the
+// switch, since when it receives nothing, and since when a node is well without interruption.
+func (d *Disrupt) noteFacts(view *View, facts policy.UpgradeFacts) {
+	activity := view.activity()
+	activity.OverSSH = facts.OverSSH
+	if activity.Kind == v1alpha1.ActivityUpgrade {
+		d.noteNothing(view)
+	}
+	switch {
+	case activity.Step != v1alpha1.StepVerifying:
+	case facts.Lacks == "":
+		activity.ReadySince, _ = d.Settles(view.Node, activity.ReadySince, view.Bounds.Settle)
+	default:
+		activity.ReadySince = nil
+	}
+}
+
+// act does what a row says. ends is false if there is more to decide in this reconcile.
+func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
+	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
+	status := &view.Instance.Status
+	activity := status.Activity
+	switch row.Action {
+	case policy.ActionFail:
+		return d.fail(ctx, view, facts, d.failure(view, row)), true
+	case policy.ActionTakePlace:
+		return d.takePlace(ctx, view), true
+	case policy.ActionJoin:
+		logf.FromContext(ctx).Info("upgrading over SSH", "revision", activity.Revision)
+		activity.OverSSH = true
+		d.toStep(view, row.Next)
+		status.Phase = v1alpha1.PhasePending
+		return journey.Outcome{Then: journey.JoinAgain}, true
+	case policy.ActionFinish:
+		if activity.Kind == v1alpha1.ActivityReboot {
+			return d.finishReboot(ctx, view), true
+		}
+		return d.finishUpgrade(ctx, view), true
+	case policy.ActionReturn:
+		return d.returnFromBack(ctx, view), true
+	case policy.ActionWait:
+		if row.Next == activity.Step {
+			return d.wait(view, row), true
+		}
+	}
+	err := d.write(ctx, view, row.Action)
+	switch {
+	case err == nil:
+		d.leaveStep(view, row.Next)
+		return outcome, false
+	case activity.Kind == v1alpha1.ActivityReboot: // which has no more time for that than for the reboot
+		view.unwritten = err
+		return outcome, false
+	}
+	outcome = journey.RetryWrite(err)
+	outcome.Quiet = quiet(view)
+	return outcome, true
+}
+
+// write changes the Node or the status. Afterwards the table is asked again.
+func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
+	activity, node := view.activity(), view.Node
+	switch action {
+	case policy.ActionRequestStaging:
+		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: activity.Revision})
+	case policy.ActionSwitch:
+		if activity.Kind == v1alpha1.ActivityReboot {
+			return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: activity.BootID})
+		}
+		return d.requestRevision(ctx, view)
+	case policy.ActionRestore:
+		// What the daemon reported before is deleted: the revision may still be the previous one, while the host is
+		// between the two, and why it left the other is no response to this.
+		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: activity.From,
+			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
+	case policy.ActionDrain:
+		view.drain = new(d.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
+	case policy.ActionUseSSH:
+		activity.OverSSH = true
+	}
+	return err
+}
+
+// toStep begins a step.
+func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
+	if activity := view.activity(); activity.Step != step {
+		activity.Step, activity.Since = step, journey.Seconds(d.Now())
+	}
+}
+
+// leaveStep begins a step, and notes what follows from leaving the one before.
+func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
+	status := &view.Instance.Status
+	switch activity := status.Activity; {
+	case step == activity.Step:
+		return
+	case activity.Step == v1alpha1.StepDraining:
+		if view.drain == nil { // the cordon was lifted
+			view.drain = new(journey.Done())
+		}
+	case activity.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
+		activity.SwitchTime, status.DesiredRevision = nil, requestedOf(view.Node)
+	}
+	d.toStep(view, step)
+}
+
+// Granted notes what begins with a place in the budget, in the same write. A place for a join begins no activity. If a
+// reboot lost its place during a pause, its step begins again: its daemon may not have been told what was decided then.
+func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
+	activity, now := status.Activity, journey.Seconds(d.Now())
+	if activity == nil || activity.OverSSH || status.Disruption.Purpose != purposeOf(activity) {
+		return
+	}
+	status.Phase = v1alpha1.PhaseUpdating
+	if activity.Kind == v1alpha1.ActivityReboot {
+		status.Phase, activity.Since = v1alpha1.PhaseRebooting, now
+	}
+	if activity.Begun() {
+		return
+	}
+	activity.Step, activity.Since, activity.NextTime = v1alpha1.StepDraining, now, nil
+	if activity.Kind == v1alpha1.ActivityUpgrade && !activity.Drains {
+		activity.Step = v1alpha1.StepSwitching
+		d.noteSwitch(status)
+	}
+}
+
+// takePlace asks for a place. If the host is to be joined again, it first waits for a private key.
+func (d *Disrupt) takePlace(ctx context.Context, view *View) journey.Outcome {
+	if view.activity().OverSSH {
+		if outcome := d.Access.HasKey(ctx); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	outcome := d.askForPlace(view)
+	outcome.Quiet = quiet(view)
+	return outcome
+}
+
+// askForPlace asks for a place in the rollout budget, unless the next try has to wait.
+func (d *Disrupt) askForPlace(view *View) journey.Outcome {
+	activity, place := view.activity(), d.place(view)
+	if activity.NextTime != nil {
+		if after := activity.NextTime.Sub(d.Now()); after > 0 {
+			return journey.Wait(after, place.Last.Reason, "%s", place.Last.Detail)
+		}
+	}
+	return journey.Outcome{Then: journey.AskForPlace, Place: place}
+}
+
+// place describes the request for a place.
+func (d *Disrupt) place(view *View) journey.Place {
+	activity, name := view.activity(), view.Node.Name
+	place := journey.Place{Purpose: v1alpha1.DisruptionUpdate, Last: contract.NewProblem(
+		cmp.Or(contract.Reason(activity.Reason), contract.ReasonRevisionPending), "%s", activity.Message)}
+	if activity.Kind == v1alpha1.ActivityUpgrade {
+		place.Waits = "revision " + activity.Revision + " is desired and waits"
+		place.Revision = RevisionToTry(&view.Instance.Status, view.Node)
+		return place
+	}
+	place.Purpose, place.Waits = v1alpha1.DisruptionReboot, "node "+name+" is to be rebooted and waits"
+	if activity.Reason == "" {
+		place.Last = contract.NewProblem(contract.ReasonRebooting,
+			"node %s was rebooted just now, and a reboot is still requested", name)
+	}
+	return place
+}
+
+// fail ends a step that failed. If the node was not switched yet, it returns to service and is tried again later, so
+// that others go on. If it was switched, the previous revision is restored. If there is none, or the host does not come
+// back from a reboot, the node stays where it is, and keeps its place.
+func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
+	problem *contract.Problem) journey.Outcome {
+	status := &view.Instance.Status
+	activity := status.Activity
+	note(activity, problem)
+	event := journey.FailedEvent(purposeOf(activity), problem)
+	switch action := policy.NextUpgrade(policy.StepFailed, facts, d.Now()).Action; action {
+	case policy.ActionReturn:
+		return d.tryLater(ctx, view, "", problem)
+	case policy.ActionRollBack, policy.ActionRollBackOnly:
+		logf.FromContext(ctx).Info("rolling back", "revision", activity.Revision, "to", activity.From, "reason",
+			problem.Reason, "detail", problem.Detail)
+		d.toStep(view, v1alpha1.StepRollingBack)
+		status.DesiredRevision, activity.ReadySince = activity.From, nil
+		// The failure is saved before the place is free, so that no second node is taken to this revision.
+		if activity.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
+			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: activity.Revision, Code: problem.Reason.Code(),
+				Message: problem.Detail, Time: journey.Seconds(d.Now())}
+		}
+		return journey.Outcome{Then: journey.Save}.With(event)
+	}
+	outcome := journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
+	if activity.Kind == v1alpha1.ActivityReboot && status.Reason != string(problem.Reason) {
+		outcome = outcome.With(event)
+	}
+	return outcome
+}
+
+// tryLater returns the node to service until the next try. result is that of the disruption; empty for a failure.
+func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
+	status := &view.Instance.Status
+	activity := status.Activity
+	if activity.Kind == v1alpha1.ActivityReboot {
+		if err := d.WithdrawReboot(ctx, view.Node); err != nil {
+			return journey.RetryWrite(err)
+		}
+		if why.Reason != contract.ReasonDaemonUnresponsive { // whose host is joined again if it stays in this boot
+			activity.BootID = ""
+		}
+	}
+	if outcome := d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+		return outcome
+	}
+	purpose := purposeOf(activity)
+	activity.Tries++
+	wait := policy.DisruptBackoff(activity.Tries, view.Jitter)
+	d.toStep(view, v1alpha1.StepWaiting)
+	activity.NextTime = new(journey.Seconds(d.Now().Add(wait)))
+	activity.ReadySince, activity.SwitchTime = nil, nil
+	note(activity, why)
+	outcome := journey.Wait(wait, why.Reason, "%s", why.Detail)
+	outcome.Released = journey.Release(status, purpose, cmp.Or(result, string(why.Reason)))
+	if result == "" {
+		outcome = outcome.With(journey.FailedEvent(purpose, why))
+	}
+	return outcome
+}
+
+// note keeps why the last try failed.
+func note(activity *v1alpha1.Activity, problem *contract.Problem) {
+	activity.Reason, activity.Message = string(problem.Reason), problem.Detail
+}
+
+// purposeOf returns what an activity needs a place for.
+func purposeOf(activity *v1alpha1.Activity) v1alpha1.DisruptionPurpose {
+	if activity.Kind == v1alpha1.ActivityReboot {
+		return v1alpha1.DisruptionReboot
+	}
+	return v1alpha1.DisruptionUpdate
+}

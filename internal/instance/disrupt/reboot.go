@@ -1,0 +1,212 @@
+package disrupt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	// rebootVerifyTimeout is the least time that a reboot has: servers with much memory take 10 minutes.
+	rebootVerifyTimeout = 20 * time.Minute
+	// MaxReboots is how often in a row a host is rebooted that still requests it.
+	MaxReboots = 3
+	// rebootsInARow is how long after a reboot another one counts as one more in a row, also if the
+	// request was withdrawn in between: a host may withdraw it for a moment.
+	rebootsInARow = time.Hour
+	// againRetry is when to look whether a reboot is still requested. A new request is an event.
+	againRetry = time.Minute
+)
+
+// Who requests a reboot.
+const (
+	rebootRequired  = "Required"  // the annotation reboot-required of the Node
+	rebootRequested = "Requested" // the annotation reboot of the Node
+	rebootPending   = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
+)
+
+// WhyReboot returns who requests a reboot of a node, or an empty string. A daemon that does not report its boot can't
+// prove a reboot. pending says whether a request by Windows counts.
+func WhyReboot(node *corev1.Node, pending bool) string {
+	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
+	switch {
+	case node.Annotations[contract.BootIDAnnotation] == "":
+		return ""
+	case asked(contract.RebootRequiredAnnotation):
+		return rebootRequired
+	case asked(contract.RebootRequestedAnnotation):
+		return rebootRequested
+	case pending && asked(contract.RebootPendingAnnotation):
+		return rebootPending
+	}
+	return ""
+}
+
+// isBlocked reports whether a node still requests a reboot after several in a row, and is left alone.
+func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
+
+// ObserveReboot notes in the status that somebody requests a reboot of a node, and reports whether anybody does. In
+// the place of an upgrade that waits, the reboot is the activity. wasWithdrawn says that nobody requested a reboot at
+// the last look.
+func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
+	jitter float64) bool {
+	why := WhyReboot(node, pending)
+	last := status.LastRebootTime
+	old := last == nil || d.Now().Sub(last.Time) >= rebootsInARow
+	if old && (why == "" || wasWithdrawn && status.Reboot() == nil) {
+		status.Reboots, status.LastRebootTime = 0, nil
+	}
+	switch {
+	case why == "" && status.Reboot() != nil:
+		status.Activity = nil
+	case why != "" && status.Reboot() == nil:
+		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepWaiting,
+			Since: journey.Seconds(d.Now())}
+		if status.Reboots > 0 { // it has just been rebooted, and the request may take a moment to go
+			status.Activity.NextTime = new(journey.Seconds(d.Now().Add(policy.DisruptBackoff(status.Reboots, jitter))))
+		}
+	}
+	return why != ""
+}
+
+// IsRebootDue reports whether a node may be rebooted now: somebody requests it, and the next try neither has to
+// wait nor is one too many.
+func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool) bool {
+	if WhyReboot(node, pending) == "" || isBlocked(status) {
+		return false
+	}
+	reboot := status.Reboot()
+	if reboot == nil {
+		return status.Reboots == 0
+	}
+	return !HasRebooted(reboot, node) && (reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
+}
+
+// HasRebooted reports whether a host has rebooted whose node did not come back, and which was joined again. A nil
+// reboot is none.
+func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
+	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
+}
+
+// IsToVerify reports whether a host was joined again after its reboot, and that reboot has to end first: the host has
+// rebooted, or its daemon has yet to report its boot.
+func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
+	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
+		return false
+	}
+	return isAnotherBoot(reboot, node) || reboot.Reason != string(contract.ReasonDaemonUnresponsive) &&
+		reboot.NextTime != nil && reboot.NextTime.After(now)
+}
+
+// isAnotherBoot reports whether a node's daemon runs in another boot than the one that must end.
+func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
+	boot := node.Annotations[contract.BootIDAnnotation]
+	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
+}
+
+// noteBoot notes the boot that must end, by the name that the present daemon gives it.
+func noteBoot(reboot *v1alpha1.Activity, node *corev1.Node) {
+	boot := node.Annotations[contract.BootIDAnnotation]
+	if reboot.BootID == "" || boot != "" && contract.SameBoot(reboot.BootID, boot) {
+		reboot.BootID = boot
+	}
+}
+
+// needsNoReboot ends a reboot that the host has done already, and refuses one too many.
+func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
+	status, node := &view.Instance.Status, view.Node
+	ready, message := journey.NodeReady(node)
+	switch hasRebooted := HasRebooted(status.Activity, node); {
+	case hasRebooted && !ready:
+		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message), true
+	case hasRebooted: // nobody is disrupted for that once more
+		return d.finishReboot(ctx, view), true
+	case !status.Activity.Begun() && isBlocked(status):
+		return journey.Wait(0, contract.ReasonRebootIneffective,
+			"node %s was rebooted %d times in a row, and a reboot is still requested (%s)", node.Name, status.Reboots,
+			WhyReboot(node, true)), true
+	}
+	return journey.Done(), false
+}
+
+// rebootFacts adds the facts about a reboot. A reboot that could not be requested counts as requested: the time of the
+// reboot bounds that, too.
+func rebootFacts(view *View, f *policy.UpgradeFacts) {
+	reboot, node := view.activity(), view.Node
+	f.Drains, f.IsApplied = true, isAnotherBoot(reboot, node)
+	f.IsRequested = f.IsApplied || view.unwritten != nil ||
+		node.Annotations[contract.RebootApprovedAnnotation] == reboot.BootID
+	ready, _ := journey.NodeReady(node)
+	f.IsSwitched = reboot.Step == v1alpha1.StepVerifying || reboot.Step == v1alpha1.StepSwitching && !ready
+}
+
+// reboots waits for another boot.
+func reboots(view *View) journey.Outcome {
+	if view.unwritten != nil {
+		return journey.RetryWrite(view.unwritten)
+	}
+	if refused := journey.RebootRefused(view.Node); refused != nil {
+		return journey.Wait(0, refused.Reason, "%s", refused.Detail)
+	}
+	return journey.Wait(0, contract.ReasonRebooting, "node %s reboots", view.Node.Name)
+}
+
+// notBack is what a node lacks after its reboot; nil when it is Ready.
+func notBack(node *corev1.Node) *contract.Problem {
+	if ready, message := journey.NodeReady(node); !ready {
+		return contract.NewProblem(contract.ReasonRebooting, "node %s has rebooted and is not Ready: %s", node.Name,
+			message)
+	}
+	return nil
+}
+
+// rebootFailure is why a reboot failed: the host never went down, or did not come back.
+func rebootFailure(view *View) *contract.Problem {
+	reboot, node := view.activity(), view.Node
+	since, meanwhile := reboot.Since.UTC().Format(time.RFC3339), reboots(view).Problem
+	ready, _ := journey.NodeReady(node)
+	switch {
+	case reboot.Step == v1alpha1.StepVerifying:
+		meanwhile = notBack(node)
+	case ready && meanwhile.Reason == contract.ReasonRebooting:
+		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
+			"the daemon of node %s was to reboot its host at %s, and did not", node.Name, since)
+	case ready:
+		return meanwhile
+	}
+	return contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", meanwhile.Detail, since)
+}
+
+// WithdrawReboot deletes the approval: a daemon that comes back later must not reboot a node that serves.
+func (d *Disrupt) WithdrawReboot(ctx context.Context, node *corev1.Node) error {
+	return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
+}
+
+// finishReboot deletes the requests, because one reboot serves everybody who requested it before, and returns the node
+// to service.
+func (d *Disrupt) finishReboot(ctx context.Context, view *View) journey.Outcome {
+	if err := d.Nodes.Annotate(ctx, view.Node, map[string]string{contract.RebootApprovedAnnotation: "",
+		contract.RebootRequiredAnnotation: "", contract.RebootRequestedAnnotation: ""}); err != nil {
+		return journey.RetryWrite(err)
+	}
+	if outcome := d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+		return outcome
+	}
+	status := &view.Instance.Status
+	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName)
+	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.DisruptionReboot,
+		fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName)))
+	status.Reboots, status.LastRebootTime = status.Reboots+1, new(journey.Seconds(d.Now()))
+	status.Activity = nil
+	outcome.Released = journey.Release(status, v1alpha1.DisruptionReboot, journey.ResultVerified)
+	outcome.After = againRetry
+	return outcome
+}

@@ -1,0 +1,168 @@
+package disrupt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// switchDelay is how long after the decision a daemon may be requested to apply its revision without a write of that
+// time to the status.
+const switchDelay = time.Minute
+
+// requestRevision requests the revision of the daemon.
+func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
+	update, node := view.activity(), view.Node
+	told := requestedOf(node) == update.Revision
+	err := d.Nodes.Mark(ctx, node,
+		journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
+	view.isRequested = err == nil
+	// The time for verification begins when the daemon is told, which may be long after that was decided.
+	if now := d.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
+		update.SwitchTime = new(journey.Seconds(now))
+	}
+	return err
+}
+
+// Resumed has what was under way when its host was paused take its time anew, as nobody looked at it meanwhile. How
+// long a node has gone back is reported, and goes on.
+func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
+	update, now := status.Upgrade(), journey.Seconds(at)
+	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
+		return
+	}
+	update.Since, update.ReadySince = now, nil
+	if update.SwitchTime != nil {
+		update.SwitchTime = &now
+	}
+}
+
+// noteSwitch notes, before it is requested of the daemon, that from now on the host is to have the revision.
+func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
+	update, now := status.Activity, journey.Seconds(d.Now())
+	if status.DesiredRevision != update.Revision {
+		status.DesiredRevision = update.Revision
+		update.SwitchTime, update.ReadySince = &now, nil
+	}
+	if update.SwitchTime == nil {
+		update.SwitchTime = &now
+	}
+}
+
+// RevisionToTry is the revision that a node is taken to with a place, and that may be halted; empty
+// where it is going there already, or back.
+func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
+	update := status.Upgrade()
+	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
+		node.Annotations[contract.DesiredRevisionAnnotation] == update.Revision {
+		return ""
+	}
+	return update.Revision
+}
+
+// aim sets out for the desired revision, or turns to a newer one where the node is.
+func (d *Disrupt) aim(ctx context.Context, view *View) {
+	status := &view.Instance.Status
+	update, desired := status.Upgrade(), view.Desired
+	begin := func(revision, from string, drains, payload bool) {
+		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, From: from,
+			Drains: drains, Step: v1alpha1.StepStaging, Since: journey.Seconds(d.Now())}
+		if !payload {
+			status.Activity.Step = v1alpha1.StepWaiting
+		}
+	}
+	switch {
+	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Revision):
+		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
+	case desired != nil && update.Revision != desired.Revision: // from where it is, without going back in between
+		if update.Begun() {
+			noteRequested(view)
+		}
+		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Revision, "instead",
+			update.Revision)
+		on := d.Revisions.Compare(ctx, update.Revision, *desired)
+		begin(desired.Revision, update.From, update.Drains || on.Drains, on.Payload)
+	}
+}
+
+// noteRequested puts down which revision the daemon has been told last. What was decided and not told is not told any
+// more: otherwise a later correction of the Node would disrupt it without a place.
+func noteRequested(view *View) {
+	status := &view.Instance.Status
+	update, told := status.Activity, requestedOf(view.Node)
+	if told != "" && (told == update.Revision || told == update.From) {
+		status.DesiredRevision = told
+	}
+}
+
+// requestedOf is the revision that a Node's daemon is told to have; empty where there is none.
+func requestedOf(node *corev1.Node) string {
+	if node == nil {
+		return ""
+	}
+	return node.Annotations[contract.DesiredRevisionAnnotation]
+}
+
+// applyAtOnce has the daemon apply a revision without a place in the budget.
+func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
+	view.Instance.Status.Activity = nil
+	if err := d.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
+		return journey.Outcome{}, err
+	}
+	// as its Node's event brings it again, which then is no news
+	outcome := journey.Follows(view.Node, view.Change.Revision)
+	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
+	return outcome, nil
+}
+
+// Move requests another revision of a daemon.
+func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	revision string) error {
+	marks := journey.Marks{Instance: instance, Revision: revision, Bare: true}
+	if err := d.Nodes.Request(ctx, node, marks); err != nil {
+		return err
+	}
+	instance.Status.DesiredRevision = revision
+	return nil
+}
+
+// returnFromBack ends the journey of a node that is well at its previous revision.
+func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcome {
+	status := &view.Instance.Status
+	update := status.Activity
+	status.HeldRevision = update.From
+	return d.tryLater(ctx, view, journey.ResultRolledBack, contract.NewProblem(contract.ReasonUpdateFailed,
+		"node %s is back at revision %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
+		update.Message))
+}
+
+// finishUpgrade ends the journey of a node that is well at its revision. One that is to be rebooted, too, goes
+// on with that in its place, so that it is drained once.
+func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) journey.Outcome {
+	status := &view.Instance.Status
+	if !view.RebootDue {
+		if outcome := d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	revision := status.Activity.Revision
+	logf.FromContext(ctx).Info("node is at its new revision", "node", status.NodeName, "revision", revision)
+	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.DisruptionUpdate,
+		fmt.Sprintf("node %s is at revision %s", status.NodeName, revision)))
+	status.Revision, status.HeldRevision = revision, status.Activity.From
+	journey.Hold(status, revision)
+	status.Activity, status.Failures = nil, 0
+	place := status.Disruption
+	outcome.Released = journey.Release(status, v1alpha1.DisruptionUpdate, journey.ResultVerified)
+	if view.RebootDue {
+		status.Disruption, outcome.Then = place, journey.RebootToo
+	}
+	return outcome
+}
