@@ -86,6 +86,10 @@ operator: ## Build operator and lab into out/bin, which is all that demo and ben
 	@mkdir -p $(BIN)
 	GOGC=400 go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/wmco ./cmd/winlab
 
+.PHONY: operator-windows
+operator-windows: # the operator as a process beside a node, for tools/realwindows
+	GOOS=windows GOARCH=amd64 go build -ldflags '$(LDFLAGS)' -o $(OUT)/windows-bin/wmco-$(VERSION).exe ./cmd/wmco
+
 .PHONY: plugin
 plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with archives and a manifest for Krew (PLUGIN_URL=where the archives will be)
 	go run ./tools/krew --root $(CURDIR) --out $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"

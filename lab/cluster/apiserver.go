@@ -19,13 +19,14 @@ rules:
 // OpenShift's does. Left out on purpose: aggregation (no API of this project is
 // aggregated), and reconciling its own endpoints, as no pod will call it.
 func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) component {
+	etcd, _ := etcdURLs()
 	c := component{
 		name: apiServerName,
 		path: binaries.APIServer,
 		dir:  w.path("etcd"), // the etcd URL is relative
 		log:  w.path(apiServerName + ".log"),
 		args: []string{
-			"--etcd-servers=" + etcdClientURL,
+			"--etcd-servers=" + etcd,
 			"--bind-address=" + port.Loopback,
 			"--advertise-address=" + port.Loopback,
 			"--secure-port=" + strconv.Itoa(p.Number),

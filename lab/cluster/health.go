@@ -26,7 +26,10 @@ func (c *Cluster) startEtcd(ctx context.Context, what component) error {
 		return err
 	}
 	// Listening is enough: the API server's own readiness tells the rest.
-	return c.untilHealthy(ctx, p, func(context.Context) error {
+	return c.untilHealthy(ctx, p, func(ctx context.Context) error {
+		if client, _ := etcdURLs(); strings.HasPrefix(client, "http://") {
+			return get(ctx, http.DefaultClient, client+"/health")
+		}
 		_, err := os.Stat(filepath.Join(what.dir, etcdSocket))
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -198,6 +199,9 @@ const grace = 10 * time.Second
 func (o *Operator) end(signal syscall.Signal) error {
 	if o.cmd == nil {
 		return nil
+	}
+	if runtime.GOOS == "windows" {
+		signal = syscall.SIGKILL // Go can send no other there
 	}
 	if err := o.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending the operator: %w", err)

@@ -1,0 +1,78 @@
+// Command realwindows answers what the operator does on real Windows: it makes the machine that it runs on a node of a
+// control plane beside it, and takes it back. The workflow windows.yml runs it, and so may whoever has a machine to
+// spare. With --simulated the same steps run anywhere, on a simulated host; that is how they are tested.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+func main() {
+	logf.SetLogger(logr.Discard()) //nolint:forbidigo // the command; the operator logs for itself
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "realwindows:", err)
+		os.Exit(1)
+	}
+}
+
+// options of a run.
+type options struct {
+	// operator is the operator's program, next the one of the version that follows, payload the directory of the
+	// payload. Without a payload, stand-ins are used.
+	operator, next, payload string
+	// results is the directory for what was found.
+	results string
+	// simulated takes a simulated host instead of this machine.
+	simulated bool
+	// only are the rows of the acceptance list to try; all if empty.
+	only []string
+	// patience bounds a join, an upgrade and a removal, each.
+	patience time.Duration
+	// pace is how often the acceptance list looks.
+	pace time.Duration
+}
+
+// command runs one of the commands: test, run or summary.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	o := options{pace: 2 * time.Second}
+	flags := flag.NewFlagSet("realwindows test|run|summary", flag.ContinueOnError)
+	flags.StringVar(&o.operator, "operator", filepath.Join("out", "bin", "wmco.exe"), "the operator's `program`")
+	flags.StringVar(&o.next, "next", "", "the operator's `program` of the next version")
+	flags.StringVar(&o.payload, "payload", filepath.Join("out", "payload"), "`directory` of the payload")
+	flags.StringVar(&o.results, "results", filepath.Join("out", "windows"), "`directory` for what was found")
+	flags.BoolVar(&o.simulated, "simulated", false, "take a simulated host instead of this machine")
+	flags.DurationVar(&o.patience, "patience", 20*time.Minute, "how long a join, an upgrade and a removal may take")
+	if len(args) == 0 {
+		flags.Usage()
+		return flag.ErrHelp
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.results, 0o755); err != nil { //nolint:gosec // the next steps of the job read it
+		return err
+	}
+	switch args[0] {
+	case "test":
+		return native(ctx, out, o.results, nativePackages())
+	case "run":
+		return run(ctx, out, o)
+	case "summary":
+		return summarise(out, o.results)
+	}
+	return fmt.Errorf("%q is none of test, run and summary", args[0])
+}
