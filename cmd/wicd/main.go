@@ -37,9 +37,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding the own program: %w", err)
 	}
-	host := winos.New()
 	root := verbs.New(verbs.Options{
-		Host:       host,
+		Host:       winos.New(),
 		Version:    version,
 		HomeDir:    home(self),
 		Self:       self,
@@ -48,7 +47,6 @@ func run(ctx context.Context) error {
 		Stderr:     os.Stderr,
 		RunService: runService,
 	})
-	root.AddCommand(newSucceed(host.Services)) //nolint:contextcheck // cobra hands ctx on
 	return root.ExecuteContext(ctx)
 }
 

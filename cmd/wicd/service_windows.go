@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/windows/svc"
-
-	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 )
 
 // runService runs under the service manager. A failure ends the service with a service-specific
@@ -16,10 +13,6 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	h := &handler{ctx: func() context.Context { return ctx }, run: run}
 	if err := svc.Run(name, h); err != nil {
 		return fmt.Errorf("running as service %s: %w", name, err)
-	}
-	if errors.Is(h.err, reconcile.ErrReplaced) {
-		// By now the service manager knows that the service has stopped.
-		return errors.Join(h.err, leaveSuccessor())
 	}
 	return h.err
 }

@@ -46,7 +46,6 @@ const (
 	PathAzureNodeManager    = `C:\k\azure-cloud-node-manager.exe`
 	PathECRProvider         = `C:\k\ecr-credential-provider.exe`
 	PathDaemon              = `C:\k\windows-instance-config-daemon.exe`
-	PathWatchdog            = `C:\k\wicd-watchdog.exe`
 	PathContainerd          = `C:\k\containerd\containerd.exe`
 	PathContainerdShim      = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
 	PathContainerdConfig    = `C:\k\containerd\containerd_conf.toml`

@@ -14,7 +14,6 @@ const (
 	ServiceKubeProxy      = "kube-proxy"
 	ServiceCloudNode      = "cloud-node-manager"
 	ServiceDaemon         = "windows-instance-config-daemon"
-	ServiceWatchdog       = "windows-instance-config-watchdog"
 	ServiceCleanup        = "windows-instance-config-cleanup"
 	ManagedDescription    = "OpenShift managed"
 	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"

@@ -59,8 +59,8 @@ func (s Service) check() error {
 	switch err := CheckPath(exe); {
 	case !legalName.MatchString(s.Name):
 		return errors.New("a name has letters, digits, '.', '_' and '-' only, at most 80")
-	case strings.EqualFold(s.Name, ServiceDaemon) || strings.EqualFold(s.Name, ServiceWatchdog):
-		return errors.New("the daemon's own services are not part of a manifest")
+	case strings.EqualFold(s.Name, ServiceDaemon):
+		return errors.New("the daemon's own service is not part of a manifest")
 	case err != nil:
 		return fmt.Errorf("program %q of the command: %w", exe, err)
 	case !Within(DirK, exe) || !strings.HasSuffix(strings.ToLower(exe), ".exe"):

@@ -68,7 +68,7 @@ func daemonProgram(f File) bool {
 
 // ownPath reports whether the daemon or kubelet writes the path itself, so that no manifest may.
 func ownPath(path string) bool {
-	return slices.ContainsFunc([]string{PathState, PathDaemon, PathWatchdog, PathKubeconfig, PathBootstrapKubeconfig,
+	return slices.ContainsFunc([]string{PathState, PathDaemon, PathKubeconfig, PathBootstrapKubeconfig,
 		PathDaemonKubeconfig, DirStore, DirDaemonCerts, DirRegistries, DirKubeletPKI},
 		func(own string) bool { return strings.EqualFold(own, path) || Within(own, path) })
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	hoststate "github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
@@ -75,15 +78,33 @@ func headOf(files winos.Files, path string) string {
 
 // daemon is the daemon's command tree as a program of a simulated machine. Each version of it is
 // the same code here, which calls itself what its exe says; one that is stuck or failing is so as a
-// service only.
+// service only, after it has counted its start.
 func daemon(otherwise string) sim.Program {
 	whole := command(otherwise)
-	spoiled := marked(whole)
 	return func(ctx context.Context, p *sim.Process) int {
-		if len(p.Args) > 1 && p.Args[1] == "controller" {
-			return spoiled(ctx, p)
+		head := headOf(p.Host.Files, p.Args[0])
+		isStuck := strings.Contains(head, markStuck)
+		if len(p.Args) < 2 || p.Args[1] != "controller" || !isStuck && !strings.Contains(head, markFailing) {
+			return whole(ctx, p)
 		}
-		return whole(ctx, p)
+		digest, err := apply.DigestOf(ctx, p.Host.Files, p.Args[0])
+		stateFile, unread := hoststate.Read(p.Host.Files)
+		if err != nil || unread != nil {
+			return 1
+		}
+		if p.Running != nil {
+			p.Running()
+		}
+		_ = selfupdate.New(p.Host, stateFile, digest).Run(ctx, func(ctx context.Context) error {
+			if isStuck {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		if ctx.Err() != nil {
+			return 0 // stopped
+		}
+		return 1
 	}
 }
 

@@ -16,7 +16,7 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 	terms := map[string]string{
 		`ledger`:                                   "state file",
 		`herald|lookout`:                           "events, watch",
-		`\b(the |a )guard\b`:                       "rollback watchdog",
+		`\b(the |a )guard\b`:                       "trial of a new daemon",
 		`walk(s|ed)? (into|in again|the way)`:      "the operator joins the host again over SSH",
 		`on (its|their) way (in|out|to)\b`:         "joins, leaves, is upgraded",
 		`(by|without|of) [a-z']+'s (own )?word`:    "reports, status",
@@ -77,7 +77,7 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 		{"nheard", regexp.MustCompile(`(?i)(is|func )unheard\b`), "unresponsive", nil},
 		{"book", regexp.MustCompile(`\*book\b|\bthe book\b|\bnewBook\b`), "records, log", nil},
 		{"'s word", regexp.MustCompile(`\b(user|daemon|kubelet|host|operator|somebody)'s (own )?word\b`), "status, what is set", nil},
-		{"guard", regexp.MustCompile(`wicd-guard|config-guard|"guard"|\bthe guard\b`), "rollback watchdog", nil},
+		{"guard", regexp.MustCompile(`wicd-guard|config-guard|"guard"|\bthe guard\b`), "trial of a new daemon", nil},
 		{"estless", regexp.MustCompile(`(?i)restless`), "crash-looping", nil},
 		{"itness", regexp.MustCompile(`(?i)\bwitness(es)?\b`), "what it observes or reports", nil},
 		{"ilent", regexp.MustCompile(`(?i)\bsilent ?(daemon|kubelet|node)|kubelet is silent`), "unresponsive", nil},

@@ -82,11 +82,11 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: there,
-// and back if need be, without a long pause.
+// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: once to start the new one,
+// twice if that fails, and once to start the previous one. These four restarts come without a long pause.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
-	return append([]time.Duration{time.Second, time.Second}, delays...), reset
+	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
 }
 
 // Description marks a service as ours.

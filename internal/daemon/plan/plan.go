@@ -157,7 +157,7 @@ func (p *planner) obsoleteRoots() {
 // under the same name since is not ours. Their order does not matter: a stop takes running
 // dependants along.
 func (p *planner) obsoleteServices() {
-	wanted := map[string]bool{contract.ServiceWatchdog: true} // the daemon removes it when it is time
+	wanted := map[string]bool{}
 	for _, s := range p.want.Services {
 		wanted[s.Name] = true
 	}
@@ -251,8 +251,8 @@ func (p *planner) obsoleteFiles() {
 	if p.want.ConfidentialUnknown {
 		return
 	}
-	// Nobody is told to take the program away that does all this, nor the rollback watchdog.
-	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true, strings.ToLower(contract.PathWatchdog): true}
+	// Nobody is told to take the program away that does all this.
+	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true}
 	for _, f := range p.want.Files {
 		wanted[strings.ToLower(f.Path)] = true
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -25,7 +26,7 @@ type revisions struct {
 	client    dynamic.Interface
 	namespace string
 	state     *state.File
-	program   *program
+	program   *selfupdate.Program
 	clock     clock.Clock
 	intervals Intervals
 	// watch begins to watch an object, and wakes the loop when it changes.
@@ -78,7 +79,7 @@ func (r *revisions) read(ctx context.Context, name string) (*state.Revision, *co
 		return nil, problem
 	}
 	c := *found
-	if !r.program.replaces(c.Manifest) {
+	if !r.program.Replaces(c.Manifest) {
 		if problem = r.complete(ctx, &c); problem != nil {
 			return nil, problem
 		}
@@ -127,7 +128,7 @@ func (r *revisions) revisionIn(data map[string]string, name string) (*state.Revi
 	named := contract.IsRevisionOfData(name, data)
 	if err != nil && named {
 		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
-			r.program.replaces(contract.Manifest{Files: files}) {
+			r.program.Replaces(contract.Manifest{Files: files}) {
 			return &state.Revision{Name: name, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
 		}
 	}

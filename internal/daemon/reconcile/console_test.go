@@ -1,14 +1,11 @@
 package reconcile_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
-	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -58,50 +55,5 @@ func TestARevisionHoldsAlthoughSomebodyHasAServiceOpenThatItDoesNotHave(t *testi
 		pass(5 * time.Minute)
 		r.expectStatus(t, again, "")
 		r.expectServing(t, "three")
-	})
-}
-
-// A rollback watchdog that has stopped and is marked for deletion acts no more.
-func TestARollbackWatchdogThatSomebodyHasOpenCountsAsGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		version := installed(t, r, newDaemon)
-		r.annotate(t, contract.DesiredRevisionAnnotation, version)
-		for r.state(t, contract.ServiceWatchdog) != winos.ServiceRunning {
-			pass(10 * time.Millisecond)
-		}
-		release := r.hold(t, contract.ServiceWatchdog)
-		pass(20 * time.Second)
-		r.expectStatus(t, version, "")
-		if got := r.read(t, contract.PathWatchdog); got != "absent" {
-			t.Errorf("the watchdog's program is %q", got)
-		}
-		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || selfupdate.WatchdogRuns(stateFile) {
-			t.Errorf("the state file knows of a watchdog, %v", err)
-		}
-		if err = r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
-			t.Fatal(err)
-		}
-		pass(15 * time.Second)
-		r.expectServing(t, "two")
-
-		again := time.Now()
-		if _, err = verbs.Bootstrap(t.Context(), r.Host(), contract.PathDaemon, contract.BootstrapRequest{
-			NodeName: nodeName, Revision: version, Manifest: withDaemon(another("two"), newDaemon),
-		}); err != nil || time.Since(again) > 10*time.Second {
-			t.Errorf("a join takes %s: %v", time.Since(again), err)
-		}
-		// Only the next one needs the name.
-		if stateFile, err = state.Read(r.Host().Files); err != nil {
-			t.Fatal(err)
-		}
-		err = selfupdate.StartWatchdog(t.Context(), r.Host(), stateFile, digestOf(newDaemon))
-		if err == nil || !strings.Contains(err.Error(), "Services console") {
-			t.Errorf("another watchdog: %v", err)
-		}
-		release()
-		if err = selfupdate.StartWatchdog(t.Context(), r.Host(), stateFile, digestOf(newDaemon)); err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -22,7 +22,7 @@ const readLimit = 5 * time.Minute
 // incomplete reports whether this daemon does not know or understand all of the host's revision.
 func (r *Reconciler) incomplete() bool {
 	m := r.State.Manifest
-	if r.program.replaces(m) {
+	if r.Program.Replaces(m) {
 		return false // another one will understand it
 	}
 	_, err := r.State.ParseConfidential()

@@ -124,7 +124,7 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 
 // accept makes a candidate the host's revision, on trial. If that can't be, nothing has changed.
 func (r *Reconciler) accept(ctx context.Context, c *state.Revision) bool {
-	problem := r.program.smokeTest(ctx, c.Manifest)
+	problem := r.Program.SmokeTest(ctx, c.Manifest)
 	before := r.State.Revision.Name
 	if problem == nil {
 		err := r.State.Change(func() error {
@@ -149,7 +149,7 @@ func (r *Reconciler) accept(ctx context.Context, c *state.Revision) bool {
 	r.revisions.last = nil
 	r.identity = identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
-	if !r.program.replaces(r.State.Manifest) {
+	if !r.Program.Replaces(r.State.Manifest) {
 		r.announce()
 	}
 	return true
@@ -158,8 +158,8 @@ func (r *Reconciler) accept(ctx context.Context, c *state.Revision) bool {
 // apply tries the state's revision as a whole.
 func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
 	back := r.State.Before != nil
-	if r.program.replaces(r.State.Manifest) {
-		problem := r.program.replace(ctx)
+	if r.Program.Replaces(r.State.Manifest) {
+		problem := r.Program.Replace(ctx)
 		switch {
 		case problem == nil:
 			return apply.Report{}, replaced
@@ -207,7 +207,7 @@ func (r *Reconciler) repair(ctx context.Context, p pass) (apply.Report, event) {
 			r.trial.unjudged(report.CrashLooping, r.Clock.Now()))
 		noteFaults(ctx, r.State, r.trial.before)
 	}
-	if r.program.replacedBy(report) {
+	if r.Program.ReplacedBy(report) {
 		return report, replaced
 	}
 	return report, none
@@ -255,7 +255,7 @@ func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bo
 	r.identity = identity{}
 	r.trial.restart(r.Clock.Now(), r.applier)
 	r.announce()
-	r.failures.note(ctx, failed, why, changed || r.program.replaces(r.State.Manifest))
+	r.failures.note(ctx, failed, why, changed || r.Program.Replaces(r.State.Manifest))
 }
 
 // ended looks whether what was started for the revision on trial still runs, and gives the problem

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -39,9 +40,8 @@ type Options struct {
 	NodeName, Namespace string
 	// Registry serves containerd. Without one, its files are left as they are.
 	Registry apply.Registry
-	// Program is the digest of the exe that this process runs, if it is the one at
-	// contract.PathDaemon; otherwise empty, and the daemon is not replaced.
-	Program string
+	// Program is the daemon's own; without one, it is not replaced.
+	Program *selfupdate.Program
 	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is
 	// nothing to tell.
 	CertificateEnd func() time.Time
@@ -71,7 +71,6 @@ type Reconciler struct {
 	applier   *apply.Applier
 	node      *apiclient.Watch
 	revisions *revisions
-	program   *program
 	failures  *failures
 	supply    *supply
 	status    *status
@@ -81,6 +80,8 @@ type Reconciler struct {
 	trial     trial
 	// identity is of the state's revision.
 	identity identity
+	// started is when this daemon began to reconcile.
+	started time.Time
 	// seen is what the last pass was made from.
 	seen inputs
 	// next is when to look again, fullPass when a full pass is due although nothing seems to have
@@ -91,9 +92,6 @@ type Reconciler struct {
 	beside sync.WaitGroup
 }
 
-// ErrReplaced says that the daemon's own program has been replaced.
-var ErrReplaced = errors.New("the daemon's program was replaced by another")
-
 // ErrReleased says that the operator has let this host go, and that the host is to be cleaned.
 var ErrReleased = errors.New("the host was released and is to be cleaned")
 
@@ -103,20 +101,22 @@ func New(options Options) *Reconciler {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Program == nil {
+		options.Program = selfupdate.New(options.Host, options.State, "")
+	}
 	o := options
 	store := payload.NewStore(o.Host.Files)
 	r := &Reconciler{
 		Options: o, wake: make(chan struct{}, 1), machine: machine{phase: phaseOf(o.State.State)},
 		trial:    trial{before: o.State.Faults},
 		applier:  apply.New(apply.Options{Host: o.Host, State: o.State, Registry: o.Registry, Reach: o.Reach}),
-		program:  &program{host: o.Host, state: o.State, store: store, digest: o.Program},
 		failures: newFailures(o.State, o.Intervals, o.Clock),
 		supply:   &supply{store: store},
 		sweeper:  &sweeper{files: o.Host.Files, state: o.State, store: store, clock: o.Clock, now: o.Host.System.Now},
 		pauses:   pauses{intervals: o.Intervals, clock: o.Clock},
 	}
 	r.revisions = &revisions{
-		client: o.Client, namespace: o.Namespace, state: o.State, program: r.program, clock: o.Clock,
+		client: o.Client, namespace: o.Namespace, state: o.State, program: o.Program, clock: o.Clock,
 		intervals: o.Intervals, watch: r.watch, stop: func() {}, latest: latest{clock: o.Clock},
 		serverCA: serverCA{trust: o.Trust, clock: o.Clock, intervals: o.Intervals},
 	}
@@ -137,7 +137,7 @@ func phaseOf(s state.State) Phase {
 }
 
 // Run reconciles until ctx ends, and returns when what runs beside it has ended too. It returns
-// ErrReplaced when this process must end, so that another program takes over, ErrReleased when
+// selfupdate.ErrReplaced when this process must end, so that another program takes over, ErrReleased when
 // the host is to be cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "phase",
@@ -145,13 +145,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.beside.Wait()
 	defer stop()
-	r.program.since = r.Clock.Now()
-	r.trial.since = r.program.since
+	r.started = r.Clock.Now()
+	r.trial.since = r.started
 	r.trial.doubt(r.incomplete(), r.Clock.Now())
 	if !r.awaitsManifest(nil) {
 		r.announce()
 	}
-	r.program.tidy(ctx)
+	r.Program.Tidy(ctx)
 	if r.Client != nil {
 		r.node = r.watch(ctx, r.Client.Resource(nodes), r.NodeName)
 		r.startBeside(ctx)
@@ -163,7 +163,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		r.watchLatest(ctx)
 		r.reconcile(ctx, due)
 		if r.machine.phase == AwaitingRestart {
-			return ErrReplaced
+			return selfupdate.ErrReplaced
 		}
 		timer := r.Clock.NewTimer(r.next.Sub(r.Clock.Now()))
 		select {
@@ -348,8 +348,10 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 		report.Failed = append(report.Failed, unwritten)
 	}
 	report.Note(slices.Concat(r.tokens.problems(), r.status.beside())...)
-	if watched := r.program.relieve(ctx, node, r.Clock); watched != nil {
-		report.Waiting = append(report.Waiting, watched)
+	if node != nil {
+		if unwritten := r.Program.Accept(r.Clock.Since(r.started)); unwritten != nil {
+			report.Waiting = append(report.Waiting, unwritten)
+		}
 	}
 	if last := r.failures.last; last != nil {
 		if node != nil && (desired(node) != last.revision || r.recovered(last)) {

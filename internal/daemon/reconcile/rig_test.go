@@ -84,8 +84,6 @@ type rig struct {
 	locked *sim.File
 	// mortal, if set, may end the daemon early.
 	mortal *mortal
-	// mortalDaemon has that be the old daemon where the service manager runs it, and not its watchdog.
-	mortalDaemon bool
 	// scanner, if set, takes a program away.
 	scanner *scanner
 	stop    context.CancelFunc
@@ -373,13 +371,15 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 		options.Source = r.payloadServer.source
 	}
 	for {
+		digest := ""
 		if content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon); err == nil {
-			options.Program = digestOf(string(content))
+			digest = digestOf(string(content))
 		}
-		r.running.Store(&options.Program)
-		err := reconcile.New(options).Run(ctx)
+		r.running.Store(&digest)
+		options.Program = selfupdate.New(options.Host, options.State, digest)
+		err := options.Program.Run(ctx, func(ctx context.Context) error { return reconcile.New(options).Run(ctx) })
 		r.letGo.Store(errors.Is(err, reconcile.ErrReleased))
-		if !errors.Is(err, reconcile.ErrReplaced) {
+		if !errors.Is(err, selfupdate.ErrReplaced) {
 			return
 		}
 		r.replaced.Add(1)
@@ -394,10 +394,7 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 
 // daemon is the daemon's program.
 func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
-	switch {
-	case len(p.Args) > 1 && p.Args[1] == selfupdate.Verb:
-		return r.stand(ctx, p)
-	case len(p.Args) > 1 && p.Args[1] == "controller":
+	if len(p.Args) > 1 && p.Args[1] == "controller" {
 		return r.controller(ctx, p)
 	}
 	return version(ctx, p)

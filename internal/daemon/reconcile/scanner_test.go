@@ -170,14 +170,6 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				}
 			},
 		},
-		"the own program": { // it is copied for the watchdog
-			held: contract.PathDaemon,
-			prepare: func(t *testing.T, r *rig) string {
-				t.Helper()
-				settled(t, r)
-				return r.publish(t, withDaemon(another("two"), newDaemon))
-			},
-		},
 		"another daemon's program in the store": {
 			held: contract.DirStore + `\` + digestOf(newDaemon),
 			prepare: func(t *testing.T, r *rig) string {

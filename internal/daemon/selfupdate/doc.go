@@ -1,9 +1,16 @@
-// Package selfupdate answers who goes back when a new daemon does not come up.
+// Package selfupdate replaces the daemon's own program, and restores the previous program if the new one does not come
+// up.
 //
-// A daemon whose program is about to be replaced installs the program of the revision that held
-// last, mostly its own, as a service of another name: the rollback watchdog. It watches the new
-// daemon from outside: when that is down for long, or shows no sign of life in time, the watchdog
-// puts its own program in place, notes in the state file which revision failed, and starts the
-// service. It survives crashes, hangs and reboots. The daemon that is in charge in the end stops
-// it. It talks to no API server, and nobody else may go back from outside.
+// A manifest that brings another daemon is applied by that daemon, which understands all of it:
+//
+//	old: smoke test ── does not run here: failed, nothing has changed
+//	     write down the program on trial ── replace the exe ── end
+//	new: count the start ── apply ──┬─ hears the API server, and its revision holds or it has lived a minute: accepted
+//	                                ├─ its revision fails: roll back, the old exe included ── end
+//	                                └─ crashes, or is not accepted by the deadline: end
+//	     third start, or a start after the deadline: restore the old exe, write down what failed ── end
+//	old: keep what held; the state file says what failed, and when it may be tried again
+//
+// A daemon ends with an error, and the service manager starts the program that is in place.
+// A daemon that dies anywhere is started again by the service manager, and goes on from the state file.
 package selfupdate

@@ -37,9 +37,8 @@ func Private(stateFile *File) []string {
 			paths = append(paths, dir)
 		}
 	}
-	return append(paths, contract.PathState, contract.PathDaemon, contract.PathWatchdog, contract.PathDaemonKubeconfig,
-		contract.PathDaemonCertificate, contract.PathKubeconfig,
-		contract.PathBootstrapKubeconfig)
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathDaemonKubeconfig,
+		contract.PathDaemonCertificate, contract.PathKubeconfig, contract.PathBootstrapKubeconfig)
 }
 
 // DirCNIState is where CNI plugins remember which addresses they gave out.

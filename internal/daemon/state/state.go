@@ -39,6 +39,8 @@ type State struct {
 	Verified bool `json:"verified,omitempty"`
 	// Before is the last desired state that held, other than the present one. Its payload stays on the host.
 	Before *Revision `json:"before,omitempty"`
+	// Update is the trial of the daemon's new program, until that is accepted or the previous program is restored.
+	Update *Update `json:"update,omitempty"`
 	// Faults are what failed in the last pass at a revision that was not on trial, as far as it would
 	// have that one given up, and the services that did not stay up: what fails in the same way with
 	// the next revision is no fault of that.
@@ -126,6 +128,15 @@ type FailedRevision struct {
 	// Pause lies before the next attempt, which is due at Until.
 	Pause time.Duration `json:"pause"`
 	Until time.Time     `json:"until"`
+}
+
+// Update is the trial of a new program of the daemon.
+type Update struct {
+	// Program is the digest of the new program.
+	Program string `json:"program"`
+	// Starts counts its starts. Deadline is when it must have been accepted; zero before its first start.
+	Starts   int       `json:"starts,omitempty"`
+	Deadline time.Time `json:"deadline,omitzero"`
 }
 
 // Variable is a system environment variable of ours.

@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
-	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -40,8 +39,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest.
 	// Handover starts it again.
 	// That of a host which was released may just have had it cleaned again.
-	if err = errors.Join(selfupdate.RemoveWatchdog(ctx, host.Services), stopDaemon(ctx, host.Services),
-		withdrawCleanup(ctx, host.Services)); err != nil {
+	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}
 	stateFile, err := state.Open(host.Files)
@@ -197,7 +195,7 @@ func note(stateFile *state.File, request contract.BootstrapRequest, confidential
 		}
 		stateFile.Verified = false
 	}
-	stateFile.Failed, stateFile.Faults = nil, nil
+	stateFile.Failed, stateFile.Faults, stateFile.Update = nil, nil, nil
 	stateFile.NodeName = request.NodeName
 	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest, Confidential: confidential}
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values

@@ -195,7 +195,7 @@ func (c *cleaning) ours(path string) bool {
 		known = append(known, f.Path)
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
-		contract.PathDaemon, contract.PathWatchdog, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
+		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
 		contract.PathDaemonKubeconfig, contract.PathState, state.PathDamaged,
 	})
 	made := path

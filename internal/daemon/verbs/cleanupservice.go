@@ -12,9 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// services stops and deletes ours: the watchdog first, because it would start the daemon again, the
-// daemon next, because it would start the others again, then the others, dependants before what
-// they depend on.
+// services stops and deletes ours: the daemon first, because it would start the others again, then the others,
+// dependants before what they depend on.
 func (c *cleaning) services(ctx context.Context) {
 	ours := c.ourServices(ctx)
 	for _, name := range stopOrder(ours) {
@@ -71,7 +70,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	return ours
 }
 
-// stopOrder puts the watchdog and the daemon first, and every service before those that it depends on.
+// stopOrder puts the daemon first, and every service before those that it depends on.
 func stopOrder(services map[string]winos.Service) []string {
 	var order []string
 	placed := map[string]bool{}
@@ -88,10 +87,8 @@ func stopOrder(services map[string]winos.Service) []string {
 		}
 		order = append(order, name)
 	}
-	for _, name := range []string{contract.ServiceWatchdog, contract.ServiceDaemon} {
-		if _, installed := services[name]; installed {
-			place(name)
-		}
+	if _, installed := services[contract.ServiceDaemon]; installed {
+		place(contract.ServiceDaemon)
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		place(name)

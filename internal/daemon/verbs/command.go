@@ -12,7 +12,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 	"github.com/windows-nodes/wmco/internal/daemon/report"
-	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -40,10 +39,8 @@ type Options struct {
 	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
 	// may speak to without TLS. For tests.
 	PlainRegistries []string
-	// Intervals of the service, and of the rollback watchdog; their zero values are right for
-	// production.
+	// Intervals of the service; its zero value is right for production.
 	Intervals reconcile.Intervals
-	Watchdog  selfupdate.Intervals
 }
 
 // New makes the command tree. Its errors end the program with a non-zero code; a verb that has left
@@ -88,8 +85,8 @@ Node's desired revision, and keeps services, files and environment as the manife
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
-	root.AddCommand(controllerCommand(options, &s), watchdogCommand(options), cleanupCommand(options),
-		reportCommand(options), versionCommand(options))
+	root.AddCommand(controllerCommand(options, &s), cleanupCommand(options), reportCommand(options),
+		versionCommand(options))
 	return root
 }
 

@@ -81,7 +81,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
-		if errors.Is(err, reconcile.ErrReplaced) {
+		if errors.Is(err, selfupdate.ErrReplaced) {
 			log.Info("ended, so that the service manager starts the other program")
 		} else if err != nil {
 			log.Error(err, "ended") // nobody sees a service's standard error
@@ -91,7 +91,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	ctx = logr.NewContext(ctx, log.Logger)
 	// Before the wait: a handover starts the service and ends when it runs, and may have put another program here.
 	running()
-	program, err := ownProgram(ctx, o)
+	digest, err := ownProgram(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -103,6 +103,13 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	if err != nil {
 		return err
 	}
+	program := selfupdate.New(o.Host, stateFile, digest)
+	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, o, log, stateFile, program) })
+}
+
+// keep keeps the host as the cluster says, until ctx ends or this process must end.
+func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *state.File,
+	program *selfupdate.Program) (err error) {
 	// An older daemon may have made fewer, and somebody may have removed that of the log, which
 	// then begins with the next line. What can't be made is missed, and said, where it is needed.
 	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))
@@ -184,7 +191,7 @@ func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) e
 	}
 	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", stateFile.NodeName,
 		"address", address)
-	return selfupdate.StopWatchdog(ctx, host, stateFile)
+	return stateFile.Save()
 }
 
 // kubeletAddress is the node's address in kubelet's command; empty when it has none.
@@ -223,8 +230,7 @@ type runner struct {
 	reporter *mirror.Reporter
 	follow   func(contract.Manifest)
 	report   func(contract.Reconciled)
-	// program is the digest of the own exe, or empty when that is not the one of the service.
-	program string
+	program  *selfupdate.Program
 }
 
 // withAPIServer reconciles with the API server, and keeps the certificate renewed, until ctx ends.

@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
-	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -37,9 +36,6 @@ func Handover(ctx context.Context, host winos.Host, self string,
 		return answer, err
 	}
 	if err = check(stateFile, request); err != nil {
-		return answer, err
-	}
-	if err = selfupdate.RemoveWatchdog(ctx, host.Services); err != nil {
 		return answer, err
 	}
 	if err = state.Ensure(host.Files, stateFile, state.Directories()...); err != nil {

@@ -81,7 +81,7 @@ func ourNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
 		contract.ServiceFlannel, contract.ServiceCSIProxy,
-		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon, contract.ServiceWatchdog,
+		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon,
 	}
 }
 

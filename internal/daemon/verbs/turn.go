@@ -43,7 +43,7 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 	})
 }
 
-// othersLimit bounds how long a daemon that starts waits for a verb: less than the watchdog gives a new program.
+// othersLimit bounds how long a daemon that starts waits for a verb.
 const othersLimit = 5 * time.Minute
 
 // afterOthers waits until no verb is at work on this host, but not for ever. A daemon that crashed is

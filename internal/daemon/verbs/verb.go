@@ -94,6 +94,18 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
+// logged runs a service with a log of its own, or without one, because a disk may be full.
+func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
+	s := service{logDir: contract.DirDaemonLog}
+	log := s.logger(o, name)
+	defer func() { _ = log.close() }()
+	err := run(logr.NewContext(ctx, log.Logger))
+	if err != nil {
+		log.Error(err, "ended") // nobody sees a service's standard error
+	}
+	return err
+}
+
 // verb makes the command of one verb.
 func verb[Request, Result any](o Options, name contract.Verb, short string,
 	run func(context.Context, Request) (Result, error)) *cobra.Command {

@@ -255,12 +255,12 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 }
 
 // killPrograms kills every process that runs a program of a service's command line. The daemon's
-// own exe is left out: it also runs verbs and the rollback watchdog. So are those of services of others, which may
-// have processes beside, as svchost.exe has.
+// own exe is left out: it also runs verbs. So are those of services of others, which may have processes beside, as
+// svchost.exe has.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)
-		if !ours || strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathWatchdog) {
+		if !ours || strings.EqualFold(exe, contract.PathDaemon) {
 			continue
 		}
 		left, err := l.programs.Processes(ctx, exe)

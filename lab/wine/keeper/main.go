@@ -1,6 +1,7 @@
 // Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has
 // ended. As long as its standard input is open, it also serves the OS interface of its machine on
-// its standard streams, for the laboratory, and plays the host network service.
+// its standard streams, for the laboratory, plays the host network service, and restarts the daemon's service as
+// Windows does.
 package main
 
 import (
@@ -24,6 +25,7 @@ func run(host winos.Host) error {
 	if err := serveHNS(host); err != nil {
 		return err
 	}
+	go restartDaemon()
 	return remote.Serve(host, stream{os.Stdin, os.Stdout})
 }
 

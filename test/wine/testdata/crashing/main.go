@@ -1,5 +1,5 @@
-// Command crashing is a daemon that prints its version and can do nothing else: as a service it
-// ends at once.
+// Command crashing is a daemon that prints its version and can do nothing else: as a service it counts its start, and
+// ends.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 || os.Args[1] != "version" {
+		serve()
 		os.Exit(1)
 	}
 	fmt.Println("0.1.0-crashing")

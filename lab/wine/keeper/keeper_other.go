@@ -8,3 +8,6 @@ import (
 
 // serveHNS needs the pipes of Windows.
 func serveHNS(winos.Host) error { return winos.ErrUnsupported }
+
+// restartDaemon needs the service manager of Windows.
+func restartDaemon() {}

@@ -1,0 +1,181 @@
+package selfupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Program is the daemon's own program.
+type Program struct {
+	host  winos.Host
+	state *state.File
+	store *payload.Store
+	// digest of the exe that this process runs; empty if that is not the exe of the service.
+	digest string
+	// tested is the digest of an exe that was seen to run on this host.
+	tested string
+	// deadline ends this process; nil if its program is not on trial.
+	deadline *time.Timer
+}
+
+// New returns the program of this process. digest is the digest of its exe, or empty if that is not the exe of the
+// service: then the program is never replaced.
+func New(host winos.Host, stateFile *state.File, digest string) *Program {
+	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
+}
+
+// ErrReplaced says that another program is in place of this one: this process must end with an error, so that the
+// service manager starts that program.
+var ErrReplaced = errors.New("the daemon's program was replaced by another")
+
+// testPath is where another daemon's exe is tried, under its own name.
+const testPath = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
+
+// testLimit bounds a smoke test. A virus scanner may read all of a new exe before it starts.
+const testLimit = time.Minute
+
+// Replaces reports whether a manifest brings another daemon than this one.
+func (p *Program) Replaces(m contract.Manifest) bool {
+	exe, ok := m.DaemonProgram()
+	return ok && p.digest != "" && exe.Digest != p.digest
+}
+
+// ReplacedBy reports whether a pass has put another daemon in place.
+func (p *Program) ReplacedBy(report apply.Report) bool {
+	return p.digest != "" && slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
+		return s.Kind == plan.WriteFile && s.Name == contract.PathDaemon && s.Want != p.digest
+	})
+}
+
+// SmokeTest makes sure that the daemon of a manifest, if it is another one, runs on this host at all.
+func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.Problem {
+	exe, _ := m.DaemonProgram()
+	if !p.Replaces(m) || p.tested == exe.Digest {
+		return nil
+	}
+	defer p.Tidy(ctx)
+	if err := p.copyTo(testPath, func(content apply.Content) error {
+		if err := apply.StageFile(ctx, p.host.Files, testPath, content); err != nil {
+			return err
+		}
+		return apply.CommitFile(ctx, p.host.Files, testPath, testPath+".old")
+	}, exe.Digest); err != nil {
+		return apply.FileProblem(err)
+	}
+	limited, cancel := context.WithTimeout(ctx, testLimit)
+	defer cancel()
+	var code int
+	err := winos.UntilClosed(limited.Done(), func() (err error) {
+		code, err = p.host.Programs.Run(limited, testPath, "version")
+		return err
+	})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("it ended with %d", code)
+	}
+	if err != nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "the new daemon does not run on this host: %v", err)
+	}
+	p.tested = exe.Digest
+	return nil
+}
+
+// Tidy removes what a smoke test leaves, also one that was interrupted.
+func (p *Program) Tidy(ctx context.Context) {
+	err := apply.UnstageFile(p.host.Files, testPath)
+	for _, path := range []string{testPath, testPath + ".old"} {
+		err = errors.Join(err, p.host.Files.Remove(path))
+	}
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Info("what was tried can't be removed", "detail", err.Error())
+	}
+}
+
+// Replace puts the daemon of the state's manifest in place of this one. This process must end then.
+func (p *Program) Replace(ctx context.Context) *contract.Problem {
+	exe, _ := p.state.Manifest.DaemonProgram()
+	if problem := p.SmokeTest(ctx, p.state.Manifest); problem != nil {
+		return problem
+	}
+	if err := p.ensureRestart(ctx); err != nil {
+		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
+	}
+	if before := p.state.Before; before != nil { // otherwise there is nothing to go back to
+		if err := p.keep(ctx, *before); err != nil {
+			return apply.FileProblem(err)
+		}
+		p.state.Update = &state.Update{Program: exe.Digest} // written with the file that is moved aside
+	}
+	if err := p.install(ctx, exe.Digest); err != nil {
+		return apply.FileProblem(err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "revision",
+		p.state.Revision.Name)
+	return nil
+}
+
+// keep makes sure that the store has the program of the revision to which the host would go back.
+func (p *Program) keep(ctx context.Context, before state.Revision) error {
+	exe, known := before.Manifest.DaemonProgram()
+	if !known {
+		return nil
+	}
+	if exe.Digest == p.digest {
+		return p.store.Adopt(ctx, contract.PathDaemon, []contract.Blob{{Digest: exe.Digest, Size: exe.Size}})
+	}
+	missing, err := p.store.Missing([]contract.Blob{{Digest: exe.Digest, Size: exe.Size}})
+	if err == nil && len(missing) > 0 {
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of revision %s, to which the host "+
+			"would go back, is not in %s", before.Name, contract.DirStore)
+	}
+	return err
+}
+
+// ensureRestart has the service manager start the daemon again when it ends: somebody may have disabled the service,
+// or changed its recovery actions.
+func (p *Program) ensureRestart(ctx context.Context) error {
+	own, err := p.host.Services.Get(ctx, contract.ServiceDaemon)
+	if err != nil {
+		return nil //nolint:nilerr // the next call to the service manager reports more
+	}
+	delays, reset := plan.DaemonRecovery()
+	if !own.NoAutoStart && slices.Equal(own.Recovery, delays) && own.RecoveryReset == reset {
+		return nil
+	}
+	own.Recovery, own.RecoveryReset = delays, reset
+	return p.host.Services.Apply(ctx, own.ServiceConfig)
+}
+
+// install puts a program of the store in place of the daemon's.
+func (p *Program) install(ctx context.Context, digest string) error {
+	return p.copyTo(contract.PathDaemon, func(content apply.Content) error {
+		return apply.WriteFile(ctx, p.host.Files, p.state, contract.PathDaemon, content.Digest, content.Content)
+	}, digest)
+}
+
+// copyTo hands out a blob. It drops a damaged one.
+func (p *Program) copyTo(path string, write func(content apply.Content) error, digest string) error {
+	var content io.ReadCloser
+	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(apply.Content{Digest: digest, Content: content, Access: state.Access(path)}),
+		content.Close())
+	if errors.Is(err, apply.ErrDigest) {
+		return errors.Join(err, p.store.Drop(digest))
+	}
+	return err
+}

@@ -1,0 +1,144 @@
+package selfupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+)
+
+const (
+	// maxStarts is the start of a new program that restores the previous one instead. Fewer starts may have failed.
+	maxStarts = 3
+	// trialTime is how long a new program is on trial, from its first start. It is longer than the five minutes after
+	// which a daemon that can't read its revision rolls back by itself, and shorter than the operator's default
+	// verifyTimeout.
+	trialTime = 8 * time.Minute
+	// ownLife is how long a daemon whose revision does not hold yet must have lived until it is trusted to roll back by
+	// itself, or when the operator requests it.
+	ownLife = time.Minute
+	// The first pause before a revision is tried again whose program did not come up, and the longest. The service
+	// manager restarts a program at once after a time without failures: see plan.DaemonRecovery. Within that time it
+	// would wait for minutes before each start.
+	firstPause = 6 * time.Minute
+	maxPause   = 20 * time.Minute
+)
+
+// ErrLate says that a new program was not accepted by its deadline.
+var ErrLate = errors.New("this program was not accepted by its deadline")
+
+// Run runs the daemon. If the program of this process is on trial, Run first counts the start in the state file, and
+// returns ErrLate at the deadline even if the daemon hangs. If the trial has failed, Run restores the previous program
+// and returns ErrReplaced.
+func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) error) error {
+	limit, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if limit == 0 {
+		return daemon(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p.deadline = time.NewTimer(limit)
+	defer p.deadline.Stop()
+	ended := make(chan error, 1)
+	go func() { ended <- daemon(ctx) }()
+	select {
+	case err = <-ended:
+		return err
+	case <-p.deadline.C:
+		return ErrLate
+	}
+}
+
+// begin counts a start of the program on trial, and restores the previous program if the trial has failed, whichever
+// program was started. limit is how long this process is on trial; zero if it is not.
+func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
+	update := p.state.Update
+	if update == nil {
+		return 0, nil
+	}
+	log, isOnTrial := logr.FromContextOrDiscard(ctx), update.Program == p.digest
+	now := p.host.System.Now()
+	if isOnTrial {
+		update.Starts++
+		if update.Deadline.IsZero() || update.Deadline.Sub(now) > trialTime { // the clock may have been set back
+			update.Deadline = now.Add(trialTime)
+		}
+		log.Info("this program is on trial", "start", update.Starts, "deadline", update.Deadline)
+		if err = p.state.Save(); err != nil {
+			log.Error(err, "this start can't be counted")
+		}
+	}
+	why := ""
+	switch left := update.Deadline.Sub(now); {
+	case update.Starts >= maxStarts:
+		why = fmt.Sprintf("the new daemon does not stay up: it ended %d times", maxStarts-1)
+	case update.Starts > 0 && left <= 0:
+		why = fmt.Sprintf("the new daemon hangs, or does not reach the API server: it had %s", trialTime)
+	case isOnTrial:
+		return left, nil
+	default:
+		return 0, nil // this program was about to be replaced, and will be
+	}
+	if err = p.restore(ctx, why); err != nil {
+		log.Error(err, "the previous program can't be restored; this one goes on")
+		return trialTime, nil
+	}
+	if isOnTrial {
+		return 0, ErrReplaced
+	}
+	return 0, nil
+}
+
+// restore rolls back to the revision before, puts its program in place, and notes why. A failure to write that down is
+// logged only: the program that is started next finds the trial failed, and writes it down.
+func (p *Program) restore(ctx context.Context, why string) error {
+	failed := p.state.Revision
+	isTried, to := false, failed
+	if exe, _ := failed.Manifest.DaemonProgram(); p.state.Before != nil && exe.Digest == p.state.Update.Program {
+		isTried, to = true, *p.state.Before
+	}
+	if exe, known := to.Manifest.DaemonProgram(); known && exe.Digest != p.digest {
+		if err := p.install(ctx, exe.Digest); err != nil {
+			return err
+		}
+	}
+	p.state.Update = nil
+	if isTried {
+		p.state.Back()
+		p.state.Fail(failed.Name, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), firstPause, maxPause,
+			time.Now().Add)
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("restored the previous program", "why", why, "failed", failed.Name, "revision", to.Name)
+	if err := p.state.Save(); err != nil {
+		log.Error(err, "the failure of the new program can't be written down")
+	}
+	return nil
+}
+
+// Accept ends the trial of this program, if the operator can tell it to roll back from now on: it hears the API server,
+// and its revision holds or it has lived for a while. Accept comes before the revision is reported on the Node, because
+// nobody rolls back afterwards. A problem says that the end of the trial can't be written down.
+func (p *Program) Accept(lived time.Duration) *contract.Problem {
+	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
+		return nil
+	}
+	update := p.state.Update
+	p.state.Update = nil
+	if err := p.state.Save(); err != nil {
+		p.state.Update = update
+		return apply.FileProblem(err)
+	}
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	return nil
+}

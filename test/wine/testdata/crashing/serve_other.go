@@ -1,0 +1,6 @@
+//go:build !windows
+
+package main
+
+// serve needs the service manager of Windows.
+func serve() {}
