@@ -2,8 +2,8 @@
 // docs/reference/api.md from the generated custom resource definitions, and
 // docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions, and
 // docs/reference/acceptance-tests.md from the names of tests, and docs/reference/upgrade-steps.md from
-// the table of the upgrade's steps, and docs/reference/support.md from the pins, and docs/plugin.svg
-// from what the plugin prints in its tests.
+// the table of the upgrade's steps, and docs/reference/daemon-steps.md from the table of the daemon's,
+// and docs/reference/support.md from the pins, and docs/plugin.svg from what the plugin prints in its tests.
 //
 // `make generate` runs it from the top of the repository, after the definitions. It is no part of
 // the product; its test keeps the committed pages fresh.
@@ -67,5 +67,6 @@ func pages(root string) ([]page, error) {
 		{path: "docs/reference/api.md", content: api},
 		{path: "docs/reference/reasons.md", content: reasons},
 		{path: "docs/reference/acceptance-tests.md", content: acceptance},
-		{path: "docs/reference/upgrade-steps.md", content: upgradePage()}}, nil
+		{path: "docs/reference/upgrade-steps.md", content: upgradePage()},
+		{path: "docs/reference/daemon-steps.md", content: trialPage()}}, nil
 }

@@ -602,7 +602,7 @@ func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 			t.Errorf("kubelet's configuration is %q: what fails is excused by what came with a revision on trial", got)
 		}
 		r.unlock(t)
-		pass(20 * time.Second)
+		pass(25 * time.Second) // the next pass comes 42 s after the first at the latest, the next attempt after 48 s
 		r.expectServing(t, "{}")
 	})
 }

@@ -1,14 +1,13 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -52,21 +51,12 @@ func (r *Reconciler) understood(ctx context.Context, c *state.Revision) bool {
 	return true
 }
 
-// giveUp waits for the host's revision to be read. If that takes too long and another revision held before, giveUp
-// rolls back and returns true: a pass is due.
-func (r *Reconciler) giveUp(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem) bool {
-	if r.Clock.Since(r.trial.unsureSince) < readLimit || r.State.Before == nil {
-		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
-		if problem != nil && r.Client != nil {
-			r.publish(ctx, node, apply.Report{Failed: []*contract.Problem{problem}})
-		}
-		return false
+// unreadable is why the host's revision could not be read in time. It is nil while there is time, and if there is no
+// previous revision to go back to.
+func (r *Reconciler) unreadable(problem *contract.Problem) *contract.Problem {
+	if r.Clock.Since(r.trial.since) < readLimit || r.State.Before == nil {
+		return nil
 	}
-	if problem == nil {
-		problem = contract.NewProblem(contract.ReasonManifestMissing, "the revision could not be read within %s",
-			readLimit)
-	}
-	r.fail(ctx, problem, true)
-	r.machine.on(logr.FromContextOrDiscard(ctx), failed)
-	return true
+	return cmp.Or(problem, contract.NewProblem(contract.ReasonManifestMissing,
+		"the revision could not be read within %s", readLimit))
 }

@@ -67,7 +67,6 @@ type Options struct {
 // beside it, watches, staging and reboots, has its own state and wakes it through a channel.
 type Reconciler struct {
 	Options
-	machine   machine
 	applier   *apply.Applier
 	node      *apiclient.Watch
 	revisions *revisions
@@ -77,7 +76,7 @@ type Reconciler struct {
 	sweeper   *sweeper
 	tokens    tokens
 	pauses    pauses
-	trial     trial
+	trial     onTrial
 	// identity is of the state's revision.
 	identity identity
 	// started is when this daemon began to reconcile.
@@ -107,8 +106,7 @@ func New(options Options) *Reconciler {
 	o := options
 	store := payload.NewStore(o.Host.Files)
 	r := &Reconciler{
-		Options: o, wake: make(chan struct{}, 1), machine: machine{phase: phaseOf(o.State.State)},
-		trial:    trial{before: o.State.Faults},
+		Options: o, wake: make(chan struct{}, 1),
 		applier:  apply.New(apply.Options{Host: o.Host, State: o.State, Registry: o.Registry, Reach: o.Reach}),
 		failures: newFailures(o.State, o.Intervals, o.Clock),
 		supply:   &supply{store: store},
@@ -125,29 +123,17 @@ func New(options Options) *Reconciler {
 	return r
 }
 
-// phaseOf is the phase in which a daemon begins, by what the one before wrote.
-func phaseOf(s state.State) Phase {
-	switch {
-	case s.Verified:
-		return Steady
-	case s.Before != nil:
-		return Applying
-	}
-	return Verifying // nothing has held yet, so there is nothing to go back to
-}
-
 // Run reconciles until ctx ends, and returns when what runs beside it has ended too. It returns
 // selfupdate.ErrReplaced when this process must end, so that another program takes over, ErrReleased when
 // the host is to be cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
-	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "phase",
-		r.machine.phase)
+	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "held",
+		r.State.Verified)
 	ctx, stop := context.WithCancel(ctx)
 	defer r.beside.Wait()
 	defer stop()
 	r.started = r.Clock.Now()
-	r.trial.since = r.started
-	r.trial.doubt(r.incomplete(), r.Clock.Now())
+	r.trial = onTrial{since: r.started, unsure: r.incomplete()}
 	if !r.awaitsManifest(nil) {
 		r.announce()
 	}
@@ -162,7 +148,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		}
 		r.watchLatest(ctx)
 		r.reconcile(ctx, due)
-		if r.machine.phase == AwaitingRestart {
+		if r.trial.isReplaced {
 			return selfupdate.ErrReplaced
 		}
 		timer := r.Clock.NewTimer(r.next.Sub(r.Clock.Now()))
@@ -265,29 +251,35 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		r.next = r.revisions.latest.until
 		return
 	}
+	var unreadable *contract.Problem
 	if r.awaitsManifest(c) {
-		if !r.giveUp(ctx, node, problem) {
+		if unreadable = r.unreadable(problem); unreadable == nil {
+			r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
+			if problem != nil && r.Client != nil {
+				r.publish(ctx, node, apply.Report{Failed: []*contract.Problem{problem}})
+			}
 			return
 		}
 		problem = nil
 	}
 	now := r.inputs(ctx, node, c, problem)
 	changed := !now.equal(r.seen) || r.supplied(c)
-	switch {
-	case changed, due && r.machine.phase == Applying, r.machine.phase == RollingBack, r.failures.mayTry(c),
-		due && (!r.pauses.resting() || r.status.isOwing()), due && !r.trial.verifyDue.IsZero(),
-		due && !r.Clock.Now().Before(r.fullPass), due && r.applier.QuickCheck(ctx):
-	case due:
-		r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
-		return
-	default:
+	reason := r.reasonForPass(c, changed || unreadable != nil)
+	if reason == "" && due {
+		reason = r.reasonToLook(ctx)
+	}
+	if reason == "" {
+		if due {
+			r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
+		}
 		return
 	}
+	logr.FromContextOrDiscard(ctx).V(1).Info("making a pass", "because", reason)
 	// Somebody else wrote or removed the revision: that asks for everything to be verified.
 	thorough := now.exists && r.seen.exists && now.revision != r.seen.revision
 	r.seen = now
-	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough})
-	if r.machine.phase == AwaitingRestart {
+	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough, unreadable: unreadable})
+	if r.trial.isReplaced {
 		return // the other one reports what comes of it
 	}
 	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
@@ -295,6 +287,36 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	// A pass changes what it was made from; only what others change is news.
 	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, len(r.State.Confidential) > 0
 	r.next = r.Clock.Now().Add(pause)
+}
+
+// reasonForPass is why a pass is made at once, or empty.
+func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
+	switch {
+	case changed:
+		return "something changed"
+	case r.failures.mayTry(c):
+		return "another revision may be tried"
+	}
+	return ""
+}
+
+// reasonToLook is why a pass is made when it is time to look again, although nothing seems to have changed, or empty.
+func (r *Reconciler) reasonToLook(ctx context.Context) string {
+	switch {
+	case !r.State.Verified && r.State.Before != nil && !r.trial.isApplied:
+		return "not all steps of the revision were taken"
+	case !r.trial.verifyDue.IsZero():
+		return "what the revision started is being verified"
+	case !r.pauses.resting():
+		return "something fails, or is awaited"
+	case r.status.isOwing():
+		return "the Node does not show everything yet"
+	case !r.Clock.Now().Before(r.fullPass):
+		return "the last pass was long ago"
+	case r.applier.QuickCheck(ctx):
+		return "the host is not as it was"
+	}
+	return ""
 }
 
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *state.Revision,
@@ -343,9 +365,9 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	} else if dropped {
 		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
 	}
-	verification, unwritten := r.settle(ctx, report)
-	if unwritten != nil {
-		report.Failed = append(report.Failed, unwritten)
+	verification := time.Duration(0)
+	if report.Holds() {
+		verification = r.untilVerified()
 	}
 	report.Note(slices.Concat(r.tokens.problems(), r.status.beside())...)
 	if node != nil {
@@ -353,11 +375,11 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 			report.Waiting = append(report.Waiting, unwritten)
 		}
 	}
-	if last := r.failures.last; last != nil {
-		if node != nil && (desired(node) != last.revision || r.recovered(last)) {
+	if last := r.State.Failed; last != nil {
+		if node != nil && (desired(node) != last.Name || r.recovered(last)) {
 			r.failures.clear(ctx)
 		} else {
-			report.Failed = slices.Concat([]*contract.Problem{last.problem}, report.Failed)
+			report.Failed = slices.Concat([]*contract.Problem{last.Problem}, report.Failed)
 		}
 	}
 	if problem != nil {
@@ -375,7 +397,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)
 	}
-	return r.failures.untilNextTry(pause, r.State.Revision.Name)
+	return r.failures.untilNextTry(pause)
 }
 
 // publish writes on the Node what holds, and answers after which time it is to be called again, or

@@ -76,9 +76,9 @@ func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false
 	}
-	if last := r.failures.last; last != nil && c != nil && c.Name == last.revision &&
-		ofPayload(last.problem) && r.supply.missing(c.Manifest.Blobs()) == 0 {
-		last.until = r.Clock.Now()
+	if last := r.State.Failed; last != nil && c != nil && c.Name == last.Name && ofPayload(last.Problem) &&
+		r.supply.missing(c.Manifest.Blobs()) == 0 {
+		last.Until = r.Clock.Now()
 	}
 	return true
 }

@@ -10,11 +10,10 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/trial"
 )
 
 const (
-	// maxStarts is the start of a new program that restores the previous one instead. Fewer starts may have failed.
-	maxStarts = 3
 	// trialTime is how long a new program is on trial, from its first start. It is longer than the five minutes after
 	// which a daemon that can't read its revision rolls back by itself, and shorter than the operator's default
 	// verifyTimeout.
@@ -76,16 +75,17 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 			log.Error(err, "this start can't be counted")
 		}
 	}
-	why := ""
-	switch left := update.Deadline.Sub(now); {
-	case update.Starts >= maxStarts:
-		why = fmt.Sprintf("the new daemon does not stay up: it ended %d times", maxStarts-1)
-	case update.Starts > 0 && left <= 0:
-		why = fmt.Sprintf("the new daemon hangs, or does not reach the API server: it had %s", trialTime)
-	case isOnTrial:
-		return left, nil
-	default:
+	limit = update.Deadline.Sub(now)
+	next := trial.Next(trial.Facts{IsStart: true, Starts: update.Starts, IsLate: limit <= 0})
+	if next.Action != trial.Restore {
+		if isOnTrial {
+			return limit, nil
+		}
 		return 0, nil // this program was about to be replaced, and will be
+	}
+	why := fmt.Sprintf("the new daemon does not stay up: it ended %d times", trial.MaxStarts-1)
+	if limit <= 0 {
+		why = fmt.Sprintf("the new daemon hangs, or does not reach the API server: it had %s", trialTime)
 	}
 	if err = p.restore(ctx, why); err != nil {
 		log.Error(err, "the previous program can't be restored; this one goes on")

@@ -1,0 +1,130 @@
+// Package trial answers what the daemon does next with the revision of its host and with its own program: apply, wait,
+// verify, roll back, restart or give up.
+//
+// The answer is the first row of a table that holds. It depends on the record in the state file and on what the daemon
+// observes, and on nothing else. The daemon asks, acts, and asks again, until the answer is to wait or to end. The
+// documents print the table.
+package trial
+
+import (
+	"cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Facts are what the next action depends on.
+type Facts struct {
+	// IsStart says that the daemon was started just now. Starts counts the starts of its program on trial, and IsLate
+	// says that the deadline of this trial is over.
+	IsStart bool
+	Starts  int
+	IsLate  bool
+
+	// HasHeld says that the host's revision has held completely, HasPrevious that another revision held before it.
+	// Without a previous revision there is nothing to go back to.
+	HasHeld, HasPrevious bool
+
+	// IsReplaced says that another daemon's program is in place of this one, NeedsReplacing that the revision brings
+	// another daemon.
+	IsReplaced, NeedsReplacing bool
+	// MayTry says that the Node names another revision, that the host has its payload, and that it is not too early to
+	// try this revision again.
+	MayTry bool
+	// IsUnread says that the revision has not held, and that the daemon does not know or understand all of it.
+	IsUnread bool
+	// Unreadable, Ended and Broken are why the revision can't be had: it could not be read in time; a service that it
+	// started has ended; a step failed that did not fail before. Each is nil otherwise.
+	Unreadable, Ended, Broken *contract.Problem
+	// IsApplied says that all steps of the revision were taken, or failed as they did before.
+	IsApplied bool
+	// IsLooked says that the daemon has looked at the whole host just now, Holds that everything is as the revision
+	// says, and IsVerifying that what the revision started has not run long enough.
+	IsLooked, Holds, IsVerifying bool
+}
+
+// onTrial reports whether the host goes back to the previous revision if this one fails.
+func (f Facts) onTrial() bool { return !f.HasHeld && f.HasPrevious }
+
+// Why is why the revision can't be had, or nil.
+func (f Facts) Why() *contract.Problem { return cmp.Or(f.Unreadable, f.Ended, f.Broken) }
+
+// Action is what the daemon does next.
+type Action string
+
+// Actions. After each but Wait and Restart the table is asked again.
+const (
+	Wait     Action = "wait until something changes, or it is time to look again"
+	Try      Action = "make it the host's revision, on trial; give it up if it can't be prepared"
+	Apply    Action = "apply: take all steps, and stop at the first that fails"
+	Repair   Action = "take the steps that are needed; a step that fails keeps no other back"
+	Finish   Action = "note that the revision holds"
+	RollBack Action = "roll back: make the previous revision the host's again, and try this one later"
+	Replace  Action = "put that daemon's program in place of this one"
+	Restart  Action = "end with an error, so that the service manager starts the program that is in place"
+	Restore  Action = "put the previous program in place, and roll back"
+	Serve    Action = "begin to reconcile"
+)
+
+// MaxStarts is the start of a program on trial that restores the previous program instead.
+const MaxStarts = 3
+
+// Row is one row of the table.
+type Row struct {
+	// When says in words when the row holds.
+	When   string
+	Action Action
+	holds  func(f Facts) bool
+}
+
+// Rows are the whole table. The first row that holds counts.
+func Rows() []Row {
+	return []Row{
+		{"the daemon starts, and its program on trial has ended twice", Restore,
+			func(f Facts) bool { return f.IsStart && f.Starts >= MaxStarts }},
+		{"the daemon starts, and the deadline of its program on trial is over", Restore,
+			func(f Facts) bool { return f.IsStart && f.Starts > 0 && f.IsLate }},
+		{"the daemon starts", Serve, func(f Facts) bool { return f.IsStart }},
+
+		{"another daemon's program is in place", Restart, func(f Facts) bool { return f.IsReplaced }},
+		{"the revision is on trial, and could not be read for five minutes", RollBack,
+			func(f Facts) bool { return f.onTrial() && f.Unreadable != nil }},
+		{"the revision is on trial, and a service that it started has ended", RollBack,
+			func(f Facts) bool { return f.onTrial() && f.Ended != nil }},
+		{"the revision is on trial, and a step failed that did not fail before", RollBack,
+			func(f Facts) bool { return f.onTrial() && f.Broken != nil }},
+		{"everything is as the revision says, and what it started has run for two seconds", Finish,
+			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
+		{"the daemon has looked at the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
+
+		{"the Node names another revision, whose payload is there, and which did not fail just now", Try,
+			func(f Facts) bool { return f.MayTry }},
+		{"the revision has not held, and not all of it is known", Wait, func(f Facts) bool { return f.IsUnread }},
+		{"the revision has not held, and brings another daemon", Replace,
+			func(f Facts) bool { return !f.HasHeld && f.NeedsReplacing }},
+		{"the revision is on trial, and not all of its steps were taken", Apply,
+			func(f Facts) bool { return f.onTrial() && !f.IsApplied }},
+		{"otherwise", Repair, func(Facts) bool { return true }},
+	}
+}
+
+// Next is the first row that holds.
+func Next(f Facts) Row {
+	rows := Rows()
+	for _, row := range rows {
+		if row.holds(f) {
+			return row
+		}
+	}
+	return rows[len(rows)-1]
+}
+
+// Phase names where the daemon is with the host's revision, for its report.
+func (f Facts) Phase() string {
+	switch {
+	case f.HasHeld:
+		return "Steady"
+	case f.HasPrevious && !f.IsApplied:
+		return "Applying"
+	}
+	return "Verifying"
+}

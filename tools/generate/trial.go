@@ -1,0 +1,24 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/windows-nodes/wmco/internal/daemon/trial"
+)
+
+// trialPage lists what the daemon decides about a revision and about its own program.
+func trialPage() []byte {
+	page := &bytes.Buffer{}
+	fmt.Fprint(page, generated+"# Steps of the daemon\n\n"+
+		"The table lists what the daemon does next with its revision and its own program. The first row that applies "+
+		"counts.\nAfter each step but waiting and ending, the table is asked again. A revision is on trial until it "+
+		"has held completely,\nif another revision held before it. [Node reference]"+
+		"(node.md#what-the-daemon-does-by-itself) explains the steps.\n\n")
+	var rows [][]string
+	for _, row := range trial.Rows() {
+		rows = append(rows, []string{prose(row.When), prose(string(row.Action))})
+	}
+	table(page, []string{"If", "Then"}, rows)
+	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n')
+}
