@@ -13,8 +13,8 @@ import (
 // clockSkew is how far the clocks of two operators may be apart.
 const clockSkew = time.Minute
 
-// boundTimes puts right what a wrong clock wrote: no pause is longer than the longest that can be
-// meant, and nothing began in the future. What observed.Log is asked about needs no bound.
+// boundTimes corrects times that a wrong clock wrote: no pause is longer than the longest possible one, and nothing
+// began in the future. Times that go through observed.Log need no bound.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {

@@ -30,13 +30,13 @@ import (
 )
 
 const (
-	// budgetRetry is a safety net for a node that may not be disrupted yet: its turn is an event.
+	// budgetRetry is a safety net for a node that waits for its place, which is an event.
 	budgetRetry = time.Minute
-	// pausedRetry is a safety net: unpausing is an event.
+	// pausedRetry is a safety net: the end of a pause is an event.
 	pausedRetry = time.Hour
 )
 
-// Reconciler takes one instance at a time a step further; many instances go in parallel.
+// Reconciler takes one instance at a time a step further. Many instances go in parallel.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
@@ -44,22 +44,22 @@ type Reconciler struct {
 	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
-	// trials bound how many hosts are asked at once about a new key.
+	// trials limit how many hosts are tried with a new key at once.
 	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// isRecalled says that it is known again what instances had claimed before a restart.
+	// isRecalled says that the claims from before a restart are restored.
 	isRecalled bool
-	// notes bound how many statuses are written at once that only say that a node has followed.
+	// notes limit how many statuses are written at once that only report that a node has its revision.
 	notes *semaphore.Weighted
-	// woken has instances reconciled.
+	// woken reconciles instances.
 	woken chan event.GenericEvent
 }
 
-// journeys are the four that a host may be on.
+// journeys are what may be under way at a host.
 type journeys struct {
 	join    join.Join
 	disrupt disrupt.Disrupt
@@ -72,10 +72,10 @@ func newJourneys(parts *journey.Parts) journeys {
 		health.Health{Parts: parts}}
 }
 
-// errGone says that the instance vanished while it was worked on.
+// errGone says that the instance was deleted during the reconcile.
 var errGone = errors.New("the instance is gone")
 
-// Reconcile brings one instance a step further.
+// Reconcile takes one instance a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if err := r.recall(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -115,18 +115,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, err
 }
 
-// reconciliation is one reconcile of one instance: it picks the journey, and saves.
+// reconciliation is one reconcile of one instance.
 type reconciliation struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
-	// node is the Node of the instance's name; nil when there is none.
+	// node is the Node of the instance's name, or nil.
 	node *corev1.Node
 	life *life
-	// record is what is known and saved of the status; status writes reports into it.
+	// record saves the status. status writes reports into it.
 	record record
 	status reporter
 	place  place
-	// isQueued says that the host waits for its turn to be asked about the key.
+	// isQueued says that the host waits for its turn to be tried with the key.
 	isQueued bool
 }
 
@@ -141,7 +141,7 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step leaves or proceeds; an instance that proceeds has our finalizer first.
+// step removes the host or proceeds. Before it proceeds, it adds the operator's finalizer.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
@@ -160,7 +160,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	return c.proceed(ctx)
 }
 
-// proceed decides what an instance that stays needs.
+// proceed decides what an instance needs that is not deleted.
 func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
@@ -175,7 +175,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// whoever works at a host may have ended its daemon, and has the time to start it again
+		// Whoever works on a host may have stopped its daemon, and has time to start it again.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -188,8 +188,8 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	return joining{c}.run(ctx)
 }
 
-// observe has everything tried now that waits for its next try, when the user has changed something. The change may be
-// of how to reach the host: one that has joined is asked again whether it accepts the key.
+// observe ends all pauses before the next try if the user has changed the spec. The change may concern how to reach the
+// host, so a host that has joined is tried with the key again.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if status.ObservedGeneration == c.instance.Generation {
@@ -207,8 +207,8 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is
-// cleared.
+// untilNextAttempt returns how long a failed attempt still has to wait. If it has waited long enough, the time is
+// deleted.
 func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) time.Duration {
 	if next := status.NextAttemptTime; next != nil {
 		if wait := next.Sub(now); wait > 0 {
@@ -219,19 +219,19 @@ func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) tim
 	return 0
 }
 
-// stop ends what is under way at the host, and gives back the places that it took.
+// stop ends the work at the host, and gives its places back.
 func (c *reconciliation) stop() {
 	c.endWork()
 	c.place.release()
 }
 
-// endWork ends what is under way at the host, and leaves its slot, or its place in the queue for one, to others.
+// endWork ends the work at the host, and gives its slot, or its place in the queue, back.
 func (c *reconciliation) endWork() {
 	c.life.session.End()
 	c.parts.Slots.Release(c.instance.UID)
 }
 
-// failed ends an attempt and says when the next one is.
+// failed ends an attempt, and plans the next one.
 func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err() // we are stopping: that is no failure of the host
@@ -255,8 +255,8 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check looks after a host that has joined. In the steady state it reads the Node from the cache and
-// writes nothing.
+// check decides what a host needs that has joined. In steady state, it reads the Node from the cache and writes
+// nothing.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {
@@ -274,7 +274,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
 	switch {
 	case found.Rejoin != nil:
-		// which it may do for long
+		// once for each wait
 		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonUnresponsive); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
@@ -299,8 +299,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 
-// look is health.Check. A host whose daemon does not respond does not wait for a revision at which the rollout is
-// halted: it is joined again at the one that it holds.
+// look is health.Check. If the daemon does not respond, and the rollout of the desired revision is halted, the host
+// joins again at the revision that it holds.
 func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Finding, error) {
 	found, err := c.journeys.health.Check(ctx, c.instance, node)
 	if err != nil || found.Unresponsive == nil || found.Update == nil {
@@ -317,7 +317,7 @@ func is(outcome journey.Outcome, reason contract.Reason) bool {
 	return outcome.Problem != nil && outcome.Problem.Reason == reason
 }
 
-// config gives the settings in force.
+// config returns the settings in force.
 func (r *Reconciler) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error) {
 	return cluster.Settings(ctx, r.client, r.parts.Namespace)
 }

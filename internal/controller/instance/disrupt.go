@@ -52,7 +52,7 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
 			return c.joinInstead(ctx, view.Node, outcome.Problem)
 		}
-		// What it waits for may have no end, while the node goes down or its daemon dies.
+		// The wait may have no end, and meanwhile the node may go down, or its daemon may die.
 		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 		if outcome.IsUnreported {
 			return c.result(ctx, outcome.After)
@@ -63,11 +63,11 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	return ctrl.Result{RequeueAfter: journey.CallRetry}, nil
 }
 
-// dialPause is how often a host is dialled that did not come back from a reboot in time.
+// dialPause is the pause between two dials of a host that did not come back from a reboot in time.
 const dialPause = 5 * time.Minute
 
-// isUp dials a host that did not come back from a reboot in time. One that accepts a login did, and only its node is
-// down. The connection stays, for the join.
+// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, only its node is down.
+// The connection stays open for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
 	now := c.now()
 	if now.Sub(c.life.dialledAt) < dialPause {
@@ -79,8 +79,8 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
 }
 
-// joinInstead joins a host again whose node is down after a reboot. If it is in the same boot still then, the reboot
-// begins anew.
+// joinInstead joins a host again whose node is down after a reboot. If the host turns out to be in the same boot, it is
+// rebooted again.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {
@@ -91,7 +91,7 @@ func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	return joining{c}.run(ctx)
 }
 
-// maxSteps bounds one reconcile; a journey has a dozen steps.
+// maxSteps limits the steps of one reconcile. An upgrade has a dozen.
 const maxSteps = 50
 
 func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disrupt.View, error) {
@@ -109,7 +109,7 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disru
 	return view, nil
 }
 
-// note reports an outcome's events and metrics.
+// note reports the events and metrics of an outcome.
 func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
 	if place := outcome.Released; place != nil {
@@ -121,7 +121,7 @@ func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	}
 }
 
-// askForPlace asks for a place in the rollout budget for a journey. It is done when it is there.
+// askForPlace asks for a place in the rollout budget. The outcome is done if the node has it.
 func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	asks journey.Outcome) journey.Outcome {
 	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
@@ -152,8 +152,8 @@ func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	return answer
 }
 
-// rebootToo goes on with a reboot in the place that a node has taken for its upgrade. Both are in one
-// write, so the place is never free meanwhile.
+// rebootToo begins a reboot in the place that a node has for its upgrade. Both are in one write, so the place is never
+// free in between.
 func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	status := &c.instance.Status
 	if !c.journeys.disrupt.ObserveReboot(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
@@ -167,7 +167,7 @@ func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
 }
 
-// wantsReboot says whether a node that is well, or is not Ready, should be rebooted.
+// wantsReboot reports whether somebody requests a reboot of a node.
 func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) bool {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	return err == nil && halted != "" && c.wantsReboot(ctx, found.Node)
 }
 
-// halted says in words why no other node may be taken to a revision; empty when one may.
+// halted returns why no other node may go to a revision, or an empty string.
 func (r *Reconciler) halted(ctx context.Context, revision string) (why string, err error) {
 	if revision == "" {
 		return "", nil
@@ -213,7 +213,7 @@ func (r *Reconciler) halted(ctx context.Context, revision string) (why string, e
 	return policy.Halted(revision, config, list.Items), nil
 }
 
-// bounds are the user's, or the defaults.
+// bounds returns the user's limits, or the defaults.
 func (r *Reconciler) bounds(ctx context.Context) (journey.Bounds, error) {
 	config, err := r.config(ctx)
 	return boundsOf(config), err

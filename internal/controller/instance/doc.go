@@ -1,9 +1,8 @@
-// Package instance takes every WindowsInstance through its life: it decides which phase comes next,
-// runs it, and writes down what came of it as phase, conditions, reason and fix, event and metric.
+// Package instance reconciles WindowsInstances. It decides what an instance needs, takes the next step, and writes the
+// result as phase, conditions, reason and fix, events and metrics.
 //
-// The operator runs it. It is the only writer of a WindowsInstance's status, and writes our marks on
-// Nodes; on Nodes without an instance the orphan controller does. What a phase or a step does is
-// decided by the journeys in internal/instance.
+// It is the only writer of a WindowsInstance's status, and writes the operator's marks on Nodes. On Nodes without an
+// instance, the orphan controller does. The packages in internal/instance decide what a phase or a step does.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

@@ -15,8 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Event reasons that users of the contract know; they appear on the source of an instance and on
-// the instance itself.
+// Event reasons in the contract. They appear on the source of an instance and on the instance.
 const (
 	eventSetup        = "InstanceSetup"
 	eventSetupFailure = "InstanceSetupFailure"
@@ -29,22 +28,22 @@ const (
 // maxNote keeps notes below the 1024 bytes that the API allows.
 const maxNote = 1000
 
-// setupEvent says that a host became a node.
+// setupEvent reports that a host became a node.
 func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventSetup, Action: "Join",
 		Note: fmt.Sprintf("%s is node %s at revision %s", instance.Spec.Address, instance.Status.NodeName,
 			instance.Status.Revision)}
 }
 
-// failureEvent says that an attempt failed. The reason is part of the action, because events that
-// differ in their note only are counted as one, and only the first one's note is kept.
+// failureEvent reports that an attempt failed. The reason is part of the action, because events that differ only in
+// their note count as one, and only the first note is kept.
 func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
 		Action: string(phase) + string(p.Reason),
 		Note:   fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
 }
 
-// teardownEvent says that a host was given back.
+// teardownEvent reports that a host was removed.
 func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	how := "was cleaned and is no node any more"
 	switch instance.Spec.RemovalPolicy {
@@ -57,7 +56,7 @@ func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 		Note: instance.Spec.Address + " " + how}
 }
 
-// recorder reports events at an instance, and at the entry or Machine that it was made from.
+// recorder records events on an instance, and on its ConfigMap or Machine.
 type recorder struct {
 	client client.Reader
 	events events.EventRecorder
@@ -76,7 +75,7 @@ func (r recorder) record(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 }
 
-// ofMachines is what users know a reason by at Machines; empty for one that is not said there.
+// ofMachines returns the event reason that users know on Machines, or an empty string.
 func ofMachines(reason string) string {
 	switch reason {
 	case eventSetup:
@@ -87,7 +86,7 @@ func ofMachines(reason string) string {
 	return ""
 }
 
-// machine is the Machine that the instance was made from; nil for one that was made otherwise.
+// machine returns the Machine of the instance, or nil.
 func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -99,9 +98,8 @@ func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	}
 }
 
-// entry is the part of windows-instances that the instance was made from; nil for one that was made
-// otherwise. With the UID, kubectl describe finds events about it; the ConfigMap may be gone, and
-// with it the UID.
+// entry returns the entry of windows-instances for the instance, or nil. With the UID of the ConfigMap, kubectl
+// describe finds the events. If the ConfigMap is gone, there is no UID.
 func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {

@@ -15,8 +15,8 @@ const (
 	maxPhases   = 64
 )
 
-// fit cuts the texts that a host or its kubelet chose, in part or as a whole, to what the API takes:
-// otherwise a host could keep its status from being written. No name is among them.
+// fit shortens texts from a host or its kubelet to what the API accepts. Otherwise a host could prevent writes of its
+// status. No name is among them.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
@@ -31,7 +31,7 @@ func fit(status *v1alpha1.WindowsInstanceStatus) {
 
 func shorten(message string) string { return cut(message, maxMessage) }
 
-// cut leaves at most so many bytes of a text, and no half of a character.
+// cut leaves at most limit bytes of a text, and no part of a character.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -78,7 +78,7 @@ func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsIn
 		node.Annotations[contract.DesiredRevisionAnnotation] == status.DesiredRevision)
 }
 
-// isLookedAfter says that a host has joined, and not begun to join again.
+// isLookedAfter reports whether a host has joined, and does not join again.
 func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	switch instance.Status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting:
@@ -87,17 +87,17 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// The cache has what the operator wrote within milliseconds. If it does not after longestLag, it may never have it, as
-// after a restore of etcd.
+// The cache has the operator's own writes within milliseconds. If it does not have them after longestLag, it may never
+// have them, for example after a restore of etcd.
 const (
 	lagRetry   = 50 * time.Millisecond
 	longestLag = time.Minute
 )
 
-// errLags says that the cache has yet to show what was written last.
+// errLags says that the cache does not have the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// knows notes the newest version of the instance. Versions of one object are numbers that grow (KEP-5504).
+// knows records the newest version of the instance. The versions of one object are growing numbers (KEP-5504).
 func (l *life) knows(version string, now time.Time) {
 	if l.version != version {
 		l.version, l.versionAt = version, now

@@ -16,15 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joining is the reconciliation of a host that is joined, for the first time or again: it takes the phases one after
-// the other, and asks for a place in the rollout budget before the first one that is felt at a node.
+// joining is the reconciliation of a host that joins. It runs the phases, and asks for a place in the rollout budget
+// before the first phase that may disrupt a node.
 type joining struct{ *reconciliation }
 
-// mayJoin decides whether a host may be joined. One that is a node needs a place in the
-// rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
-// place from others. One whose node has not been Ready for long loses nothing, and comes back
-// at the revision that it held; to go to another it needs a place, too. No such host is brought to a revision at which
-// the rollout halted.
+// mayJoin decides whether a host may join. A node that serves needs a place in the rollout budget, also after a failed
+// attempt. If its host can't be reached, the place is free for others meanwhile. A node that has not been Ready for
+// long needs no place to join at the revision that it held. To go to another revision, it needs one. No such host goes
+// to a revision whose rollout is halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -64,9 +63,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayTurn decides whether a host whose node is down may go to another revision. Like any other it does so with a place,
-// in no closed window, and not where the rollout is halted. Its node is unavailable already, so the place takes no room
-// from others.
+// mayTurn decides whether a host whose node is down may go to another revision. It needs a place and an open window,
+// and the rollout must not be halted. Its node is unavailable already, so the place delays no other node.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -81,7 +79,7 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 	return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision, func() {})
 }
 
-// run goes through the phases until one waits or fails.
+// run runs the phases until one waits or fails.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
@@ -166,13 +164,12 @@ func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.
 	return outcome, err
 }
 
-// ending is how a reconcile ends that goes no further; nil is one that goes on.
+// ending is how a reconcile ends. If it is nil, the reconcile goes on.
 type ending struct {
 	result ctrl.Result
 	err    error
 }
 
-// onError ends a reconcile with an error, if any.
 func onError(err error) *ending {
 	if err == nil {
 		return nil
@@ -194,7 +191,7 @@ func (c joining) awaitPlace(ctx context.Context) *ending {
 	return &ending{result, err}
 }
 
-// heldBack is how a host is that may not be joined again yet.
+// heldBack describes a host that may not join again yet.
 func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.Outcome {
 	_, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance)
 	if err == nil && unresponsive != nil {
@@ -205,10 +202,9 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn has an attempt wait until it is its turn; nil is one that may begin or go on. A node that serves gives its
-// place back then, until its host is ready to be disrupted: one that can't be reached, or is slow, would keep it from
-// others meanwhile. One that was ready once, and had lost its turn, keeps it, or those that need no time for that would
-// always come first.
+// awaitTurn has an attempt wait for its turn. It returns nil if the attempt may begin or go on. If the node serves, it
+// gives its place back until its host is ready, because a slow host would keep the place from others. Exception: a host
+// that was ready before, and lost its turn meanwhile, keeps the place. Otherwise faster hosts would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.life.session
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
@@ -237,8 +233,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// askForPlace asks for the place of a host that is ready to be disrupted; waits is nil once it may be. again says that
-// it is to be joined at another revision than it was made ready for.
+// askForPlace asks for the place of a host that is ready to be disrupted. waits is nil once the host has it. again says
+// that the host is to join at another revision than it was prepared for.
 func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
@@ -252,8 +248,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered says that the node of a host that is being joined again needs that no more. It is
-// then looked after again.
+// recovered reports whether a host that was to join again does not need to any more.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasPlace() || status.JoinedTime == nil ||
@@ -269,7 +264,7 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// pauseRejoin ends the work at a host whose join waits or is no longer needed, and puts the host back into service.
+// pauseRejoin ends the work at a host whose join waits or is not needed any more, and returns the host to service.
 func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)

@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	// trials is how many hosts are asked at once whether they accept a new key. A handshake takes a
-	// host a second or so, and the fleet has time: nothing waits for the answer.
+	// trials is how many hosts are tried with a new key at once. A handshake takes about a second, and nothing waits for
+	// the result.
 	trials = 16
-	// trialRetry is a safety net for a host whose turn to be asked has not come: its turn is an
-	// event.
+	// trialRetry is a safety net for a host that waits for its turn to be tried, which is an event.
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the host accepts the present private key where another key last was accepted, or since
-// the user has changed how to reach the host: see observe. It asks the host once, and again after
-// ever longer waits if that was no yes. wait is when to come again; 0 when there is nothing to find out.
+// tryKey finds out whether the host accepts the present private key, if it accepted another key last, or if the user
+// has changed how to reach the host: see observe. If the host does not accept the key, tryKey tries again after growing
+// pauses. wait is the time until the next try, or 0 if there is nothing to find out.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil {
@@ -62,8 +61,8 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, outcome.Problem)
 }
 
-// keyRequested says whether the host must be asked now: it did not accept the key, and somebody
-// requests its answer who needs a newer one.
+// keyRequested reports whether the host must be tried now: it did not accept the key, and somebody requests a newer
+// answer.
 func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 	trial := instance.Status.KeyTrial
 	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
@@ -73,7 +72,7 @@ func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 // keyAccepted is the reason of a KeyAuthorized condition that is True.
 const keyAccepted contract.Reason = "KeyAccepted"
 
-// notLetIn writes down that the key was not accepted, and when it is tried again.
+// notLetIn records that the host did not accept the key, and plans the next try.
 func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
 	trial := c.instance.Status.KeyTrial
 	wait := policy.KeyBackoff(trial.Failures, c.jitter())

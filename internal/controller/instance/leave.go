@@ -17,10 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leaving is the reconciliation of a host that is to be removed.
+// leaving is the reconciliation of a host that is removed.
 type leaving struct{ *reconciliation }
 
-// run gives the host back, then lets the instance go.
+// run removes the host from the cluster, then removes the finalizer.
 func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		c.end(c.life)
@@ -65,8 +65,8 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	return c.takeStep(ctx)
 }
 
-// letGo lets the instance go with its kind, and touches neither host nor Node: nobody has removed this host. When the
-// CRD is there again, the host gets a new instance and joins as it serves.
+// letGo removes the finalizer of an instance whose CRD is deleted. It changes neither host nor Node, because nobody
+// removed this host. When the CRD exists again, the host gets a new instance.
 func (c leaving) letGo(ctx context.Context) (ctrl.Result, error) {
 	c.stop()
 	if err := c.dropFinalizer(ctx); err != nil {
@@ -99,9 +99,9 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	return c.release(ctx)
 }
 
-// mayLeave has a host that is to be removed take a place in the rollout budget, so that removing
-// many drains no more at once than anything else does. No window holds it: whoever removes it has
-// said when. A host that is no node has no pods to lose, and who forces a removal does not wait.
+// mayLeave takes a place in the rollout budget for a removal, so that many removals don't drain more nodes at once than
+// upgrades do. Maintenance windows don't apply, because the user chose the time. A host that is no node, and a forced
+// removal, need no place.
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
@@ -154,7 +154,7 @@ func (c leaving) dropFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// release lets the instance go: its status, and with it the pinned host key, is forgotten.
+// release removes the finalizer. The status, and with it the pinned host key, is gone then.
 func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
 	if err := c.dropFinalizer(ctx); err != nil {
 		return ctrl.Result{}, err

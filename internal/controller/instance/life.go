@@ -15,39 +15,38 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// life is what is kept of an instance between reconciles: what can't be read again. One worker at a time has an
-// instance's key, and with it its life.
+// life is what the operator keeps about an instance between reconciles, because it can't read it again. One worker at a
+// time has an instance's key, and with it the life.
 type life struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that was read or written, at versionAt.
+	// version is the newest resource version of the instance that was read or written. versionAt is the time of that.
 	version   string
 	versionAt time.Time
-	// isBehind says that a write was refused, because the API server has another version.
+	// isBehind says that a write was refused because of a newer version.
 	isBehind bool
-	// rebootWithdrawn says that no reboot was requested when that was looked at last.
+	// rebootWithdrawn says that no reboot was requested at the last look.
 	rebootWithdrawn bool
-	// requestedAt is when a revision was last requested of its daemon.
+	// requestedAt is when a revision was requested of the daemon last.
 	requestedAt time.Time
 	// dialledAt is when a host that did not come back from a reboot was dialled last.
 	dialledAt time.Time
-	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
+	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an
-	// attempt gets past that phase.
+	// failedIn is the phase in which the last attempt failed. Its reason is shown until an attempt passes that phase.
 	failedIn v1alpha1.Phase
-	// isReached says that the host was ready to be disrupted, and had lost its turn meanwhile: the next time it
-	// keeps its place from the beginning.
+	// isReached says that the host was ready to be disrupted, and lost its turn meanwhile. The next time, it keeps its
+	// place from the beginning.
 	isReached bool
-	// left says that the host was given back and only the finalizer stands; gone that the instance
-	// is no more, although the cache may still show it.
+	// left says that the host was removed and only the finalizer is left. gone says that the instance is deleted, although
+	// the cache may still show it.
 	left, gone bool
 }
 
-// recall claims, once after a start, what every instance had claimed before: otherwise a second
-// entry of the same host could be faster. Who has a node goes first: what a host that has not joined
-// says of itself takes nothing from it.
+// recall restores the claims of all instances after a start, before any instance is reconciled. Otherwise a second
+// entry of the same host could come first. Instances with a node are first: a host that has not joined must not take a
+// claim from them.
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// begin starts a life. r.mu is held.
+// begin creates the life of an instance. The caller holds r.mu.
 func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
 	started := &life{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
 	r.lives[instance.UID] = started
@@ -78,7 +77,7 @@ func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
 	return started
 }
 
-// life finds or begins what is kept of an instance. One that had its name before is gone.
+// life returns the life of an instance, or creates it. An earlier instance of that name is gone.
 func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	r.mu.Lock()
 	found, ok := r.lives[instance.UID]
@@ -92,8 +91,7 @@ func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	return r.begin(instance)
 }
 
-// forget drops every instance of a name but the present one. One that lost its finalizer by force
-// is still at work here.
+// forget drops every earlier instance of a name. An instance whose finalizer was removed by force may still be at work.
 func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	var past []*life
 	r.mu.Lock()
@@ -109,7 +107,7 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	}
 }
 
-// end gives back everything that an instance holds in memory. A repeated call finds nothing to do.
+// end releases everything that an instance holds in memory. A repeated call does nothing.
 func (r *Reconciler) end(one *life) {
 	one.gone = true
 	one.session.End()
@@ -118,11 +116,11 @@ func (r *Reconciler) end(one *life) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving ends a phase of a host that is told to leave.
+// errLeaving ends the phase of a host that is to be removed.
 var errLeaving = errors.New("the instance is told to leave")
 
-// interruptible gives the context of work at the host, which ends when the instance is told to
-// leave. ended says that the work is over.
+// interruptible returns a context for work at the host that ends if the instance is deleted. ended says that the work
+// is over.
 func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
@@ -136,9 +134,8 @@ func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context
 	}
 }
 
-// interrupt ends what is under way at the host of an instance that is told to leave: nobody should
-// wait for a transfer to a host that is being destroyed. The reconcile that follows takes the host
-// out.
+// interrupt ends the work at the host of an instance that is deleted: nobody should wait for a transfer to a host that
+// is being destroyed. The next reconcile removes the host.
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +145,7 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// vanished tells an instance that is not there any more from other troubles of a write.
+// vanished returns errGone if the instance does not exist any more.
 func vanished(err error) error {
 	if apierrors.IsNotFound(err) {
 		return errGone

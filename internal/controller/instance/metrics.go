@@ -47,11 +47,11 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// scrapeTimeout bounds a scrape while the caches are not there yet. Reading them takes milliseconds.
+// scrapeTimeout limits a scrape while the caches are not filled yet. Reading them takes milliseconds.
 const scrapeTimeout = 5 * time.Second
 
-// instances gives metrics of each WindowsInstance at the time of a scrape, out of the caches: what
-// is gone has none, and nothing has to be deleted.
+// instances collects the metrics of each WindowsInstance from the caches at a scrape, so that a deleted instance has
+// none.
 type instances struct {
 	parts *journey.Parts
 
@@ -78,14 +78,14 @@ func newInstances(parts *journey.Parts) *instances {
 	}
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (i *instances) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{i.info, i.ready, i.updated, i.unresponsive, i.reboot, i.certificate} {
 		out <- d
 	}
 }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (i *instances) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 		err = i.parts.Client.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
 			client.UnsafeDisableDeepCopy)
 	}
-	// The caches are not there yet. An invalid metric would withhold all others.
+	// The caches are not filled yet. An invalid metric would withhold all others.
 	if err != nil {
 		return
 	}
@@ -113,8 +113,8 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect gives the metrics of one instance. The Node is empty where there is none. A host has its name before it has
-// a Node: the label is empty until one was adopted, and stays while it joins again.
+// collect collects the metrics of one instance. node is empty if there is none. The label node is empty until a Node
+// was adopted, and stays while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""
 	if status.NodeUID != "" {
@@ -134,7 +134,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
 	if !instance.Spec.PreflightOnly { // which never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
+		// Until its turn or its next try, a node's desired revision is the one that it has.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
@@ -145,14 +145,14 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		requested = requested || set
 	}
 	truth(i.reboot, requested || status.RebootTime != nil)
-	// The node's daemon wrote it: what is no time is not there.
+	// The daemon wrote it. If it is no time, there is no metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
 	}
 }
 
-// hasDeadDaemon tells of a daemon that is to respond, or is taken for dead. Why it is joined again is not what an
-// attempt that fails has as its reason.
+// hasDeadDaemon reports whether a daemon has yet to respond, or counts as dead. The reason in the status may be that of
+// a failed attempt instead.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	if status.Reason == string(contract.ReasonDaemonUnresponsive) {

@@ -18,9 +18,9 @@ type place struct {
 	isWanted, isUndecided bool
 }
 
-// take asks for the place. First the request is written into the status, then the controller of the rollout writes the
-// place into the list, then the place is written into the status. granted changes the status in that last write.
-// revision is where the node goes, if that rollout can be halted.
+// take asks for the place. First the request is written into the status, then the rollout controller writes the place
+// into the list, then the place is written into the status. granted changes the status in that last write. revision is
+// where the node goes, if its rollout can be halted.
 func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, revision string,
 	granted func()) (policy.Verdict, error) {
 	status := &p.instance.Status
@@ -53,7 +53,7 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	return policy.Verdict{Allowed: true, Why: "it is on the list of places"}, p.record.save(ctx)
 }
 
-// undecided is the answer while the rollout controller has not decided yet.
+// undecided is the answer until the rollout controller has decided.
 func (p *place) undecided() policy.Verdict {
 	p.isUndecided = true
 	return policy.Verdict{Why: "the decision is pending"}

@@ -18,13 +18,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// preflightKept is how long the outcome of a check is kept for who asked for it, and did not delete it.
+// preflightKept is how long the result of a check is kept if nobody deletes it.
 const preflightKept = time.Hour
 
-// checking is the reconciliation of a host that is only to be checked, and does not join.
+// checking is the reconciliation of a host that is only checked.
 type checking struct{ *reconciliation }
 
-// run checks a host once, and lets what came of it stand for a while.
+// run checks a host once, and keeps the result for a while.
 func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	if done := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed); done != nil {
@@ -55,7 +55,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	case outcome.IsFailed():
 		c.status.timed(v1alpha1.PhasePreflight)
 		c.report(ctx, outcome)
-		// what can't be reached does not meet the requirements either: who asked looks at one condition
+		// A host that can't be reached does not meet the requirements either: users look at one condition.
 		c.status.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, outcome.Problem.Reason,
 			outcome.Problem.Detail)
 	default:
@@ -69,8 +69,8 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// unlisted fails for a host that another instance has: its join must not be disrupted. Of two that only
-// check a host, the older one does.
+// unlisted fails for a host that another instance has, because its join must not be disturbed. Of two instances that
+// only check a host, the older one does.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
 	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {
@@ -95,7 +95,7 @@ func isOlder(one, other *v1alpha1.WindowsInstance) bool {
 	return one.UID < other.UID
 }
 
-// expire deletes an instance that nobody needs any more.
+// expire deletes an instance whose result was kept long enough.
 func (c checking) expire(ctx context.Context, left time.Duration) (ctrl.Result, error) {
 	if left > 0 {
 		return c.result(ctx, left)

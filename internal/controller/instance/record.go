@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// record is an instance as the API server has it, and as it is to be.
+// record saves the status of an instance.
 type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
@@ -22,7 +22,7 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 }
 
-// save writes the status where it differs from what the API server has, unless somebody else has written the instance
+// save writes the status if it differs from what the API server has, unless somebody else has written the instance
 // since it was read.
 func (r *record) save(ctx context.Context) error {
 	fit(&r.instance.Status)
@@ -51,10 +51,10 @@ func (r *record) copy() *record {
 	return &copied
 }
 
-// statusPatch replaces the status, of this very instance only, as it was last seen or written: one
-// that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as
-// a place in the rollout budget, is not overwritten. A merge patch could not name the UID, because
-// the API server overlooks what a patch of a status says about anything but the resource version.
+// statusPatch replaces the status of exactly this instance in exactly this version. An instance that has the name now
+// has another UID, and what another operator wrote meanwhile, such as a place in the rollout budget, is not
+// overwritten. A merge patch could not check the UID, because the API server ignores the metadata in a patch of a
+// status, except for the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

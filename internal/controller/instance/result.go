@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report turns an outcome into reason, code, fix and conditions. Ready is the node's, whatever is
-// under way: a host that waits for its update, or fails at it, serves on.
+// report turns an outcome into reason, code, fix and conditions. Ready is the state of the node: a host that waits for
+// its upgrade, or fails at it, still serves.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
 	var err error
@@ -26,7 +26,7 @@ func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	c.status.report(outcome, node, err == nil)
 }
 
-// result saves once and says when to come again.
+// result saves the status once, and plans the next reconcile.
 func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
 	c.place.withdraw()
 	if err := c.record.save(ctx); err != nil {
@@ -35,17 +35,17 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// After a revision was requested of hundreds of nodes at once, few statuses are written at a time, and the others a
-// little later: nodes that have yet to hear and to answer go first. It is so for writeThrottle after the request.
+// After a revision was requested of hundreds of nodes at once, few statuses are written at a time for writeThrottle, so
+// that the nodes which still have to respond come first.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await saves what was reported of an outcome, and says when to come again. For the quiet time after a revision was
-// requested of a daemon, a status is not written that only says that the node has yet to follow, to be Ready again or
-// to stay so.
+// await saves the report of an outcome, and plans the next reconcile. For the quiet time after a revision was
+// requested, it does not write a status that only reports that the node has yet to have the revision, or has yet to be
+// Ready or settled.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.place.withdraw()
@@ -70,7 +70,7 @@ func (c *reconciliation) isReady(status *v1alpha1.WindowsInstanceStatus) bool {
 	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// mayPostpone reports whether all that changed in the status can be read from the Node again later.
+// mayPostpone reports whether everything that changed in the status can be read from the Node later.
 func (c *reconciliation) mayPostpone() bool {
 	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
 		s := status.DeepCopy()
@@ -81,7 +81,7 @@ func (c *reconciliation) mayPostpone() bool {
 	return equality.Semantic.DeepEqual(rest(&c.record.saved.Status), rest(&c.instance.Status))
 }
 
-// isTransient says that a daemon has time to get over a reason by itself.
+// isTransient reports whether a problem may pass by itself in the quiet time.
 func isTransient(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonRevisionPending, contract.ReasonBudgetExhausted, contract.ReasonNodeNotReady,

@@ -29,17 +29,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network;
-// joins are bounded by slots.
+// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network. Slots limit the
+// joins.
 const workers = 256
 
-// wakes is how many waiting hosts may be woken before the controller takes notice; a wake that
-// finds no room is lost, and slotRetry stands in.
+// wakes is how many waiting hosts may be woken at once. If there are more, slotRetry wakes the rest.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Live, Slots and Claims are made here. places
-// says who may be disrupted; changed delivers whenever options.Desired answers
-// otherwise than before, and misplaced each Node of which options.Misplaced does.
+// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides who may be
+// disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node for which
+// the result of options.Misplaced changes.
 func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
@@ -89,8 +88,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, c
 	return nil
 }
 
-// defaultJoins is the default of spec.rollout.maxConcurrentJoins, for when there is no
-// WindowsMachineConfig.
+// defaultJoins is spec.rollout.maxConcurrentJoins if there is no WindowsMachineConfig.
 const defaultJoins = 10
 
 func (r *Reconciler) wake(id types.UID) {
@@ -108,7 +106,7 @@ func (r *Reconciler) wake(id types.UID) {
 	}
 }
 
-// ofNode finds the instance of a Node: the one that claimed its name.
+// ofNode returns the instance that claimed the name of a Node.
 func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.Request {
 	owner, ok := r.parts.Claims.Owner(node.GetName())
 	if !ok {
@@ -117,8 +115,8 @@ func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: owner.Key}}
 }
 
-// ofCertificate finds the instance that a certificate request was made for. Anybody may write what a request says,
-// and the cache has no other namespace.
+// ofCertificate returns the instance that a certificate request names. Anybody may write that name, and the cache has
+// only the operator's namespace.
 func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
 	if !ok || namespace != r.parts.Namespace {
@@ -127,7 +125,7 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all instances may be concerned: by the key, or by another desired revision.
+// all returns all instances, because the key or the desired revision may concern each.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -140,8 +138,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// limit follows maxConcurrentJoins; who may go on is woken by the slots. Settings that were deleted
-// are the defaults.
+// limit applies maxConcurrentJoins. Deleted settings count as the defaults.
 func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
 	config, err := r.config(ctx)
 	if err != nil {
@@ -151,7 +148,7 @@ func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcil
 	return r.all(ctx, object)
 }
 
-// nodeNews lets changes of a Node through that concern us; heartbeats and images don't.
+// nodeNews passes changes of a Node that concern the operator. Heartbeats and images don't.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(digest)
 }
@@ -168,7 +165,7 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// keyNews lets an instance through when its host is to be asked about the key.
+// keyNews passes an instance whose host is to be tried with the key.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] })
 }

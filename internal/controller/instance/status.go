@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// reporter writes into a status what users read of a host. It saves nothing.
+// reporter writes into a status what users read. It saves nothing.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
 	life     *life
@@ -22,7 +22,7 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase; entering the one it is in goes on with it. first begins a new attempt.
+// enter begins a phase, or goes on with the present one. first begins a new attempt.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -64,7 +64,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 }
 
-// timed notes how long a phase took that ends now, well or not.
+// timed records how long a phase took that ends now, well or not.
 func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	phases := r.instance.Status.Phases
 	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
@@ -77,9 +77,8 @@ func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	return took, true
 }
 
-// report turns an outcome into reason, code, fix and conditions, in this one place. serving is the
-// Node if it serves, whatever is under way; what was said of it before is the best while that is not
-// known.
+// report turns an outcome into reason, code, fix and conditions. serving is the Node if it serves. If that is not
+// known, the condition Ready does not change.
 func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown bool) {
 	status := &r.instance.Status
 	if outcome.IsDone() {
@@ -118,7 +117,7 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// fix is what the user can do; for a removal that fails, what helps is always named.
+// fix returns what the user can do. If a removal fails, it also names the forced removal.
 func (r reporter) fix(reason contract.Reason, failed bool) string {
 	fix := reason.Fix()
 	if failed && r.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {
@@ -142,8 +141,7 @@ func (r reporter) condition(kind string, state metav1.ConditionStatus, reason co
 	})
 }
 
-// skew says whether the operator may rely on what the node's daemon says; why says in words why not.
-// The host of one that is too far away is joined again over SSH.
+// skew reports whether the releases of node and operator are too far apart, and why. Such a host joins again over SSH.
 func (r reporter) skew(why string) {
 	if why != "" {
 		r.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
@@ -158,8 +156,8 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads shows pods that are on the node and can't run there. Only who has looked says that none
-// is; who has not comes again after a while.
+// workloads reports pods on the node that can't run there. If nobody has looked at the node yet, it returns the time
+// until the next look.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
@@ -180,14 +178,13 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 	return 0
 }
 
-// unlookedRequeue is when an instance comes again whose pods nobody looked at yet.
+// unlookedRequeue is the time until the next look at a node that nobody has looked at yet.
 const unlookedRequeue = time.Minute
 
 // workloadsFit is the reason of a WorkloadsFit condition that is True.
 const workloadsFit contract.Reason = "Fit"
 
-// sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its
-// node serves on.
+// sayKey reports a key that a host refuses which has joined, if there is nothing else to report. Its node still serves.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	trial := r.instance.Status.KeyTrial
 	said := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)

@@ -1,6 +1,5 @@
-// Package credential answers with which SSH key the operator logs in at hosts, and with which token
-// a kubelet requests its first certificate. The journeys use it, and controllers that look at the
-// key. It contacts no host.
+// Package credential has the SSH key with which the operator logs in to hosts, and the tokens with which kubelets
+// request their first certificate. It contacts no host.
 package credential
 
 import (
@@ -25,9 +24,9 @@ type Key struct {
 	Hash string
 }
 
-// Keys gives the private key.
+// Keys returns the private key.
 type Keys interface {
-	// PrivateKey answers with a *contract.Problem while there is no usable one.
+	// PrivateKey returns a *contract.Problem if there is no usable key.
 	PrivateKey(ctx context.Context) (Key, error)
 }
 
@@ -35,16 +34,15 @@ type Keys interface {
 type SecretKey struct {
 	Reader    client.Reader
 	Namespace string
-	// Live says that Reader reads past the cache. The operator may list the secret by its name, and
-	// not get it.
+	// Live says that Reader reads from the API server. The operator may list the Secret by its name, but not get it.
 	Live bool
-	// Parse checks a PEM and gives the hash of its public key, or a *contract.Problem.
+	// Parse checks a PEM key and returns the hash of its public key, or a *contract.Problem.
 	Parse func(pem []byte) (hash string, err error)
 }
 
 var _ Keys = SecretKey{}
 
-// PrivateKey answers with a *contract.Problem when there is no usable key.
+// PrivateKey returns a *contract.Problem if there is no usable key.
 func (s SecretKey) PrivateKey(ctx context.Context) (Key, error) {
 	secret, err := s.read(ctx)
 	if apierrors.IsNotFound(err) {
@@ -85,8 +83,8 @@ func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
 	return &list.Items[0], nil
 }
 
-// RememberLast makes of a function that parses a private key one that does so once for each key:
-// some kinds take milliseconds, and the key is asked for whenever a Node changes.
+// RememberLast wraps a function that parses a private key, and remembers the last result: some kinds of keys take
+// milliseconds, and every change of a Node needs the key.
 func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (string, error) {
 	var mu sync.Mutex
 	var last, hash string

@@ -16,25 +16,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Tokens makes first credentials for kubelets.
+// Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken is short-lived and good for requesting the certificate of the node of one
-	// instance. A repeated call gives another one, and the earlier ones stay good.
+	// BootstrapToken returns a token with which one instance's kubelet can request its certificate. A repeated call
+	// returns another one, and the earlier ones stay valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
-	// Revoke ends all tokens of an instance. A repeated call finds none.
+	// Revoke revokes all tokens of an instance. A repeated call does nothing.
 	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
 }
 
-// Token is kubelet's first credential.
+// Token is a bootstrap token.
 type Token struct {
 	// Text is the secret.
 	Text string
-	// ID is what the API server calls it; no secret.
+	// ID is the token's id at the API server. It is no secret.
 	ID string
 }
 
-// BootstrapToken mints tokens of the node bootstrapper. They end after an hour, or with the Secret
-// that stands for the join.
+// BootstrapToken creates tokens of the node bootstrapper. They are valid for an hour, or until the Secret of the join
+// is deleted.
 type BootstrapToken struct {
 	Client kubernetes.Interface
 	// Namespace of the node bootstrapper, and of the Secrets.
@@ -43,10 +43,10 @@ type BootstrapToken struct {
 
 var _ Tokens = BootstrapToken{}
 
-// bootstrapSeconds is how long a host may take from here to kubelet's request.
+// bootstrapSeconds is how long a host may take until kubelet requests its certificate.
 const bootstrapSeconds = 3600
 
-// BootstrapToken asks the API server for a token.
+// BootstrapToken requests a token from the API server.
 func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error) {
 	name := bootstrapSecret(instance)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: ownedBy(instance)},
@@ -72,14 +72,14 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	return Token{Text: answer.Status.Token, ID: id}, nil
 }
 
-// ownedBy has the garbage collector remove the Secret of an instance whose finalizer somebody cleared by hand,
-// so that nobody revokes its tokens. It blocks no deletion, which would take another right.
+// ownedBy has the garbage collector delete the Secret of an instance whose finalizer was removed by hand, so that its
+// tokens end. It doesn't block the deletion, which would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}
 }
 
-// Revoke removes the Secret that the tokens are bound to.
+// Revoke deletes the Secret to which the tokens are bound.
 func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := bootstrapSecret(instance)
 	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -89,7 +89,7 @@ func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsIn
 	return nil
 }
 
-// bootstrapSecret is the Secret that stands for the join of an instance.
+// bootstrapSecret returns the name of the Secret to which the tokens of an instance are bound.
 func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
 	return contract.BootstrapSecretPrefix + string(instance.UID)
 }

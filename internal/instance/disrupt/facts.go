@@ -14,17 +14,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is a safety net: what the daemon says about staging is an event.
+// stageRetry is a safety net: a report of the daemon about staging is an event.
 const stageRetry = time.Minute
 
-// isRequested says that the revision that a host goes to was requested.
+// isRequested reports whether the revision of an upgrade was requested of the daemon.
 func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Upgrade()
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
-// isDownUnreported says that a node has not been Ready since its daemon was told the revision, and that
-// the daemon has reported nothing of it: a host that is off fails at no revision.
+// isDownUnreported reports whether a node has not been Ready since its daemon was told the revision, and the daemon has
+// reported nothing about it. A host that is off does not fail at a revision.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -33,8 +33,8 @@ func (d *Disrupt) isDownUnreported(view *View) bool {
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isUnresponsive says that kubelet is well, and the daemon has reported nothing of the revision, not even that it has
-// its payload: nobody knows whether it was alive before it was told.
+// isUnresponsive reports whether kubelet is well, and the daemon has reported nothing about the revision, not even that
+// it has its payload. It may have been dead before it was told.
 func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
@@ -42,16 +42,15 @@ func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained says that a node is about to be switched, and its daemon was not told yet: its pods were not drained in
-// this reconcile, and others may have come since an earlier one.
+// isUndrained reports whether a node is about to be switched, its daemon was not told yet, and its pods were not
+// drained in this reconcile. Others may have come since an earlier drain.
 func isUndrained(view *View) bool {
 	update := view.activity()
 	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
 }
 
-// quiet is how long nothing is said of a node whose services are only started anew: until it is time
-// to wonder.
+// quiet is how long a wait is not reported of a node whose services only restart.
 func quiet(view *View) time.Duration {
 	if activity := view.activity(); activity.Drains || activity.Kind == v1alpha1.ActivityReboot {
 		return 0
@@ -59,7 +58,7 @@ func quiet(view *View) time.Duration {
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-// facts gathers what the table decides upon.
+// facts gathers the input of the table.
 func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	activity := view.activity()
 	f := policy.UpgradeFacts{
@@ -101,7 +100,7 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout is how long the host may take from the switch on, or for the reboot.
+// verifyTimeout returns how long the host may take from the switch on, or for the reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)
@@ -109,24 +108,24 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck says that the daemon does not respond, so it would not make the switch.
+// isStuck reports whether the daemon does not respond, so that it would not switch.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
 	return problem != nil && status.Activity.SwitchTime == nil && !status.Activity.Begun()
 }
 
-// isHelped says that a host that was to be joined again, and has no place for that yet, has got
-// what it lacked.
+// isHelped reports whether a host that was to be joined again, and has no place yet, has received its payload
+// meanwhile.
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
 	return ready && staging.IsStaged && staging.CanStage && !status.HasPlace() &&
 		!status.Activity.Begun()
 }
 
-// nothingSince is since when the daemon gets nothing of its payload, or has not reported since it
-// was told; zero while it gets something. That it fetches is no news of one that got nothing, until
-// fewer programs are to come.
+// nothingSince returns since when the daemon receives nothing of its payload, or has not reported since it was told. It
+// is zero while the daemon receives something. A report that the daemon fetches counts only if fewer programs are
+// missing than before.
 func (d *Disrupt) nothingSince(update *v1alpha1.Activity, node *corev1.Node) time.Time {
 	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
 	missing := stillMissing(why)
@@ -149,7 +148,8 @@ func (d *Disrupt) sinceNothing(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "nothing", dated)
 }
 
-// stepSince is since when the node is at its step; switchSince since when its daemon is to have the revision.
+// stepSince returns since when the node is at its step. switchSince returns since when its daemon is to have the
+// revision.
 func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
@@ -161,8 +161,8 @@ func (d *Disrupt) switchSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// noteNothing keeps since when the daemon gets nothing, and how many programs it lacked. What it reports
-// of its host meanwhile counts only when the time is over.
+// noteNothing records since when the daemon receives nothing, and how many programs it lacked. Its reports about its
+// host meanwhile don't end that time.
 func (d *Disrupt) noteNothing(view *View) {
 	update, node := view.activity(), view.Node
 	since := d.nothingSince(update, node)
@@ -183,7 +183,7 @@ func (d *Disrupt) noteNothing(view *View) {
 	}
 }
 
-// stillMissing is how many programs are still to come, as a daemon reports that fetches; 0 where it reports none.
+// stillMissing returns how many programs a daemon has yet to fetch, according to its report, else 0.
 func stillMissing(why string) (n int32) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
@@ -224,7 +224,7 @@ func drainState(outcome journey.Outcome) policy.DrainState {
 	return policy.DrainWaiting
 }
 
-// lacks is what a node lacks to be well at its revision, or after its reboot; nil when it is well.
+// lacks returns why a node is not well at its revision, or after its reboot, or nil.
 func (d *Disrupt) lacks(view *View) *contract.Problem {
 	update, node, kubelet := view.activity(), view.Node, ""
 	if update.Kind == v1alpha1.ActivityReboot {
@@ -249,8 +249,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack is what a node lacks to be well at its previous revision; nil when it is. since says for
-// how long in the message.
+// lacksBack returns why a node is not well at its previous revision, or nil. since is added to the message.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node := view.activity(), view.Node
 	ready, message := journey.NodeReady(node)
@@ -265,7 +264,7 @@ func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *c
 	return nil
 }
 
-// failure is why a step failed.
+// failure returns why a step failed.
 func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	update, node := view.activity(), view.Node
 	switch update.Step {
@@ -291,7 +290,7 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	return contract.NewProblem(row.Reason, "%s, after %s", d.lacks(view).Detail, view.Bounds.Verify)
 }
 
-// wait is what a row says that waits, and when to look again.
+// wait waits as a row says, until the next look.
 func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
 	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
 	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
@@ -346,9 +345,8 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
 
-// goesBack waits until a node is well at its previous revision. How long that takes has no end, as
-// there is nothing else to go to; but it is reported, by the clock alone, as the table has it. Its
-// place stays taken: it serves nobody, with or without one.
+// goesBack waits until a node is well at its previous revision. That has no end, because there is no other revision,
+// but it is reported once it takes too long. The node keeps its place, because it is out of service anyway.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -365,9 +363,8 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	return outcome
 }
 
-// inVain says whether a daemon reports that it gets nothing where it is to fetch: as where a
-// firewall lies in between. What lies with its host, such as a full disk, is no better over SSH, and
-// a fetch that takes long goes on.
+// inVain reports whether a daemon receives nothing, for example because of a firewall. Problems of the host, such as a
+// full disk, would be the same over SSH, and a slow fetch goes on.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)

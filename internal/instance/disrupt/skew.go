@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// sameVersion says whether a kubelet reports the version that it should. Builds of one version are
-// the same; what is no version says nothing.
+// sameVersion reports whether a kubelet has the version that it should have. Builds of one version count as the same.
+// If the wanted version is not a version, any reported one counts.
 func sameVersion(reported, wanted string) bool {
 	r, err := version.ParseGeneric(reported)
 	if err != nil {
@@ -20,8 +20,7 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused is the daemon's report that it left a revision, or could not go to it, and holds the host at
-// another; nil while it says nothing of the kind.
+// refused returns the daemon's report that it left a revision, or could not go to it, and holds another one, or nil.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {
@@ -33,7 +32,7 @@ func refused(node *corev1.Node, revision string) *contract.Problem {
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 
-// passes says that what a daemon lacks may come by itself, so that the revision is not to blame.
+// passes reports whether the daemon may receive what it lacks later, so that the revision is not to blame.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
 	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,

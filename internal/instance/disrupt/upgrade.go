@@ -24,15 +24,15 @@ func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 	err := d.Nodes.Mark(ctx, node,
 		journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 	view.isRequested = err == nil
-	// The time for verification begins when the daemon is told, which may be long after that was decided.
+	// The time for verification begins when the daemon is told, which may be long after the decision.
 	if now := d.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
 		update.SwitchTime = new(journey.Seconds(now))
 	}
 	return err
 }
 
-// Resumed has what was under way when its host was paused take its time anew, as nobody looked at it meanwhile. How
-// long a node has gone back is reported, and goes on.
+// Resumed restarts the times of an upgrade after a pause, because nobody looked at the node meanwhile. Exception: the
+// time of a rollback, which is only reported, goes on.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	update, now := status.Upgrade(), journey.Seconds(at)
 	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
@@ -44,7 +44,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	}
 }
 
-// noteSwitch notes, before it is requested of the daemon, that from now on the host is to have the revision.
+// noteSwitch records that the host is to have the revision, before the revision is requested of the daemon.
 func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	update, now := status.Activity, journey.Seconds(d.Now())
 	if status.DesiredRevision != update.Revision {
@@ -56,8 +56,8 @@ func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevisionToTry is the revision that a node is taken to with a place, and that may be halted; empty
-// where it is going there already, or back.
+// RevisionToTry returns the revision that a node goes to with a place, and whose rollout may be halted. It is empty if
+// the node is on its way there already, or goes back.
 func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
 	update := status.Upgrade()
 	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
@@ -67,7 +67,7 @@ func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) st
 	return update.Revision
 }
 
-// aim sets out for the desired revision, or turns to a newer one where the node is.
+// aim begins an upgrade to the desired revision, or continues to a newer one from where the node is.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired := status.Upgrade(), view.Desired
@@ -92,8 +92,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested puts down which revision the daemon has been told last. What was decided and not told is not told any
-// more: otherwise a later correction of the Node would disrupt it without a place.
+// noteRequested records which revision the daemon was told last. A revision that was not told yet is dropped: otherwise
+// a later correction of the Node would disrupt it without a place.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, told := status.Activity, requestedOf(view.Node)
@@ -102,7 +102,7 @@ func noteRequested(view *View) {
 	}
 }
 
-// requestedOf is the revision that a Node's daemon is told to have; empty where there is none.
+// requestedOf returns the revision that a Node's daemon was told, or an empty string.
 func requestedOf(node *corev1.Node) string {
 	if node == nil {
 		return ""
@@ -110,13 +110,13 @@ func requestedOf(node *corev1.Node) string {
 	return node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// applyAtOnce has the daemon apply a revision without a place in the budget.
+// applyAtOnce requests a revision without a place in the budget.
 func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
 	view.Instance.Status.Activity = nil
 	if err := d.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
 		return journey.Outcome{}, err
 	}
-	// as its Node's event brings it again, which then is no news
+	// an event of its Node follows, which reports nothing new
 	outcome := journey.Follows(view.Node, view.Change.Revision)
 	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
 	return outcome, nil
@@ -133,7 +133,7 @@ func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return nil
 }
 
-// returnFromBack ends the journey of a node that is well at its previous revision.
+// returnFromBack ends the rollback of a node that is well at its previous revision.
 func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
 	update := status.Activity
@@ -143,8 +143,8 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 		update.Message))
 }
 
-// finishUpgrade ends the journey of a node that is well at its revision. One that is to be rebooted, too, goes
-// on with that in its place, so that it is drained once.
+// finishUpgrade ends the upgrade of a node that is well at its revision. If a reboot is due, it follows in the same
+// place, so that the node is drained once.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
 	if !view.RebootDue {

@@ -1,6 +1,6 @@
-// Package health answers what a host that has joined needs, by its Node alone: nothing, an upgrade, or
-// to be joined again. The instance controller asks it first. On the way it puts our marks on the Node back, and
-// lifts the operator's cordon from a node that serves. It never contacts a host.
+// Package health decides from its Node what a host needs that has joined: nothing, an upgrade, or another join. The
+// instance controller calls it first. It also restores missing marks of the operator, and removes the operator's cordon
+// from a node that serves. It never contacts a host.
 package health
 
 import (
@@ -17,28 +17,28 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Health looks at a host that has joined.
+// Health decides what hosts need that have joined.
 type Health struct{ *journey.Parts }
 
-// Finding is what a host that has joined needs.
+// Finding is what a host needs.
 type Finding struct {
 	Node *corev1.Node
-	// Rejoin says why the host must be joined again; nil when it need not.
+	// Rejoin is why the host must join again, or nil.
 	Rejoin *contract.Problem
-	// Update says what another desired revision takes; nil when there is none.
+	// Update is the way to the desired revision, or nil if the node has it.
 	Update *journey.Update
-	// Unresponsive says why the daemon is taken for dead that is to be told another revision; nil when it is not. Its
-	// host is joined again at that one in its turn, if that ever comes.
+	// Unresponsive is why the daemon counts as dead, if another revision is desired, else nil. Its host joins again at
+	// that revision in its turn.
 	Unresponsive *contract.Problem
-	// Outcome is how the node is: done, or what it waits for. Its time is no later than that at which a node that is
-	// down, or a daemon that does not respond, has been so for too long: that holds whatever else is waited for.
+	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or the
+	// daemon has been down for too long.
 	Outcome journey.Outcome
-	// Updating and Rebooting say that the node has had its turn, and is under way.
+	// Updating and Rebooting say that the node has had its turn for an upgrade or a reboot.
 	Updating, Rebooting bool
 }
 
-// Corrects says that a Check has a daemon go to another revision than it was told last. Which one that is must
-// not be known from a cache that lags behind: the node may serve at it, or be on its way there.
+// Corrects reports whether a Check tells a daemon another revision than the one that it was told last. That must not be
+// decided from a stale cache, because the node may be on its way to that revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -48,9 +48,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave is the revision that a daemon is told again where that is gone; empty while it is told by another
-// step only: who is to be drained first is told by that step, who goes back takes the daemon's status of
-// before away in the same write, and who has lost its place must have it back first.
+// toHave returns the revision to restore in a Node's annotation. It is empty in the steps that write it themselves:
+// before the drain, in a rollback, which also deletes the daemon's report, and for a node that lost its place.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasPlace()) {
@@ -59,12 +58,12 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is when marks are tried again that the API server refused. A change of the instance is an event; one of
-// a policy is none.
+// refusedRetry is the pause after the API server refused marks. A change of the instance is an event; a change of a
+// policy is not.
 const refusedRetry = time.Minute
 
-// Check looks at a host that has joined, through its Node only, nil when there is none, and puts our marks
-// back where they are gone.
+// Check decides what a host needs that has joined, from its Node, which is nil if there is none. It restores missing
+// marks.
 func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	if node == nil {
@@ -76,7 +75,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome says it
 	}
 	if status.PublicKeyHash == "" {
-		// as an operator that kept it there only left it
+		// an earlier operator kept it there only
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	h.noteRequested(ctx, status, node)
@@ -94,9 +93,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.needs(ctx, instance, node)
 }
 
-// noteRequested finds out whether another revision was requested already, by an operator that ended before it wrote
-// that down: one that the node is at, or the desired one, or one that was desired before it. None of them waits for a
-// place.
+// noteRequested finds out whether an operator requested another revision, and ended before it wrote that into the
+// status: the revision that the node has, or one that needs no place.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -112,7 +110,7 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 	}
 }
 
-// needs decides what a node needs that is ours.
+// needs decides what a node needs.
 func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	fillHeldRevision(status, node)
@@ -170,7 +168,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.uncordon(ctx, found)
 }
 
-// uncordon lifts our cordon from a node that serves. Where that is refused, this is what it waits for.
+// uncordon removes the operator's cordon from a node that serves. If the API server refuses that, the outcome says so.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
 	if !journey.IsRefused(err) {
@@ -184,14 +182,14 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase of a node that lost its place to a pause, and goes elsewhere since.
+// backInService ends the phase of a node that lost its place during a pause and has another revision to go to.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
 	}
 }
 
-// fillHeldRevision notes what a node that is well holds, where an operator of before did not.
+// fillHeldRevision records the revision of a node that is well, if an earlier operator did not.
 func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	if status.HeldRevision == "" && !journey.IsUnderWay(status) && !journey.DoesNotHold(node) &&
 		journey.NodeReadyAt(node, status.DesiredRevision) {
@@ -199,8 +197,8 @@ func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node)
 	}
 }
 
-// overdue says whether a node has not been Ready for too long, and otherwise how much time is left
-// to it; none for a node that is Ready.
+// overdue reports whether a node has not been Ready for too long, and otherwise returns the time that is left, or none
+// for a Ready node.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	since := h.Observed.NotReady(node)
 	if since.IsZero() {
@@ -210,8 +208,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return left <= 0, max(0, left)
 }
 
-// Serving gives the host's Node while it is Ready at the revision that was last requested,
-// whatever is under way for the host; nil otherwise.
+// Serving returns the host's Node if it is Ready at the revision that was requested last, else nil.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if !journey.HasJoined(status) {
@@ -228,9 +225,8 @@ func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// RecoversByItself says whether a host that has joined need not be joined again: its node serves, or
-// is Ready and has a daemon that gets by itself what it lacks. A daemon that does not
-// respond gets nothing.
+// RecoversByItself reports whether a host need not join again: its node serves, or is Ready with a daemon that fetches
+// what it lacks.
 func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, unresponsive, err := h.Unresponsive(ctx, instance); err != nil || unresponsive != nil {
 		return false, err
@@ -250,8 +246,8 @@ func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.Window
 	return ready && journey.StagesItself(node), nil
 }
 
-// Skew says in words why a node's release and the desired one are too far apart; empty when they
-// are not, or when nobody knows what is desired.
+// Skew returns why a node's release and the desired one are too far apart, or an empty string, also if the desired
+// revision is unknown.
 func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := h.Desired.Current(ctx)
 	if err != nil {
@@ -260,8 +256,8 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
-// Unresponsive gives the Node of a host that has joined, and why its daemon is taken for dead, or for one
-// that can't report; nil while it is not.
+// Unresponsive returns the Node of a host that has joined, and why its daemon counts as dead or unable to report. Both
+// are nil if the daemon is well.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if !journey.HasJoined(&instance.Status) {

@@ -12,9 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole. The cache may still
-// show the Node that was deleted with an earlier instance of this host. The API server refuses to mark that Node; one
-// that has our mark is read from the API server.
+// adopt waits for the host's Node, and marks it. If the node is not Ready yet, adopt cordons it until the join is
+// complete. The cache may still show the Node of an earlier instance of this host, which was deleted. The API server
+// refuses to mark that Node. A Node with the operator's mark is read from the API server.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
@@ -66,8 +66,7 @@ func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance
 		instance.Spec.Address, instance.Status.NodeName)
 }
 
-// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not
-// needed any more.
+// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not needed any more.
 func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.CSR == "" {
@@ -103,11 +102,10 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
-// cordon. A host that has another revision to go back to has as long as the verification of an update. One
-// that has none is waited for as long as its kubelet reports, which may want something of the cluster
-// such as a network of pods, as it holds no slot and no place. What it was told to have is in the
-// status: a cached Node may not show it yet.
+// confirm waits until the daemon reports the desired revision and the Node is Ready, and removes the operator's cordon.
+// If the host has another revision to go back to, it has as long as the verification of an upgrade. If it has none, the
+// join waits as long as kubelet reports: it may wait for the cluster, such as for a pod network, and holds no slot and
+// no place. The status has the requested revision, because a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -145,7 +143,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return j.confirmInTime(ctx, instance, node, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
 			node.Name, message))
 	}
-	// Not earlier: a host that joins again has its old Node while kubelet still asks for its certificate.
+	// Not earlier: a host that joins again has its old Node while kubelet still requests its certificate.
 	if err = j.RevokeCredentials(ctx, instance); err != nil {
 		return journey.Retry(err)
 	}
@@ -180,22 +178,22 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the answer to
-// its request was lost, or it ended before it had the certificate, and it asks for another key. One that got its
-// certificate registers, or is Ready, within a moment.
+// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the response
+// to its request was lost, or kubelet ended before it had the certificate and requests one for another key. With a
+// certificate, kubelet registers, or is Ready, within a moment.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
 	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// stranded ends such an attempt: the next brings another token.
+// stranded ends such an attempt. The next one brings another token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which "+
 		"its bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
 		instance.Spec.Address))
 }
 
-// waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
+// waitInSlot waits for an event. If that takes too long, the attempt fails, and another host gets the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {
@@ -205,9 +203,8 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot tries a call again that did not succeed, but not for ever, and not what was refused: that is a
-// problem of this host. What counts is for how long it has failed in the present phase, which may have waited before
-// for a transfer, a drain or a Node. It has twice as long as what is waited for there.
+// retryInSlot repeats a call that failed, unless the API server refused it, which is a problem of this host. It counts
+// only the time for which calls have failed in the present phase, and allows twice the time of waitInSlot.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
@@ -223,7 +220,7 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 	return journey.Retry(err)
 }
 
-// inPhase is for how long the present attempt has been in its phase.
+// inPhase returns for how long the present attempt has been in its phase.
 func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
 	since := j.PhaseSince(instance, instance.Status.Phase)
 	if since.IsZero() {

@@ -15,27 +15,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// IsHalfway reports whether the host has replaced kubelet's and the daemon's keys, or is about to: then
-// the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
+// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the attempt
+// has to end first, or the daemon could not report any more. After a failure, the decision is made again.
 func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session) bool {
 	return session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
 
-// IsUntouched reports whether nobody has felt yet at a node that serves that its host is to be joined again: it is not
-// cordoned for that, on its way to another revision, which its daemon may apply once it was told, or rebooting.
+// IsUntouched reports whether the join has not disrupted a node that serves: the join has not cordoned it, its host
+// does not reboot, and its daemon was not told another revision.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	update := status.Upgrade()
 	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
 		(!update.Begun() || IsOverSSH(update) && update.SwitchTime == nil)
 }
 
-// IsOverSSH reports whether a host is being taken to another revision over SSH; nil is none.
+// IsOverSSH reports whether a host goes to another revision over SSH.
 func IsOverSSH(update *v1alpha1.Activity) bool {
 	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
-// ResetForRejoin ends what a host is on the way to that is to be joined again. It comes back at the revision
-// that it held, and a revision that it was leaving stays left.
+// ResetForRejoin prepares a host for another join. It joins at the revision that it held, and does not return to a
+// revision that it was leaving.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
 	if update := status.Upgrade(); update.Begun() && update.From != "" {
@@ -47,14 +47,14 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether a reboot was requested of a host whose next boot id still has to show whether it rebooted:
-// its daemon did not respond, or its node did not come back.
+// isToVerify reports whether a reboot was requested of a host, and only its next boot id shows whether it rebooted: its
+// daemon did not respond, or its node did not come back.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
 // rejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
-// time of a verification, or failed at what is done with that revision.
+// time of a verification, or failed in a phase that depends on that revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
@@ -70,8 +70,8 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return false, nil
 }
 
-// PauseRejoin has a host in service whose node serves while its join waits for a place. One whose status
-// says nothing of an earlier join is left alone meanwhile.
+// PauseRejoin returns a host to service whose node serves while its join waits for a place. A host without an earlier
+// join stays Pending.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseReady
 	if status.JoinedTime == nil {
@@ -87,9 +87,9 @@ func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
-// Turn sends a host to the desired revision if it could not join at the revision that it held and its node serves no
-// pods: the desired revision may be the cure. Turn does not try a revision again at which the host failed. If the host
-// was not told its revision yet and another one is desired by now, Turn forgets the revision.
+// Turn sends a host to the desired revision if it could not join at the revision that it held, and its node serves no
+// pods: the desired revision may be the cure. Turn skips a revision at which the host failed. If the host was not told
+// its revision yet, and another one is desired meanwhile, Turn forgets the revision.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	update, failure := status.Upgrade(), status.UpdateFailure
@@ -116,8 +116,8 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	return nil
 }
 
-// RejoinAtHeld has a host without a place, which was being taken to another revision over SSH, come back at
-// the one that it held. It goes to the other one like any node, once it is Ready.
+// RejoinAtHeld has a host without a place join at the revision that it held, instead of another one. Once it is Ready,
+// it goes to the other one like any node.
 func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	switch update := status.Upgrade(); {
 	case !IsOverSSH(update):
@@ -128,8 +128,8 @@ func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevertToHeld notes a revision that a host failed at over SSH, and turns it back to the one that it held.
-// What lies with the host, the network or the cluster is no revision's failure.
+// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the one that it held. If
+// the cause is the host, the network or the cluster, it does nothing.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
@@ -146,8 +146,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 		return nil
 	}
 	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
-	// Whether its pods would feel the next try is not known of one that was joined for another
-	// reason.
+	// If the host was joined for another reason, it is unknown whether pods would be disrupted by the next try.
 	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
 	if update := status.Upgrade(); update != nil {
 		tries, drains = update.Tries, update.Drains
@@ -164,32 +163,31 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
 }
 
-// WasDown reports whether a node was down before its host was taken to another revision over SSH, or is gone. That it
-// does not become Ready there either says nothing about the revision. down is since when it is not Ready.
+// WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If it does
+// not become Ready there either, that is no evidence against the revision. down is since when the node is not Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a daemon has to report its boot, which it does with the first thing that it writes.
+// bootReport is how long a daemon has to report its boot. It does so with its first write.
 const bootReport = time.Minute
 
-// awaitBoot has a reboot that is to be told from the next boot id wait for that: a daemon that was just started has yet
-// to say in which boot it runs.
+// awaitBoot waits for a daemon that has just started to report its boot, before a reboot is tried again.
 func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	if isToVerify(activity) {
 		activity.NextTime = new(journey.Seconds(now.Add(bootReport)))
 	}
 }
 
-// retryReboot has a reboot tried again that the daemon did not do. Its host is not joined again for it.
+// retryReboot has a reboot tried again that the daemon did not do. The host is not joined again for it.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""
 	}
 }
 
-// Finish notes that a host has joined. One that was brought back to the revision that it held waits
-// for the next try of the other.
+// Finish records that a host has joined. If it was sent back to the revision that it held, it waits for its next try of
+// the other one.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Upgrade()
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil

@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// eventRetry is how long to wait for something whose arrival is watched.
+	// eventRetry is a safety net for a wait that an event ends.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, and half of how long
-	// it may while calls of the API server fail; then it makes room for others.
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, and half the time for
+	// which calls of the API server may fail. Then another host gets the slot.
 	waitLimit = 5 * time.Minute
 )
 
-// maxCredentials is how many bootstrap tokens of one join are remembered: kubelet may still wait
-// for what it requested with the one of the attempt before.
+// maxCredentials is how many bootstrap tokens of one join are kept: kubelet may still wait for the certificate that it
+// requested with the token of an earlier attempt.
 const maxCredentials = 4
 
-// credential makes kubelet's first credential. It belongs to the phase before the one that hands it to
-// the host: its id is in the saved status then, so that another operator recognises what kubelet
-// requests with it, and the Node that it registers.
+// credential creates kubelet's bootstrap token. It runs in the phase before the one that sends the token to the host,
+// so that its id is in the saved status by then, and another operator recognises kubelet's request and the Node.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
@@ -43,8 +42,8 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return journey.Done()
 }
 
-// bootstrap has the host start as a node, and submits its daemon's certificate request. While that is not taken it is
-// submitted again, and nothing is done at the host.
+// bootstrap starts containerd and kubelet on the host, and submits the daemon's certificate request. If the API server
+// does not take the request, it is submitted again, without another call of the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
@@ -59,8 +58,8 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return outcome
 }
 
-// start starts containerd and kubelet on the host and gets the daemon's certificate request. That it stops the
-// daemon is saved before the call and no earlier: a node whose drain is blocked still has its daemon.
+// start starts containerd and kubelet on the host, and returns the daemon's certificate request. Just before the call,
+// the status records that the daemon is stopped. Not earlier: a node whose drain is blocked still has its daemon.
 func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	request, outcome := j.bootstrapRequest(ctx, instance, session)
@@ -98,7 +97,7 @@ func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// bootstrapRequest makes what the host is told, once its node may be disrupted.
+// bootstrapRequest returns the request for the host, once its node may be disrupted.
 func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
 	if session.Token == "" {
@@ -142,8 +141,8 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 	}, journey.Done()
 }
 
-// expectNode notes that there is no Node of the host's name, so that the one that appears is what its kubelet
-// registers. A cache that shows none may lag behind another host's.
+// expectNode records that there is no Node of the host's name, so that the next one is what its kubelet registers. The
+// cache is not enough for that.
 func (j *Join) expectNode(ctx context.Context, instance *v1alpha1.WindowsInstance, shown *corev1.Node) error {
 	if shown != nil || instance.Status.NodeExpected {
 		return nil
@@ -153,8 +152,7 @@ func (j *Join) expectNode(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return err
 }
 
-// vacateServing moves the pods away from a node that serves and has its turn to be joined again. One
-// that can't be emptied goes back into service.
+// vacateServing drains a node that serves and is about to be joined again. If that fails, the node returns to service.
 func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
@@ -182,8 +180,8 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// confidentialOf is what must not be public of a desired state, for a host that can't read it yet:
-// containerd and kubelet start with the proxy and the CAs that they will have.
+// confidentialOf returns the confidential part of a desired state, because the host can't read it yet: containerd and
+// kubelet start with their final proxy and CAs.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil
@@ -196,7 +194,7 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	return data, err
 }
 
-// bootstrapKubeconfig lets kubelet ask for its certificate.
+// bootstrapKubeconfig returns the kubeconfig with which kubelet requests its certificate.
 func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
 	const name = "bootstrap"
 	config := clientcmdapi.NewConfig()

@@ -18,13 +18,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// daemonCertificate is how long a daemon's certificate is asked to live. It is renewed at about two
-// thirds, so a node may be off for more than four days and come back by itself, and 500 nodes make
-// about 50 requests a day.
+// daemonCertificate is the requested lifetime of a daemon's certificate. The daemon renews it at about two thirds, so a
+// node may be off for more than four days, and 500 nodes make about 50 requests a day.
 const daemonCertificate = 14 * 24 * time.Hour
 
-// requestCertificate submits the request that the host made. The object's name follows from the
-// request, so asking twice is asking once.
+// requestCertificate submits the host's certificate request. The name of the object follows from the request, so a
+// repeated call creates nothing.
 func (j *Join) requestCertificate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	request []byte) (name string, err error) {
 	hash := sha256.Sum256(request)
@@ -48,7 +47,7 @@ func (j *Join) requestCertificate(ctx context.Context, instance *v1alpha1.Window
 	return name, nil
 }
 
-// certificate reads what became of a request: nil while it is pending.
+// certificate returns the certificate of a request, or nil while the request is pending.
 func certificate(ctx context.Context, cached client.Reader, name string) ([]byte, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	err := cached.Get(ctx, types.NamespacedName{Name: name}, csr)

@@ -11,13 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// removeUploadLimit is how long the daemon's program may take to be removed, also when the check itself was
-// interrupted.
+// removeUploadLimit is how long the removal of the daemon's program may take, even if the check was interrupted.
 const removeUploadLimit = 15 * time.Second
 
-// Check looks whether a host could join, and leaves it as it was. It takes no slot, claims no name and
-// pins no key, so that nothing is to be given back. It fails with the first reason for which a join
-// would.
+// Check finds out whether a host could join, and leaves it as it was. It takes no slot, claims no name and pins no key.
+// It fails with the first reason for which a join would fail.
 func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	probe := instance.DeepCopy() // what is learned about keys is for hosts that join

@@ -12,11 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is how long a queued host waits when it is not woken before. Being woken is the rule.
+// slotRetry is a safety net for a queued host, which is woken when a slot is free.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, notes where the host was reached, and takes a
-// slot. Dialling needs no slot, so a dead host takes none.
+// connect opens the connection, pins the host key, notes the address of the host, and takes a slot. A host that can't
+// be reached takes no slot.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {
@@ -36,13 +36,13 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is how a host key begins that user data may have brought: ours of now, which we
-// know, or one of before, which nobody does any more.
+// userDataKeys is the type of the host keys that user data brings. The operator doesn't know the keys of earlier user
+// data.
 const userDataKeys = "ssh-ed25519 "
 
-// ownHostKey is the key to pin: the one that the host showed, unless others have it, too, or may.
-// Then the host proves over this very connection which keys are its own. A host that has no other
-// keeps the one that it showed, and is asked again the next time.
+// ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over
+// this connection which keys are its own. If it has no other key, the one that it showed is pinned, and the next
+// connection asks again.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())
 	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine

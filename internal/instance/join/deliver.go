@@ -12,12 +12,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// streamName is the payload stream's name in the RPC directory.
+// streamName is the name of the payload's file in the RPC directory.
 const streamName = "payload.tar.zst"
 
-// deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
-// so a broken transfer resumes. Then it asks for a place, as the next phase may be felt at the node, and makes what
-// that hands to the host.
+// deliver sends the files that the host lacks in one stream, and has the host verify them. What arrived stays, so an
+// interrupted transfer resumes. Then deliver asks for a place, because the next phase may disrupt the node, and creates
+// the bootstrap token.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -48,7 +48,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return j.credential(ctx, instance, session)
 }
 
-// sendMissing sends what preflight found to be missing, and has it verified.
+// sendMissing sends the files that preflight found missing, and has them verified.
 func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
 	if err := send(ctx, session, selected); err != nil {
 		return err
@@ -66,7 +66,7 @@ func sendMissing(ctx context.Context, session *journey.Session, selected []paylo
 	return nil
 }
 
-// send packs while it sends: nothing is kept in memory or on disk.
+// send packs while it sends, so it needs neither memory nor disk for the stream.
 func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) error {
 	r, pipe := io.Pipe()
 	packed := make(chan error, 1)

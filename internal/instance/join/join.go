@@ -1,6 +1,6 @@
-// Package join answers how a host becomes a node: eight phases over one SSH session, the last of which
-// waits for the daemon. The instance controller runs it. It saves the status before a phase that another operator must
-// know of, and if a phase waits, fails or takes long. A join never takes a place in the rollout budget.
+// Package join makes a host a node, in eight phases over one SSH session. The last phase waits for the daemon. The
+// instance controller runs the phases. It saves the status before a phase that another operator must know of, and if a
+// phase waits, fails or takes long. A join never takes a place in the rollout budget by itself.
 package join
 
 import (
@@ -38,11 +38,10 @@ func (j *Join) Phases() []Phase {
 	}
 }
 
-// Resume says at which index of the phases an instance goes on. A remote phase whose connection is
-// gone starts over: everything before it looks first, so nothing is done twice. So does a host that
-// waits for a revision that is not the desired one any more: that revision may be the very reason for
-// which it waits. And so does an attempt that failed at the end: waiting on would bring it no
-// further.
+// Resume returns the index of the phase with which a join goes on. If a remote phase has lost its connection, the join
+// starts again from the first phase, which is safe because every phase looks first. It also starts again if the attempt
+// failed in the last phase, or if another revision is desired than the one that the host waits for, because that
+// revision may be the cause of the wait.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

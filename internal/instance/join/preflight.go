@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// preflight uploads the daemon and asks it what it finds. It changes nothing else on the host.
+// preflight uploads the daemon's program, which looks at the host. It changes nothing else on the host.
 func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	found, facts, outcome := j.ask(ctx, instance, session)
@@ -56,7 +56,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// ask has the daemon look at the host.
+// ask calls the daemon's preflight.
 func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (
 	found contract.PreflightAnswer, facts blueprint.Facts, outcome journey.Outcome) {
 	desired, facts, err := j.Revisions.Of(ctx, instance)
@@ -83,9 +83,9 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	return found, facts, journey.Done()
 }
 
-// restore restores the status of a host that has joined, and whose instance is new: the kind of instances was deleted
-// and created again. The host's daemon runs, and its Node serves at the revision that was last requested. Nothing is
-// changed at the host; another revision has its turn in the rollout.
+// restore restores the status of a host that has joined, and whose instance is new because the kind of instances was
+// deleted and created again. The daemon runs, and the Node serves at the revision that was requested last. Nothing
+// changes on the host. Another revision has its turn in the rollout.
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -116,7 +116,7 @@ func hostInfo(facts contract.HostFacts) v1alpha1.HostInfo {
 	}
 }
 
-// isProxied says that nodes reach the API server through the cluster's proxy.
+// isProxied reports whether nodes reach the API server through the cluster's proxy.
 func isProxied(facts blueprint.Facts) bool {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil {
@@ -126,10 +126,10 @@ func isProxied(facts blueprint.Facts) bool {
 	return err == nil && proxy != nil
 }
 
-// maxNodeName leaves room for what the names of a node's requests have besides its own.
+// maxNodeName leaves room for the rest of the names of a node's requests.
 const maxNodeName = 200
 
-// recognise writes down who the host is, and makes sure that no other instance is the same host.
+// recognise records the identity of the host, and ensures that no other instance is the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
@@ -152,7 +152,8 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 	return outcome
 }
 
-// claim takes the host's name and installation of Windows for an instance. One that is refused keeps what it has.
+// claim claims the host's name and its installation of Windows for an instance. If the claim is refused, earlier claims
+// stay.
 func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	name := nodeName(instance, facts)
@@ -180,11 +181,11 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, cluster blueprint.Facts) journey.Claimant {
 	return journey.Claimant{UID: instance.UID, Key: client.ObjectKeyFromObject(instance), MachineID: facts.MachineID,
 		Hostname: cmp.Or(instance.Spec.Hostname, facts.Hostname),
-		// hybrid-overlay-node takes every Node with its own MachineID, the host name, for its own.
+		// hybrid-overlay-node treats every Node with its MachineID, the host name, as its own.
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate says what of a host the owner has already.
+// duplicate describes the conflict with the owner of a name or an installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {
@@ -200,15 +201,14 @@ func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 		owner.Key.Name, name)
 }
 
-// unfit says why no node can be made of a host, by what it is called and where it is.
+// unfit returns why a host can't become a node because of its name or address.
 func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
 }
 
-// nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
-// certificate holds the node's name, and on many clusters it is signed by the CA that clients
-// trust for the API server. Windows' own host names have no dots, and names in a domain come from the
-// cloud, or on vSphere from the domain that the host is in.
+// nameOfNoHost refuses a name that a host chose and that belongs to another machine: kubelet's serving certificate has
+// the node's name, and on many clusters the CA that signs it is the one that clients trust for the API server. The host
+// names of Windows have no dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -222,9 +222,9 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	return nil
 }
 
-// addressOfNoHost refuses an address that the cluster gives to pods or Services: nodes route it into the
-// cluster's own network, where the host is not. The API server's and ingress's are refused, too, as kubelet would get
-// no serving certificate for them; a loopback address is each machine's own.
+// addressOfNoHost refuses an address in the networks of pods or Services: nodes route it into the cluster's own
+// network, where the host is not. It also refuses the addresses of the API server and of ingress, for which kubelet
+// would get no serving certificate. A loopback address is each machine's own.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -244,9 +244,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine refuses a name that a host has read from its cloud, as it says, and by which the cloud
-// does not know its Machine; the name is free again then. Whose it is, is said where that is known. A
-// host without Machine, or whose Machine lists no name, can't be checked.
+// nameOfMachine refuses a name that a host reports from its cloud if the cloud reports another name of the Machine. The
+// claim is given up. If the name is another host's, the problem says so. A host without a Machine, or whose Machine
+// lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
@@ -278,8 +278,7 @@ func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInst
 		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 
-// nodeName is what the Node of a host will be called: the name that the host is to be given, with the domain
-// that it has, else the one that it has.
+// nodeName returns the name of the host's Node: the one in the spec, with the domain of the host, else the host's own.
 func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
 	name, full := cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname), facts.NodeName
 	if strings.HasPrefix(full, name+".") {
@@ -288,7 +287,7 @@ func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) stri
 	return strings.ToLower(name)
 }
 
-// prepare sets what needs a reboot, and sends the host into it. For that it asks for a place.
+// prepare makes the changes that need a reboot, and reboots the host. For that it asks for a place.
 func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -321,7 +320,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 
-// restart answers a phase that was entered without what the phases before it learn.
+// restart fails a phase that lacks the results of the phases before it.
 func restart() journey.Outcome {
 	return journey.Fail(errors.New("the session lost what preflight had found"))
 }

@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// keyRetry is how long hosts wait for a usable private key; the secret's watch ends the wait
-	// earlier.
+	// keyRetry is how long hosts wait for a usable private key. A change of the Secret ends the wait.
 	keyRetry = time.Minute
-	// RebootRetry is how often a rebooting host is tried.
+	// RebootRetry is how often the operator dials a host that reboots.
 	RebootRetry = 10 * time.Second
-	// RebootLimit is how long it may take: servers with much memory take 10 minutes.
+	// RebootLimit is how long a reboot may take: servers with much memory take 10 minutes.
 	RebootLimit = 20 * time.Minute
-	// RescueAfter is how long a node may be not Ready before its host is looked at over SSH:
-	// kubelet's certificate or the daemon's may have expired while it was off, or services may be
-	// gone. A boot with updates of Windows takes less.
+	// RescueAfter is how long a node may be not Ready before the operator joins its host again over SSH. The certificate
+	// of kubelet or of the daemon may have expired while the host was off, or a service may be gone. A boot with updates
+	// of Windows takes less time.
 	RescueAfter = 10 * time.Minute
 )
 
@@ -35,8 +34,7 @@ func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }
 
-// keyFailed notes that a host was not entered with a key. What another key went through is
-// forgotten: only the present one counts. A key that the host accepted before is on no trial.
+// keyFailed notes that a login with a key failed. If the host accepted this key before, there is no trial.
 func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
 	trial := instance.Status.KeyTrial
 	if instance.Status.PublicKeyHash == key.Hash && (trial == nil || trial.PublicKeyHash != key.Hash) {
@@ -59,7 +57,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyTrial = trial
 }
 
-// NoteAddress notes where the host with the pinned key was reached over this connection, and when.
+// NoteAddress notes the address at which the host with the pinned key was reached, and when.
 func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Time) {
 	instance.Status.HostAddress, instance.Status.HostAddressTime = "", nil
 	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {
@@ -68,8 +66,7 @@ func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Ti
 	}
 }
 
-// HasKey waits while there is no key to log in with: a host that waits for one takes no place from
-// others.
+// HasKey waits while there is no usable private key.
 func (a *Access) HasKey(ctx context.Context) Outcome {
 	_, err := a.options.Keys.PrivateKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -81,8 +78,8 @@ func (a *Access) HasKey(ctx context.Context) Outcome {
 	return Done()
 }
 
-// TryKey asks a host that has joined whether it accepts a key, over a connection that is closed at
-// once. What came of it is in the instance's status; it fails with the reason why not.
+// TryKey asks a host that has joined whether it accepts a key, over a connection that is closed at once. It writes the
+// result into the status of the instance. If the host does not accept the key, it fails with the reason.
 func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key credential.Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
@@ -103,8 +100,8 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return Done()
 }
 
-// Dial opens the connection of a session with the present key. It waits while there is none, and while
-// a host reboots because of us. A repeated call connects anew.
+// Dial opens the connection of a session with the present key. It waits while there is no key, and while a host reboots
+// on the operator's request. A repeated call opens a new connection.
 func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	key, err := a.options.Keys.PrivateKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -131,7 +128,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return Done()
 }
 
-// target is an instance's host and how to get in. expected is the key that it must show while none is given or pinned.
+// target returns how to log in to an instance's host. expected is the host key to expect if none is given or pinned.
 func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
@@ -139,8 +136,8 @@ func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected str
 	}
 }
 
-// sharedHostKey is the host key that hosts have in common, and whether this one is expected to show it: when it was
-// made with it. Where there is none, or the user has named a key, both are empty.
+// sharedHostKey returns the host key that hosts have from their user data, and whether this host has to show it: if its
+// user data had it. Without such a key, or if the user named a host key, both are empty.
 func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
 	err error) {
 	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {
@@ -154,7 +151,7 @@ func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsIn
 	return "", shared, err
 }
 
-// dialFailed tells a host that is rebooting because of us from one that is gone.
+// dialFailed distinguishes a host that reboots on the operator's request from a host that can't be reached.
 func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outcome {
 	problem, ok := contract.AsProblem(err)
 	if !ok || problem.Reason != contract.ReasonUnreachable && problem.Reason != contract.ReasonNotSSH &&
@@ -174,8 +171,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 	}
 }
 
-// ExpectedHostKey is the key that a host must show: what the user set, else the pin of the first
-// contact, else empty.
+// ExpectedHostKey returns the key that a host must show: the user's, else the one pinned at first contact, else none.
 func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	if instance.Spec.HostKey != "" {
 		return instance.Spec.HostKey
@@ -183,7 +179,7 @@ func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	return instance.Status.HostKey
 }
 
-// Upload leaves the daemon's binary on the host.
+// Upload copies the daemon's program to the host.
 func (a *Access) Upload(ctx context.Context, session *Session) (contract.Blob, error) {
 	file, ok := a.options.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
 	if !ok {
@@ -200,7 +196,7 @@ func (a *Access) Upload(ctx context.Context, session *Session) (contract.Blob, e
 	return file.Blob(), nil
 }
 
-// Call runs a verb and unwraps its answer.
+// Call runs a verb and returns its result.
 func Call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, request any) (T, error) {
 	var answer contract.Answer[T]
 	if err := conn.Call(ctx, verb, request, &answer); err != nil {

@@ -10,21 +10,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Bounds are the user's, for a node that goes to another revision or through a reboot.
+// Bounds are the user's limits for an upgrade or a reboot of a node.
 type Bounds struct {
-	// Drain is how long pods are given; Settle how long a node must be Ready; Verify how long it may
-	// take from the switch on; Unavailable how long it must be not Ready to count as out of
-	// service.
+	// Drain is how long pods have to leave. Settle is how long a node must be Ready. Verify is how long a node may take
+	// from the switch on. Unavailable is how long a node must be not Ready to count as out of service.
 	Drain, Settle, Verify, Unavailable time.Duration
 }
 
-// DefaultBounds hold where the user sets none; they are the CRD's defaults, too.
+// DefaultBounds returns the limits that apply if the user sets none, as in the CRD.
 func DefaultBounds() Bounds {
 	return Bounds{Drain: v1alpha1.DefaultDrainTimeout, Settle: v1alpha1.DefaultSettleTime,
 		Verify: v1alpha1.DefaultVerifyTimeout, Unavailable: v1alpha1.DefaultUnavailableAfter}
 }
 
-// CurrentBounds are the user's, or the defaults.
+// CurrentBounds returns the limits in force.
 func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	if p.Bounds == nil {
 		return DefaultBounds(), nil
@@ -32,13 +31,13 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left is how much time is left to what daemons do and may take so long; none when it is late.
+// Left returns how much time is left for a daemon's work that began at since, or none if the work is late.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node past the cache, nil when there is none, and says whether work on its host disrupts
-// anybody there, and so needs a place in the rollout budget.
+// InService reads an instance's Node from the API server, or nil, and reports whether work on its host disrupts pods
+// there, so that it needs a place in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
@@ -49,18 +48,18 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return node, node != nil && !p.IsOut(node, bounds), err
 }
 
-// HasJoined says that a host has joined, and is not being removed.
+// HasJoined reports whether a host has joined and is not being removed.
 func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.JoinedTime != nil && status.Phase != v1alpha1.PhaseRemoving
 }
 
-// IsFirstJoin says that a host has yet to join, and that its Node, if there is one, came of that: it
-// serves nobody yet. One that was there before may serve: the status of its host may have been lost.
+// IsFirstJoin reports whether a host has yet to join, and its Node, if it exists, comes from that join, so that no pod
+// is on it. A Node that existed before the join may serve pods: the status of its host may have been lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.JoinedTime == nil && status.NodeExpected
 }
 
-// IsOut says that nobody is disrupted at a node any more: it has not been Ready for long.
+// IsOut reports whether a node has not been Ready for so long that it counts as out of service.
 func (p *Parts) IsOut(node *corev1.Node, bounds Bounds) bool {
 	return p.Observed.NotReady(node).IsOut(bounds.Unavailable, p.Now())
 }

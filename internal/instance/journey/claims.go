@@ -9,29 +9,29 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Claims keep two instances from being one host: a node name, and an installation of Windows,
-// belong to the first instance that claims them.
+// Claims ensure that no two instances are one host: a node name, and an installation of Windows, belong to the first
+// instance that claims them.
 type Claims struct {
 	mu     sync.Mutex
 	owners map[string]Claimant
 }
 
-// Claimant is the instance that has a node name.
+// Claimant is the instance that owns a node name.
 type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
 	MachineID string
-	// Hostname is what Windows calls the host, in lower case. IsSole says that no two hosts of the
-	// cluster may have the same.
+	// Hostname is the Windows name of the host, in lower case. IsSole says that no two hosts of the cluster may have the
+	// same host name.
 	Hostname string
 	IsSole   bool
 }
 
-// NewClaims makes an empty set.
+// NewClaims returns an empty set.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim takes a node name for an instance, or returns the other instance in its way: see Other. Claiming
-// again is fine; claiming another name gives up the one before.
+// Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
+// changes nothing. If the instance claims another name, it gives up the first one.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,8 +43,8 @@ func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	return by, true
 }
 
-// Other returns the other instance that has the node name, or under another name the same installation of
-// Windows, or the same host name where that must be the only one.
+// Other returns the other instance that has the node name, or the same installation of Windows, or the same host name
+// if that must be unique.
 func (c *Claims) Other(nodeName string, by Claimant) (owner Claimant, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Claims) other(nodeName string, by Claimant) (owner Claimant, taken bool
 	return Claimant{}, false
 }
 
-// Owner of a node name.
+// Owner returns the owner of a node name.
 func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	return owner, ok
 }
 
-// Forget gives up everything that an instance claimed.
+// Forget gives up all claims of an instance.
 func (c *Claims) Forget(id types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +87,8 @@ func (c *Claims) forget(id types.UID) {
 	}
 }
 
-// Remember claims again, after a restart, what an instance had claimed before. Where another has its
-// installation of Windows, the name is its own all the same.
+// Remember restores the claims of an instance after a restart of the operator. If another instance has the same
+// installation of Windows, only the name is restored.
 func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	if instance.Status.NodeName == "" {
 		return
@@ -103,8 +103,8 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	}
 }
 
-// HasName reports whether a host has become a node under its name, or has had a credential for it: with
-// that it may have a certificate, and with another name it would collect another one.
+// HasName reports whether a host has become a node under its name, or has had a credential for that name, with which it
+// may have a certificate.
 func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
 }

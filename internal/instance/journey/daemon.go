@@ -12,18 +12,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DefaultDaemonTimeout is how long a daemon may leave a request without a response, or get nothing of
-// what it is to fetch, before its host is joined again over SSH.
+// DefaultDaemonTimeout is how long a daemon may not respond, or receive nothing of its payload, before the operator
+// joins its host again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
-// silence is what observed.Log is asked about a daemon that does not respond.
+// silence is the key of a daemon that does not respond, in observed.Log.
 const silence = "silence"
 
-// longestQuiet bounds how far ahead a look is planned for the end of a certificate, which a daemon
-// reports.
+// longestQuiet is the longest time until the next look at the end of a certificate, which a daemon reports.
 const longestQuiet = 24 * time.Hour
 
-// Daemons watches whether daemons respond to what is requested of them.
+// Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
 // silentSince is since when this operator has seen that a daemon does not respond: kubelet is well, and the daemon
@@ -44,23 +43,22 @@ func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
 
-// hasNotRebooted reports whether a daemon did not do a reboot that was requested of it, and is in the same boot still.
+// hasNotRebooted reports whether a daemon did not reboot its host on request, and the host is still in the same boot.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
 		contract.SameBoot(reboot.BootID, node.Annotations[contract.BootIDAnnotation])
 }
 
-// isAwaited reports whether a revision was requested of a daemon, which neither has it nor reports why not.
+// isAwaited reports whether a revision was requested of a daemon that neither has it nor reports why not.
 func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
 		!DoesNotHold(node)
 }
 
-// Unresponsive says why a node's daemon is taken for dead, or for one that can't report, while kubelet is
-// well; nil while it is not, and left is then when to look again at the latest, if a response is
-// awaited or its certificate ends.
+// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet is well. If the daemon
+// is well, left is the time until the next look, if a response is awaited or its certificate ends.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)
@@ -94,8 +92,7 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 	return nil, min(left, longestQuiet)
 }
 
-// IsUnderWay says that a node has had its turn: it is being emptied, switched, rebooted, or brought
-// back.
+// IsUnderWay reports whether a node has had its turn: it is drained, switched, rebooted or rolled back.
 func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsUpdating(status) || IsRebooting(status)
 }
@@ -116,15 +113,15 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 	return status.HasPlace() && status.Disruption.Purpose == purpose
 }
 
-// IsBounded says that a node that is not Ready is on a journey that has an end of its own. One that is
-// brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
+// IsBounded reports whether the upgrade or the reboot of a node that is not Ready ends by itself. A rollback does not,
+// nor does an upgrade without a revision to go back to: if the daemon can't help, a join over SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	activity := status.Activity
 	return IsRebooting(status) || IsUpdating(status) && activity.From != "" && activity.From != activity.Revision &&
 		activity.Step != v1alpha1.StepRollingBack
 }
 
-// ApplyStatus is the daemon's report on why the desired revision does not hold yet, or what is wrong beside it.
+// ApplyStatus returns the daemon's report on why the desired revision does not hold, or what else is wrong.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
@@ -132,14 +129,14 @@ func ApplyStatus(node *corev1.Node) string {
 	return ""
 }
 
-// DoesNotHold reports whether a node's daemon says that the desired revision does not hold.
+// DoesNotHold reports whether a node's daemon reports that the desired revision does not hold.
 func DoesNotHold(node *corev1.Node) bool {
 	status := node.Annotations[contract.ApplyStatusAnnotation]
 	reason, _, _ := strings.Cut(status, ":")
 	return status != "" && !contract.Reason(reason).IsBesideRevision()
 }
 
-// RebootRefused is why Windows does not reboot a node's host, as its daemon says; nil where it does not say so.
+// RebootRefused returns why Windows does not reboot a node's host, or nil if the daemon reports no such failure.
 func RebootRefused(node *corev1.Node) *contract.Problem {
 	reason, detail, _ := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if reason != string(contract.ReasonRebootFailed) {
@@ -149,18 +146,17 @@ func RebootRefused(node *corev1.Node) *contract.Problem {
 		node.Name, detail)
 }
 
-// StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do
-// say in which boot they run.
+// StagesItself reports whether a node's daemon fetches payload. Such a daemon also reports its boot.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
-// Follows is how a node is of whose daemon a revision was requested that it has yet to apply.
+// Follows waits for a daemon that has yet to apply a revision.
 func Follows(node *corev1.Node, revision string) Outcome {
 	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %.100q and should have %q%s", node.Name,
 		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))
 }
 
-// Unanswered says that a daemon that was handed over does not answer: nothing is gained by waiting on,
-// and another try may find out why.
+// Unanswered reports a daemon that does not respond after the handover. The join fails then, because another attempt
+// may find out why.
 func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
 	if ready, _ := NodeReady(node); !ready || DoesNotHold(node) {
 		return nil

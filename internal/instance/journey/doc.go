@@ -1,10 +1,8 @@
-// Package journey answers what the journeys of a host have in common: the outcome of a step, the SSH
-// session of one attempt, join slots, claims on node names, what the operator writes on Nodes, drains,
-// and what a revision changes.
+// Package journey has what the journeys of a host share: the outcome of a step, the SSH session of an attempt, join
+// slots, claims on node names, the operator's marks on Nodes, drains, and the difference between revisions.
 //
-// The packages join, upgrade, reboot, remove and health are made of it, and the instance controller
-// saves what they put into the status. Each step looks first, does one bounded thing, and returns an
-// Outcome: done, wait, or failed with a reason. No step sleeps, and each may be killed and begun anew.
-// What must outlive the operator is in the instance's status. Nothing here decides the rollout budget
-// or approves a certificate.
+// The packages join, disrupt, remove and health use it, and the instance controller saves what they write into the
+// status. Each step looks first, does one bounded thing, and returns an Outcome: done, waiting, or failed with a
+// reason. No step sleeps, and each may be killed and repeated. What must outlive the operator is in the status. Nothing
+// here decides about the rollout budget or approves a certificate.
 package journey

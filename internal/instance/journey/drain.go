@@ -23,14 +23,13 @@ import (
 )
 
 const (
-	// drainRetry is how often the pods of a draining node are looked at.
+	// drainRetry is how often the operator looks at the pods of a draining node.
 	drainRetry = 2 * time.Second
-	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and one that does not answer may
-	// be ignored after that.
+	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and may be ignored after that.
 	evictionLimit = 35 * time.Second
-	// evictionsAtOnce is how many pods are evicted at once, so that few slow ones do not hold the others.
+	// evictionsAtOnce is how many pods are evicted at once, so that a few slow ones do not delay the others.
 	evictionsAtOnce = 16
-	// questionLimit is how long the question for the owner of a pod may take.
+	// questionLimit is how long a request for the owner of a pod may take.
 	questionLimit = 5 * time.Second
 )
 
@@ -43,8 +42,8 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 	return p.Drain(ctx, instance, node.Name, timeout)
 }
 
-// NotCordoned waits after a cordon that did not succeed. One that is refused for as long as the drain
-// may take blocks it, as pods may.
+// NotCordoned waits after a cordon that failed. If the API server refuses it for as long as the drain may take, the
+// drain is blocked.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
 	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
@@ -52,8 +51,7 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 	return RetryWrite(err)
 }
 
-// Drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
-// it is called.
+// Drain takes a bounded step: it evicts pods within their grace periods and disruption budgets.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
@@ -93,23 +91,23 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
-// podsLeft is what a drain remembers of pods, of which there may be any number.
+// podsLeft holds what a drain remembers of the pods on a node, of which there may be any number.
 type podsLeft struct {
-	// now is when the drain looks, began when it looked first, and deadline when it is over.
+	// now is the time of this step, began that of the first one, and deadline the end of the drain.
 	now, began, deadline time.Time
 	count                int
-	// blocked and ending name a few that are not let go, and that were told to end.
+	// blocked names a few pods that can't be evicted, ending a few that terminate.
 	blocked, ending []string
-	// inGrace says that one of those has still time to end, for which the drain waits.
+	// inGrace says that a terminating pod has time left, for which the drain waits.
 	inGrace bool
-	// evictions are those that are to be made.
+	// evictions are the pods to evict.
 	evictions []*policyv1.Eviction
-	// away is set once the API server does not answer; the others would wait for the same. mu guards it and blocked.
+	// away is set if the API server does not respond. Then the other evictions are skipped. mu guards away and blocked.
 	mu   sync.Mutex
 	away error
 }
 
-// see counts a pod that must go, and notes it for an eviction unless it goes already.
+// see counts a pod that must leave. Unless the pod terminates already, see adds an eviction.
 func (l *podsLeft) see(pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
@@ -117,14 +115,14 @@ func (l *podsLeft) see(pod *corev1.Pod) {
 		l.inGrace = l.inGrace || policy.HoldsDrain(pod, l.began, l.deadline, l.now)
 		return
 	}
-	// clones, which keep nothing else of the pod
+	// clones don't keep the rest of the pod in memory
 	l.evictions = append(l.evictions, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: strings.Clone(pod.Namespace), Name: strings.Clone(pod.Name)},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(strings.Clone(string(pod.UID)))},
 	})
 }
 
-// evict has a pod moved away. One that took its name meanwhile, on whatever node, stays.
+// evict evicts a pod. A new pod with the same name stays.
 func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Eviction) {
 	if l.isAway() {
 		return
@@ -140,13 +138,13 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Evict
 	}
 }
 
-// isReplaced says that the pod is gone and another has its name. Only the API server's words tell that from other
-// conflicts, such as one about a disruption budget; both of its checks say "UID in".
+// isReplaced reports whether a pod is gone and another has its name. Only the message distinguishes this from other
+// conflicts, such as one with a disruption budget. Both checks of the API server write "UID in".
 func isReplaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }
 
-// note keeps why a pod stays, or that the API server does not answer.
+// note records why a pod stays, or that the API server does not respond.
 func (l *podsLeft) note(pod metav1.Object, err error) {
 	if IsAPIResponse(err) {
 		l.block(pod, err)
@@ -163,7 +161,7 @@ func (l *podsLeft) isAway() bool {
 	return l.away != nil
 }
 
-// block keeps why a pod stays.
+// block records why a pod stays.
 func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,18 +188,18 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	return p.Observed.Since(instance, "drain", began)
 }
 
-// IsAPIResponse says that the API server answered a request, even if with an error, rather than that it was not
-// reached. An eviction that it refuses may be one of a disruption budget (429), of two over one pod (500), or of a
-// webhook that denies it (4xx) or fails (500).
+// IsAPIResponse reports whether the API server answered a request, even with an error. It may refuse an eviction
+// because of a disruption budget (429), two budgets for one pod (500), or a webhook that denies it (4xx) or fails
+// (500).
 func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }
 
-// IsRefused says that the API server refuses a write, and not because another came first.
+// IsRefused reports whether the API server refused a write for a reason other than a conflict.
 func IsRefused(err error) bool { return IsAPIResponse(err) && !apierrors.IsConflict(err) }
 
-// few adds a name and keeps the first few.
+// few adds a name, and keeps the first few.
 func few(names []string, name string) []string {
 	const most = 5
 	names = append(names, name)
@@ -209,10 +207,9 @@ func few(names []string, name string) []string {
 	return names[:min(most, len(names))]
 }
 
-// Evacuate cordons the node and moves its pods away. A node that has not been Ready for long has its
-// pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
-// can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
-// to leave its revision already only goes on.
+// Evacuate cordons the node and evicts its pods. If the node has not been Ready for long, Evacuate evicts the pods but
+// does not wait: nobody would report their end. Evacuate fails if pods can't be evicted in time, or if somebody
+// uncordons the node. Exception: a node that was told to leave its revision goes on.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	bounds Bounds) Outcome {
 	between := p.HasLeft(ctx, instance.Status.Upgrade(), node.Annotations[contract.DesiredRevisionAnnotation])
@@ -226,9 +223,9 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
 }
 
-// HasLeft reports whether a node whose daemon was told a revision is to leave the one that it held for one that needs a
-// place. One that needs none, such as for another mirror, takes nothing out of service, whether the daemon has it or
-// not. A revision that can't be read counts as one that does.
+// HasLeft reports whether a daemon was told to leave the node's previous revision for one that needs a place. A
+// revision that needs none, such as for another mirror, disrupts no pod. A revision that can't be read counts as one
+// that needs a place.
 func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told string) bool {
 	switch {
 	case update == nil || update.From == "" || told == update.From:
@@ -240,7 +237,7 @@ func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told str
 	return err != nil || !found || p.Revisions.Compare(ctx, update.From, to).Waits()
 }
 
-// emptied judges what a drain came to.
+// emptied decides about the outcome of a drain.
 func emptied(out, between bool, outcome Outcome) Outcome {
 	if outcome.IsDone() {
 		return outcome

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Reasons of events about nodes that are disrupted or removed; they appear on the instance.
+// Reasons of events about nodes that are disrupted or removed. They appear on the instance.
 const (
 	EventUpdateStarted = "UpdateStarted"
 	EventRejoinStarted = "RejoinStarted"
@@ -22,24 +22,23 @@ const (
 	EventKeysDeleted   = "KeysDeleted"
 )
 
-// Event is to be reported about an instance. The action is part of its identity: events that differ
-// in their note only are counted as one.
+// Event is an event about an instance. Events that differ only in their note count as one.
 type Event struct{ Type, Reason, Action, Note string }
 
-// RebootAdvisedEvent says that a host was cleaned as far as it goes without a reboot.
+// RebootAdvisedEvent reports that a host needs a reboot before it is clean.
 func RebootAdvisedEvent(instance *v1alpha1.WindowsInstance) Event {
 	return Event{corev1.EventTypeWarning, EventRebootAdvised, "Leave", instance.Spec.Address + " was cleaned, except " +
 		"for what Windows changes with a reboot only, such as files in use: reboot it before it is used otherwise"}
 }
 
-// KeysDeletedEvent says that a join deleted keys of a kubelet that was there before.
+// KeysDeletedEvent reports that a join deleted the keys of another kubelet.
 func KeysDeletedEvent(instance *v1alpha1.WindowsInstance) Event {
 	return Event{corev1.EventTypeNormal, EventKeysDeleted, "Join", instance.Spec.Address + ": the join deleted " +
 		contract.DirKubeletPKI + ", the keys of another kubelet, because others than Administrators could write them"}
 }
 
-// StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels, and for what goes over SSH, of
-// which RejoinEvent says so.
+// StartedEvent reports that a node begins an upgrade or a reboot. It returns nil if no pod is affected, and for an
+// upgrade over SSH, which RejoinEvent reports.
 func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
 	if purpose == v1alpha1.DisruptionReboot {
 		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
@@ -53,8 +52,7 @@ func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsIn
 	return nil
 }
 
-// RejoinEvent says that a node has its turn to be disrupted by a join of its host, which is reached and has what it
-// lacked.
+// RejoinEvent reports that a node is about to be disrupted by a join of its host.
 func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 	reason, goal := EventRejoinStarted, "be joined again"
 	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
@@ -64,7 +62,7 @@ func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 		fmt.Sprintf("node %s was granted a place in the rollout budget to %s over SSH", status.NodeName, goal)}
 }
 
-// DoneEvent says that it is over, and the node is back in service.
+// DoneEvent reports that an upgrade or a reboot ended, and the node is back in service.
 func DoneEvent(purpose v1alpha1.DisruptionPurpose, note string) Event {
 	reason := EventUpdated
 	if purpose == v1alpha1.DisruptionReboot {
@@ -73,7 +71,7 @@ func DoneEvent(purpose v1alpha1.DisruptionPurpose, note string) Event {
 	return Event{corev1.EventTypeNormal, reason, string(purpose), note}
 }
 
-// FailedEvent says that it did not end well.
+// FailedEvent reports that an upgrade or a reboot failed.
 func FailedEvent(purpose v1alpha1.DisruptionPurpose, p *contract.Problem) Event {
 	reason := EventUpdateFailed
 	if purpose == v1alpha1.DisruptionReboot {

@@ -15,20 +15,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Marks are what the operator writes on a Node of ours.
+// Marks are what the operator writes on a Node that it manages.
 type Marks struct {
 	Instance *v1alpha1.WindowsInstance
-	// KeyHash is the hash of the public key that was accepted; empty leaves the annotation alone.
+	// KeyHash is the hash of the public key that the host accepted. If it is empty, the annotation does not change.
 	KeyHash string
-	// Revision that the node should have; empty leaves the annotation alone.
+	// Revision that the node should have. If it is empty, the annotation does not change.
 	Revision string
-	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours
-	// and stays.
+	// Cordon keeps pods away until the join is complete. If the node is cordoned already, that cordon stays.
 	Cordon bool
-	// Upgrading shows that the node has a place in the rollout budget.
+	// Upgrading sets the label of a node with a place in the rollout budget.
 	Upgrading bool
-	// Bare leaves the labels and taints of the instance's spec as they are on the Node: what is under way for it goes
-	// on, whether or not the API server takes them.
+	// Bare doesn't change the labels and taints from the instance's spec. So an upgrade goes on even if the API server
+	// refuses them.
 	Bare bool
 }
 
@@ -69,8 +68,8 @@ func (m Marks) Apply(node *corev1.Node) {
 	}
 }
 
-// request has the daemon apply the revision. One that it reported before another was requested of it is to
-// be reported anew: the host may be between the two.
+// request sets the desired revision. If the daemon reported this revision before another was requested, that report is
+// deleted, because the host may be between the two.
 func (m Marks) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
@@ -111,8 +110,8 @@ func (m Marks) taint(node *corev1.Node) {
 	}
 }
 
-// noteMarks writes down which labels and taints the Node has from the spec. It belongs after a write,
-// and is in the instance: a node may change its own annotations, and must not have taints removed.
+// noteMarks writes into the status which labels and taints the Node has from the spec. It is called after a write. The
+// status holds them because a node may change its own annotations, and must not have taints removed.
 func noteMarks(instance *v1alpha1.WindowsInstance) {
 	var taints []string
 	for _, t := range instance.Spec.Taints {
@@ -122,8 +121,8 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeTaints = taints
 }
 
-// refusal says which labels and taints the API server refuses, and why: by a right or a policy, by a webhook, which
-// may say so without a code, or as not valid. Trying again does not help, unlike with all else. Nil for that.
+// refusal reports labels and taints that the API server refuses for good: because of a right, a policy or a webhook, or
+// because they are invalid. For other errors, it returns nil.
 func (m Marks) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
@@ -141,25 +140,23 @@ func (m Marks) refusal(node string, err error) error {
 	return refused{contract.NewProblem(contract.ReasonLabelsRefused, "node %s%s: %.500s", node, what, err.Error()), err}
 }
 
-// refused is a problem that the API server answered.
+// refused is a problem with the error of the API server.
 type refused struct {
 	*contract.Problem
 	answer error
 }
 
-// Unwrap has both found: what users read, and what tells an answer from none.
+// Unwrap returns both: the problem is for users, and the error shows that the API server answered.
 func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// Foreign answers a problem when a Node can't be this instance's. One that the cloud calls
-// otherwise than the instance is another host's, whatever marks it bears; the one that was adopted
-// stays ours, whichever instance its kubelet names. A Node without our mark is taken when it is a
-// Windows node with the host's address: kubelet has just registered it, or an earlier operator left
-// it. What the host itself says of its address counts only for a Node that it registered itself.
+// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different provider
+// IDs, the Node is another host's, whatever its marks. The Node that was adopted stays the instance's. If a Windows
+// node without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or an earlier
+// operator left it. What the host itself reports as its address counts only for a Node that it registered itself.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
-	// Clouds and their machine controllers don't agree on the case of what is the same to the
-	// cloud.
+	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
 		!strings.EqualFold(wanted, node.Spec.ProviderID) {
 		return contract.NewProblem(contract.ReasonNodeForeign,
@@ -181,7 +178,7 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	return addressForeign(node, instance)
 }
 
-// addressForeign answers a problem when a Node has no address that is known to be the instance's.
+// addressForeign returns a problem if no address of a Node is known to be the instance's.
 func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	given := append([]string{instance.Spec.Address, instance.Spec.NodeIP}, instance.Spec.Addresses...)
 	claimed := ""
@@ -206,21 +203,20 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 		"host says that its address is %s", node.Name, claimed)
 }
 
-// hasHostKey says that the operator wrote the host key on a Node with which the host proves who it is. A
-// kubelet may not write it.
+// hasHostKey reports whether a Node has the host key of this instance. A kubelet may not write that annotation.
 func hasHostKey(node *corev1.Node, instance *v1alpha1.WindowsInstance) bool {
 	keyType, key, ok := strings.Cut(instance.Status.HostKey, " ")
 	return ok && key != "" && node.Annotations[contract.HostKeyTypeAnnotation] == keyType &&
 		node.Annotations[contract.HostKeyAnnotation] == key
 }
 
-// NodeReadyAt says whether a Node is Ready with this revision applied.
+// NodeReadyAt reports whether a Node is Ready with this revision applied.
 func NodeReadyAt(node *corev1.Node, revision string) bool {
 	ready, _ := NodeReady(node)
 	return ready && node.Annotations[contract.RevisionAnnotation] == revision
 }
 
-// NodeReady reads the Ready condition. Why a node is not Ready, its daemon often knows better.
+// NodeReady reads the Ready condition. If a node is not Ready, the daemon's report may explain it better.
 func NodeReady(node *corev1.Node) (ready bool, message string) {
 	c := policy.ReadyCondition(node)
 	if c == nil {
@@ -229,14 +225,14 @@ func NodeReady(node *corev1.Node) (ready bool, message string) {
 	return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message) + ApplyStatus(node)
 }
 
-// KubeletReports says that a Node's condition Ready was written by kubelet: where kubelet has not
-// reported for long, the cluster's node lifecycle controller writes that it is Unknown.
+// KubeletReports reports whether kubelet wrote a Node's condition Ready. If kubelet has not reported for long, the node
+// lifecycle controller sets the condition to Unknown.
 func KubeletReports(node *corev1.Node) bool {
 	c := policy.ReadyCondition(node)
 	return c == nil || c.Status != corev1.ConditionUnknown
 }
 
-// reference is how a Node names its instance.
+// reference is the value of the annotation that names the instance of a Node.
 func reference(instance *v1alpha1.WindowsInstance) string {
 	return instance.Namespace + "/" + instance.Name
 }

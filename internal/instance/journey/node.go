@@ -17,12 +17,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Nodes reads Nodes, and writes what the operator has on them.
+// Nodes reads Nodes, and writes the operator's marks on them.
 type Nodes struct{ options *Options }
 
-// Cordon cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
-// cordon that is there already is not ours and stays, and one that somebody has lifted meanwhile is a
-// conflict.
+// Cordon cordons a node before a drain, and sets the label of a node with a place in the rollout budget. If the node is
+// cordoned already, that cordon stays. If somebody uncordons the node meanwhile, Cordon returns a conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -37,7 +36,7 @@ func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// KeepPodsAway cordons a node whose host leaves. A cordon that is there already stays.
+// KeepPodsAway cordons a node whose host leaves. A cordon that exists already stays.
 func (n *Nodes) KeepPodsAway(ctx context.Context, node *corev1.Node) error {
 	if err := n.changeDespiteConflicts(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
@@ -56,13 +55,13 @@ func cordon(wanted *corev1.Node) {
 	wanted.Annotations[contract.CordonedAnnotation] = "true"
 }
 
-// IsUncordoned says that somebody else took our cordon away: we write cordon and mark at once.
+// IsUncordoned reports whether somebody else removed the operator's cordon. The operator writes the cordon and its
+// annotation together.
 func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }
 
-// Uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the
-// budget.
+// Uncordon removes the operator's cordon, no other, and the label of a node with a place.
 func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	never := func(*corev1.Node) bool { return false }
 	err := n.changeDespiteConflicts(ctx, node, never, func(wanted *corev1.Node) {
@@ -78,8 +77,8 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node where it differs; node is then what the API server has. It answers a conflict when somebody else
-// has written since the Node was read.
+// change writes a Node if edit changes it. Afterwards node is what the API server has. If somebody else has written
+// since the Node was read, change returns a conflict.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
@@ -94,9 +93,9 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	return nil
 }
 
-// changeDespiteConflicts is change for a Node that its host may write without end: where the version that was read is
-// refused, it is tried under the one that the API server has, and then under none, so edit must change
-// single fields only. A Node that is another's by now, or as left says, is left as it is.
+// changeDespiteConflicts is change for a Node that its host may write without end. If the API server refuses the
+// version that was read, it tries with the present version, and then without a version, so edit must change single
+// fields only. If the Node belongs to another instance meanwhile, or left reports so, it stays as it is.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)
@@ -136,18 +135,18 @@ func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(w
 	return nil
 }
 
-// Get reads a Node through the cache; nil when there is none.
+// Get reads a Node from the cache, or returns nil.
 func (n *Nodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 	return n.read(ctx, n.options.Client, name)
 }
 
-// Live reads a Node past the cache; nil when there is none.
+// Live reads a Node from the API server, or returns nil.
 func (n *Nodes) Live(ctx context.Context, name string) (*corev1.Node, error) {
 	return n.read(ctx, n.options.Live, name)
 }
 
-// Adopted reads the Node with which an instance goes on: through the cache where that shows the very one that
-// was adopted, else past it. nil when there is none of that name.
+// Adopted reads the Node that the instance adopted: from the cache if the cache shows that Node, else from the API
+// server. It returns nil if there is no Node of that name.
 func (n *Nodes) Adopted(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	node, err := n.Get(ctx, instance.Status.NodeName)
 	if err == nil && (node == nil || string(node.UID) != instance.Status.NodeUID) {
@@ -168,7 +167,7 @@ func (n *Nodes) read(ctx context.Context, from client.Reader, name string) (*cor
 	return node, nil
 }
 
-// At lists the Nodes with an address.
+// At returns the Nodes with an address.
 func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := n.options.Client.List(ctx, list); err != nil {
@@ -180,16 +179,16 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	}), nil
 }
 
-// Mark writes marks where they differ; node is then what the API server has. Marks that it refuses are a problem
-// of the instance.
+// Mark writes marks if they differ. Afterwards node is what the API server has. If the API server refuses the marks,
+// Mark returns a problem.
 func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
 	return n.mark(ctx, node, marks, n.change, marks.Apply)
 }
 
-// Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
-// before away in the same write: what it reports afterwards is the response. kubelet writes the status of a Node that
-// it has just registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it
-// has, unless its taints change: they are written as a whole.
+// Request marks a Node with the revision that its daemon is to apply, and deletes the daemon's earlier report in the
+// same write: what it reports afterwards is the response. kubelet writes the status of a Node that it has just
+// registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it has, unless
+// its taints change: they are written as a whole.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
 	edit := func(wanted *corev1.Node) {
 		marks.Apply(wanted)
@@ -215,7 +214,7 @@ func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks,
 	return nil
 }
 
-// Annotate writes annotations of a Node; an empty value removes one.
+// Annotate writes annotations of a Node. An empty value deletes an annotation.
 func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[string]string) error {
 	err := n.change(ctx, node, func(wanted *corev1.Node) {
 		for key, value := range values {
@@ -235,9 +234,9 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 	return nil
 }
 
-// Ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has
-// just registered has no mark yet. A host without a credential has registered none, so a Node without our mark is
-// another operator's then.
+// Ours reads the instance's Node from the cache. It returns nil if there is none or it is another host's. A Node that
+// kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a Node, so a
+// Node without the mark is another operator's.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -246,8 +245,7 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 	return Ours(node, instance), err
 }
 
-// OursLive is Ours past the cache, for what must not be done to a node that only a cache that lags behind
-// shows as gone.
+// OursLive is Ours from the API server, for decisions that a stale cache would make wrong.
 func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -256,7 +254,7 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Ours(node, instance), err
 }
 
-// Ours is the Node if it is the instance's; nil otherwise.
+// Ours returns the Node if it is the instance's, else nil.
 func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	if node == nil || Foreign(node, instance) != nil ||
 		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {
@@ -265,7 +263,7 @@ func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	return node
 }
 
-// Delete deletes this very Node.
+// Delete deletes this Node, and no other of its name.
 func (n *Nodes) Delete(ctx context.Context, node *corev1.Node) error {
 	if err := n.options.Client.Delete(
 		ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
@@ -276,7 +274,7 @@ func (n *Nodes) Delete(ctx context.Context, node *corev1.Node) error {
 
 func objectKey(name string) client.ObjectKey { return types.NamespacedName{Name: name} }
 
-// ReturnToService puts a node back into service: what we put on it goes, and of cordons only our own.
+// ReturnToService removes the operator's marks of a disruption, and its own cordon.
 func (n *Nodes) ReturnToService(ctx context.Context, node *corev1.Node) Outcome {
 	if err := n.Uncordon(ctx, node); err != nil {
 		return RetryWrite(err)

@@ -10,43 +10,40 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Outcome is what a phase came to.
+// Outcome is the result of a phase or a step: done, waiting or failed.
 type Outcome struct {
 	verdict verdict
-	// After is how long to wait at most; an event may end the wait earlier.
+	// After is the longest time to wait. An event may end the wait earlier.
 	After time.Duration
-	// Endless says that what it waits for may never come: the host's place in the rollout budget is
-	// others' meanwhile.
+	// Endless says that the wait may never end. The host then gives up its place in the rollout budget.
 	Endless bool
-	// Problem says why it waits or failed; nil when done.
+	// Problem says why it waits or failed. It is nil if it is done.
 	Problem *contract.Problem
-	// Then is what the controller does next; nothing but to save for what waits, is done or failed.
+	// Then is what the controller does next.
 	Then Then
-	// Place is what is asked for with AskForPlace; Released a place that was given back.
+	// Place is the request of AskForPlace. Released is a place that was given back.
 	Place    Place
 	Released *Released
 	// Events are reported in any case.
 	Events []Event
-	// Quiet is how long nothing is said of a wait; IsUnreported that nothing is said of it at all.
+	// Quiet is how long a wait is not reported. IsUnreported says that it is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
-	// IsRequested says that another revision was just requested of the daemon.
+	// IsRequested says that a revision was just requested of the daemon.
 	IsRequested bool
 }
 
-// QuietPeriod is how long a daemon may take to apply a revision until the instance says that it
-// is awaited. Nearly all are done by then, and a change that concerns hundreds of nodes costs each of
-// them one write of its status instead of two.
+// QuietPeriod is how long a daemon may take to apply a revision before the status reports the wait. Nearly all daemons
+// are faster, so a change for hundreds of nodes costs one write of each status instead of two.
 const QuietPeriod = 15 * time.Second
 
-// Then is what follows upon a step at once.
+// Then is what the controller does after a step.
 type Then int
 
-// What may follow.
 const (
-	// Stop ends the journey for now.
+	// Stop ends this reconcile.
 	Stop Then = iota
-	// Save saves the status, and asks for the next step.
+	// Save saves the status, and takes the next step.
 	Save
 	// AskForPlace asks for a place in the rollout budget, and goes on with it.
 	AskForPlace
@@ -58,7 +55,7 @@ const (
 	RebootToo
 )
 
-// Unreported is the outcome, of which nothing is said.
+// Unreported returns the outcome as one that is never reported.
 func (o Outcome) Unreported() Outcome {
 	o.IsUnreported = true
 	return o
@@ -78,23 +75,22 @@ const (
 	failed
 )
 
-// Done says that the phase's end state holds.
+// Done says that the end state of the phase holds.
 func Done() Outcome { return Outcome{} }
 
-// Wait says that something must happen first; it is no failure.
+// Wait says that something else must happen first.
 func Wait(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
 }
 
-// WaitEndless is Wait for something that may never come.
+// WaitEndless is Wait for something that may never happen.
 func WaitEndless(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	outcome := Wait(after, reason, format, args...)
 	outcome.Endless = true
 	return outcome
 }
 
-// Fail says that this attempt is over. An error without a reason of its own becomes an internal
-// one.
+// Fail ends this attempt. An error without a reason becomes an internal error.
 func Fail(err error) Outcome {
 	problem, ok := contract.AsProblem(err)
 	if !ok {
@@ -104,17 +100,15 @@ func Fail(err error) Outcome {
 }
 
 const (
-	// ConflictRetry is for a write that met another's: the cache has the newer object within
-	// milliseconds.
+	// ConflictRetry is the pause after a conflict: the cache has the newer object within milliseconds.
 	ConflictRetry = 200 * time.Millisecond
-	// CallRetry is for an API server that does not answer.
+	// CallRetry is the pause after a call that the API server did not answer.
 	CallRetry = 3 * time.Second
-	// refusedRetry is for one that refuses: a policy or a webhook mostly goes on to do so.
+	// refusedRetry is the pause after a refusal: a policy or a webhook mostly refuses again.
 	refusedRetry = 30 * time.Second
 )
 
-// Retry waits after a call of the API server that did not succeed: no host is to blame, and what
-// was begun on one goes on.
+// Retry waits after a failed call of the API server. The host is not to blame, and the work on it goes on.
 func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
@@ -122,8 +116,7 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. Of one that met
-// another's nothing is said.
+// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. A conflict is not reported.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -135,8 +128,8 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused is Retry for a write without which the journey can't end. One that is refused for good fails: that goes
-// on for as long as nobody changes a right or a policy.
+// FailRefused is Retry for a write that must succeed before the work can end. If the API server refuses it for good,
+// the attempt fails, because only a change of a right or a policy helps.
 func FailRefused(err error) Outcome {
 	if lasts(err) {
 		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
@@ -144,24 +137,20 @@ func FailRefused(err error) Outcome {
 	return Retry(err)
 }
 
-// lasts says that a refusal comes of the request, a right or a webhook. A server that is slow or busy, or waits
-// for etcd, which is a 500 without a reason, may accept the next one.
+// lasts reports whether the API server refuses a request for good: because of its content, a right or a webhook. A slow
+// or busy server, or one that waits for etcd (a 500 without a reason), may accept the next request.
 func lasts(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
 }
 
-// IsDone says that the phase's end state holds.
 func (o Outcome) IsDone() bool { return o.verdict == done }
 
-// IsWaiting says that something must happen first.
 func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 
-// IsFailed says that the attempt is over.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
-// WaitForCluster waits for what only the cluster's administrator can mend; hosts are not to blame,
-// so it is no failure of theirs.
+// WaitForCluster waits for something that only the cluster's administrator can repair. The host is not to blame.
 func WaitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
@@ -169,7 +158,7 @@ func WaitForCluster(err error) Outcome {
 	return Retry(err)
 }
 
-// Joined makes one problem of several: the first one's reason, everybody's detail.
+// Joined makes one problem of several, with the first reason and all details.
 func Joined(problems []contract.Problem) *contract.Problem {
 	details := make([]string, len(problems))
 	for i := range problems {

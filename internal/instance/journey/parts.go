@@ -21,99 +21,93 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Options are what journeys work with. All are required but those that say otherwise.
+// Options are the dependencies of the journeys. All are required, except where the comment says otherwise.
 type Options struct {
-	// Client reads through the cache and writes; Pods is used for draining only and reads past the
-	// cache.
+	// Client reads from the cache and writes. Pods reads from the API server; only drains use it.
 	Client client.Client
-	// Live reads past the cache.
+	// Live reads from the API server.
 	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
-	// Payload is what hosts are given.
+	// Payload is the programs for hosts.
 	Payload Payload
 	Desired Desired
 	Keys    credential.Keys
 	Tokens  credential.Tokens
-	// Origins tells what became of Machines; nil where there are none, which takes every Machine
-	// for gone.
+	// Origins looks Machines up. If it is nil, every Machine counts as deleted.
 	Origins Origins
-	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
-	// pins whatever it shows.
+	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
 	FirstContact FirstContact
-	// Spent reports whether a bootstrap token is good for no further certificate, by its id; nil means never.
+	// Spent reports whether a bootstrap token, by its id, is good for no further certificate. If it is nil, no token is.
 	Spent func(credential string) bool
-	// Misplaced tells which pods on a node can't run there, or that they could not be read, and nil for
-	// none; false for a node that was not looked at yet. No field means none.
+	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a node
+	// that was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
-	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one
-	// host.
+	// Slots limit how many hosts are joined at once. Claims ensure that no two instances are one host.
 	Slots  *Slots
 	Claims *Claims
-	// Bounds are the user's; nil means the defaults.
+	// Bounds returns the user's limits. If it is nil, the defaults apply.
 	Bounds func(ctx context.Context) (Bounds, error)
-	// DaemonTimeout is how long a daemon may take to respond to a request; DefaultDaemonTimeout if 0.
+	// DaemonTimeout is how long a daemon may take to respond to a request. 0 means DefaultDaemonTimeout.
 	DaemonTimeout time.Duration
-	// Observed tells since when this operator has seen what objects date.
+	// Observed records since when this operator has seen what objects report.
 	Observed *observed.Log
-	// Now is the clock.
-	Now func() time.Time
-	// Namespace of the operator, where the services manifests are.
+	Now      func() time.Time
+	// Namespace of the operator, with the ConfigMaps of revisions.
 	Namespace string
 }
 
-// Payload is the binaries that we ship; *payload.Dir is one.
+// Payload is the programs that the operator delivers. *payload.Dir implements it.
 type Payload interface {
 	Manifest() payload.Manifest
-	// Select answers with a *contract.Problem when a digest is not in the payload.
+	// Select returns a *contract.Problem if a digest is not in the payload.
 	Select(wanted []contract.Blob) ([]payload.Blob, error)
 }
 
-// Desired tells the published desired state.
+// Desired returns the published desired state.
 type Desired interface {
-	// Current answers with a *contract.Problem while there is none.
+	// Current returns a *contract.Problem while there is none.
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 
-// Origins tells what became of the Machines that instances were made from.
+// Origins looks up the Machines that instances were made from.
 type Origins interface {
-	// Origin answers about an instance whose source is a Machine. A repeated call asks again.
+	// Origin looks up the Machine of an instance. A repeated call reads again.
 	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
 }
 
-// Origin is how the Machine of an instance is.
+// Origin is the state of the Machine of an instance.
 type Origin struct {
-	// Exists is false once the Machine, and with it its host, is gone.
+	// Exists is false if the Machine, and with it the host, is gone.
 	Exists bool
-	// Drains says that whoever removes the Machine drains its Node before.
+	// Drains says that the machine controller drains the Node before it deletes the Machine.
 	Drains bool
 }
 
-// FirstContact knows what was put on hosts before anybody reached them.
+// FirstContact returns the host keys that user data put on hosts.
 type FirstContact interface {
-	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was
-	// made to start, or empty when it was made with none that we know. It is shared with other
-	// hosts, so it is good for the first contact only: over that connection the host proves which
-	// keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It
-	// answers with a *contract.Problem while the key should be known and is not.
+	// SharedHostKey returns the SSH host key, "<type> <base64>", with which the host of an instance was created, or an
+	// empty string if no key of the operator was. Other hosts have the same key, so it is good for the first contact only:
+	// over that connection the host proves which keys are its own (host.Prover), and one of those is pinned. A repeated
+	// call reads again. It returns a *contract.Problem if the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey is the one that hosts are made with now, whoever was, or empty. It is not expected of a host
-	// for which SharedHostKey is empty, but no such host is pinned by it.
+	// PresentHostKey returns the key with which hosts are created now, or an empty string. If SharedHostKey is empty, the
+	// host need not show this key, but the key is not pinned either.
 	PresentHostKey(ctx context.Context) (string, error)
 }
 
-// Parts are what all journeys share, made of the options.
+// Parts are what all journeys share, made from the options.
 type Parts struct {
 	Options
-	// Nodes reads and writes Nodes, Access reaches hosts over SSH, Daemons watches for unresponsive
-	// daemons, Revisions reads and compares what is published.
+	// Nodes reads and writes Nodes. Access logs in to hosts. Daemons finds unresponsive daemons. Revisions reads and
+	// compares what is published.
 	Nodes     *Nodes
 	Access    *Access
 	Daemons   *Daemons
 	Revisions *Revisions
 }
 
-// New checks that everything is there.
+// New checks that no required option is missing.
 func New(options Options) (*Parts, error) {
 	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
@@ -131,7 +125,7 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// RevokeCredentials ends kubelet's first credentials: it has its own, or the host leaves.
+// RevokeCredentials deletes kubelet's bootstrap tokens, once it has its own certificate or the host leaves.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
 		return fmt.Errorf("ending kubelet's first credential: %w", err)
@@ -140,7 +134,7 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseSince is since when a phase lasts that has not ended; zero for any other.
+// PhaseSince returns since when the present phase lasts, or zero for any other phase.
 func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {

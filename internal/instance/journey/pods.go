@@ -11,9 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// mustGo reports whether a drain moves a pod: not what the node itself or a DaemonSet runs there, nor one that was
-// deleted and has ended, and is there for a finalizer only. One of which the API server does not tell that is noted, as
-// far as there is an answer.
+// mustGo reports whether a drain evicts a pod. It does not evict static pods, pods of a DaemonSet, or a deleted pod
+// that has ended and only has a finalizer left. If the API server does not tell, that is recorded.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if policy.HasEnded(pod) {
 		return false

@@ -19,22 +19,20 @@ import (
 // Revisions reads the desired state, and what was published before.
 type Revisions struct {
 	options *Options
-	// compared remembers what it takes to come from one revision to another. Hundreds of nodes go the same way, and a
-	// revision's name stands for its content, so that no answer ever changes.
+	// compared remembers comparisons. Hundreds of nodes go the same way, and a revision's name stands for its content, so
+	// the result never changes.
 	compared *lru.Cache
 }
 
-// mostCompared is how many comparisons are remembered: nodes of a fleet come from few revisions, and go to one.
+// mostCompared is how many comparisons are remembered. The nodes of a fleet come from few revisions.
 const mostCompared = 64
 
-// change is what it takes to come from one revision to another; see Update.
 type change struct{ payload, restarts, drains bool }
 
-// Of is the desired state that a host is brought to over SSH, with the cluster's facts. A
-// host that joins for the first time gets the one that is desired now; one that has joined gets the
-// one that it is to have, whatever is desired meanwhile: to go to another takes its turn in the
-// rollout. Where that one is not published any more there is nothing but the desired one. The error joins what
-// keeps hosts from joining.
+// Of returns the desired state that a join brings to a host, with the cluster's facts. For a first join, that is the
+// desired revision of now. If the host has joined before, it is the host's own revision, because another one needs its
+// turn in the rollout. Exception: if that revision is not published any more, it is the desired one. The error joins
+// everything that keeps hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)
@@ -55,7 +53,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return published, facts, nil
 }
 
-// JoinRevision is the revision that a host is to be joined at; empty for the one that is desired now.
+// JoinRevision returns the revision for the join of a host, or an empty string for the one that is desired now.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {
@@ -67,8 +65,8 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// NotHeld is the revision that a join brings to a host instead of the one that it is to have, because
-// that is nowhere to be had any more; empty where it is.
+// NotHeld returns the revision that a join brings to a host because the host's own is not published any more, else an
+// empty string.
 func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := r.Of(ctx, instance)
 	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
@@ -78,7 +76,7 @@ func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return desired.Revision
 }
 
-// Named reads a revision that is desired, or was published before and still is.
+// Named reads a published revision.
 func (r *Revisions) Named(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Revision == revision {
 		return current, err == nil, err
@@ -86,8 +84,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// published reads a revision that is not the desired one. What is not exactly what the revision's
-// name stands for, or not all known to this release, counts as not there.
+// published reads a revision that is not the desired one. If its content does not match its name, or this release
+// doesn't know all of it, the revision counts as missing.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision
@@ -115,7 +113,7 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	return desired, err == nil, nil
 }
 
-// absent is no error for what is not there.
+// absent returns nil if the object does not exist.
 func absent(doing string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -123,8 +121,8 @@ func absent(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Compare says what it takes to come from a published revision to the desired one. Whatever may be
-// missing counts for a revision whose manifest can't be read any more.
+// Compare returns what it takes to go from a published revision to the desired one. If the old manifest can't be read,
+// everything counts as changed.
 func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
 	update := &Update{Revision: to.Revision, Payload: true, Restarts: true, Drains: true}
 	path := [2]string{from, to.Revision}
@@ -141,8 +139,8 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare reads the manifest of the revision that a node comes from. What one says that is not what
-// its name stands for is not forGood: somebody will put it right.
+// compare reads the manifest of the revision that a node comes from. forGood is false if the content does not match the
+// revision's name, because somebody will correct it.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,
@@ -163,7 +161,7 @@ func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desir
 	return c, true, contract.IsRevisionOfData(from, published.Data)
 }
 
-// ReleaseOf is a revision without its manifest's digest: the operator's version.
+// ReleaseOf returns the operator's version in the name of a revision.
 func ReleaseOf(revision string) string {
 	if cut := strings.LastIndexByte(revision, '-'); cut >= 0 {
 		return revision[:cut]
@@ -171,23 +169,22 @@ func ReleaseOf(revision string) string {
 	return revision
 }
 
-// Update is what another revision asks for.
+// Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// From is the revision that held last on the node, and that it goes back to when the other one
-	// does not hold; empty when none was ever verified.
+	// From is the last revision that was verified on the node, and to which it goes back if the other one fails. It is
+	// empty if none was verified.
 	From string
-	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts
-	// says that services on which pods depend are started anew; Drains that pods must leave before.
-	// Each waits for the rollout budget: also a daemon that takes over from another is tried on few
-	// nodes first.
+	// Payload says that the host may lack files, so they are fetched first. Restarts says that services on which pods
+	// depend restart. Drains says that pods must leave before. Each of these waits for the rollout budget: a new daemon,
+	// for example, is tried on few nodes first.
 	Payload, Restarts, Drains bool
 }
 
-// Waits says whether it waits for the rollout budget.
+// Waits reports whether the update waits for the rollout budget.
 func (u *Update) Waits() bool { return u.Payload || u.Restarts || u.Drains }
 
-// Blobs lists what a manifest's files hold, each digest once.
+// Blobs returns the content of a manifest's files, each digest once.
 func Blobs(m contract.Manifest) []contract.Blob {
 	seen := map[string]bool{}
 	list := []contract.Blob{}

@@ -8,33 +8,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// Session is the work on one host under one connection. It lives in memory only; one worker at a time
-// has it.
+// Session is the work on one host over one connection. It lives in memory only, and one worker at a time has it.
 type Session struct {
 	Conn host.Conn
 	Key  credential.Key
-	// SharedKey is the host key that hosts which are made from user data have in common, if any.
+	// SharedKey is the host key that hosts from the same user data share, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer
 	Token     string // kubelet's first credential, whose id is in the saved status
 	Request   []byte // the daemon's certificate request
 	CSR       string // name of the CertificateSigningRequest made of it
-	// FailingSince is since when calls of the API server fail; zero, or before the present phase, while they don't.
+	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they succeed.
 	FailingSince time.Time
 	// IsGranted says that the host may be disrupted: its node has a place in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
-	// IsStopNoted says that the status says that the daemon is stopped, and that this session has yet to do so.
+	// IsStopNoted says that the status reports the daemon as stopped, and this session has yet to stop it.
 	IsStopNoted bool
 	Cleaned     bool
-	// RebootAdvised says that the cleaned host keeps something in use until its next boot.
+	// RebootAdvised says that something on the cleaned host stays in use until the next boot.
 	RebootAdvised bool
 }
 
-// Connected says whether the connection is there and usable.
+// Connected reports whether the connection is usable.
 func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
 
-// HasReplacedKey reports whether the daemon waits for the certificate of a key that this session had made.
+// HasReplacedKey reports whether the daemon waits for the certificate of a key that this session requested.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
 // End closes the connection and forgets what was learned over it.

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Settles says since when a node is Ready without a break, and how long it still has to be.
-// What kubelet reports counts, too: nobody may have looked meanwhile.
+// Settles returns since when a node has been Ready without interruption, and how long it still has to be. The
+// transition time that kubelet reports counts as well, because nobody may have looked meanwhile.
 func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
 	now := p.Now()
 	began := now
@@ -25,7 +25,7 @@ func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Durat
 	if since != nil && since.Time.Equal(began) {
 		return since, left
 	}
-	// as the API server keeps it, and not too early
+	// with the precision of the API server, and not too early
 	kept := metav1.NewTime(began.Add(time.Second - 1).Truncate(time.Second))
 	return &kept, max(left, kept.Sub(now)+settle)
 }

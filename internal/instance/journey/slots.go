@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots bound how many hosts are worked on at once. Waiters get their turn in the order in which
-// they came.
+// Slots limit how many hosts are worked on at once. Waiters get slots in the order in which they came.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -17,8 +16,7 @@ type Slots struct {
 	wake    func(types.UID)
 }
 
-// NewSlots makes slots with a limit. wake is called, without a lock held, for each waiter that may
-// now try again.
+// NewSlots returns slots with a limit. For each waiter that may try again, wake is called without a lock held.
 func NewSlots(limit int, wake func(types.UID)) *Slots {
 	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
 }
@@ -36,7 +34,7 @@ func (s *Slots) SetLimit(limit int) {
 	s.wakeAll(next)
 }
 
-// Acquire takes a slot, or queues for one. It is true for a holder, too.
+// Acquire takes a slot, or queues for one. It returns true for a holder.
 func (s *Slots) Acquire(id types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +59,7 @@ func (s *Slots) Acquire(id types.UID) bool {
 	return false
 }
 
-// Release gives a slot, or a place in the queue, back. Releasing what is not held is fine.
+// Release gives a slot, or a place in the queue, back. Releasing what is not held does nothing.
 func (s *Slots) Release(id types.UID) {
 	s.mu.Lock()
 	delete(s.holders, id)
@@ -80,7 +78,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// next are the waiters that fit now.
+// next returns the waiters for which there is a slot now.
 func (s *Slots) next() []types.UID {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])

@@ -6,16 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A kubelet may list at its Node as many addresses as fit into an object, and each takes a place in an index. No
+// A kubelet may list as many addresses at its Node as fit into an object, and each takes an entry of an index. No
 // certificate is approved for more names and addresses than maxAddresses, and no DNS name is longer than maxAddress.
 const (
 	maxAddresses = 32
 	maxAddress   = 253
 )
 
-// TrimNode is what the cache keeps of a Node, for cache.ByObject: nobody here reads which images and
-// volumes a node has, and they are the most of it. Of its addresses the first few are kept. Nodes are written by
-// patches only, which leave alone what neither side of a comparison has.
+// TrimNode removes from a cached Node what the operator does not read, for cache.ByObject: images and volumes, which
+// are most of it, and all but the first addresses. The operator writes Nodes with patches, which don't change what was
+// removed.
 func TrimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -25,7 +25,7 @@ func TrimNode(o any) (any, error) {
 	node.Status.Images, node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil, nil
 	addresses := slices.DeleteFunc(node.Status.Addresses,
 		func(a corev1.NodeAddress) bool { return len(a.Address) > maxAddress })
-	// a copy, which keeps no room for the rest
+	// a copy, which doesn't keep the rest in memory
 	node.Status.Addresses = slices.Clone(addresses[:min(len(addresses), maxAddresses)])
 	return node, nil
 }

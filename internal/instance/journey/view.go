@@ -12,13 +12,14 @@ import (
 // Place is a request for a place in the rollout budget.
 type Place struct {
 	Purpose v1alpha1.DisruptionPurpose
-	// Waits says in words what waits; Revision is where it goes, if that may be halted.
+	// Waits says what waits, as a part of a sentence. Revision is the revision that the node goes to, if its rollout may
+	// be halted.
 	Waits, Revision string
-	// Last is what the last try came to; empty without one.
+	// Last is why the last try failed; empty without one.
 	Last *contract.Problem
 }
 
-// What a disruption came to, beside the reasons for which a node goes back into service earlier.
+// Results of a disruption. A disruption that ends earlier has the reason for that as its result.
 const (
 	ResultVerified   = "Verified"   // the node is well at its revision, or has rebooted
 	ResultRolledBack = "RolledBack" // it failed at its revision, and is well at the one before
@@ -31,11 +32,10 @@ type Released struct {
 	Result  string
 }
 
-// Seconds is a time as the API server keeps it. Comparing with what was read must find no
-// difference.
+// Seconds returns a time with the precision of the API server, so that it equals what is read later.
 func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Micros is a more precise time as the API server keeps it.
+// Micros returns a more precise time with the precision of the API server.
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
 // Hold records the revision at which a node is verified. If it differs from the one before, Hold forgets an earlier
@@ -48,7 +48,7 @@ func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	status.HeldRevision = revision
 }
 
-// Release gives a place in the rollout budget back, and has the host in service.
+// Release gives the place in the rollout budget back.
 func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose, result string) *Released {
 	var released *Released
 	if status.HasPlace() {

@@ -10,14 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// discardRetry is how often it is asked whether a leaving Machine is gone. The question is answered
-// from a cache while it is there.
+// discardRetry is how often the operator looks whether a Machine is gone. It looks into the cache while the Machine
+// exists.
 const discardRetry = 2 * time.Second
 
-// Discard lets a host go that is destroyed with its Machine. It is never contacted. While the
-// Machine is there its Node stays, because whoever removes the Machine drains the Node, and moves
-// its pods where they end in their own time; a Node that nobody drains is drained here as far as
-// the time allows. Afterwards the Node goes, if it is still there.
+// Discard releases a host that is destroyed with its Machine. It never contacts the host. While the Machine exists, the
+// Node stays, because the machine controller drains it. If the machine controller does not drain, Discard drains the
+// node as far as the time allows. Afterwards it deletes the Node.
 func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	drainTimeout time.Duration) journey.Outcome {
 	origin, err := r.origin(ctx, instance)
@@ -49,7 +48,7 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// origin takes an instance that was not made from a Machine for one whose Machine is gone.
+// origin looks up the Machine. An instance without a Machine counts as one whose Machine is gone.
 func (r *Remove) origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if r.Origins == nil || source == nil || source.Kind != v1alpha1.SourceMachine {

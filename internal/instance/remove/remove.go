@@ -1,5 +1,5 @@
-// Package remove answers how a host is given back: drained, cleaned over SSH and forgotten, or left to
-// its Machine. The instance controller runs it, and lets the instance go when it is done.
+// Package remove removes a host from the cluster: it drains the node, cleans the host over SSH and deletes the Node, or
+// leaves the host to its Machine. The instance controller runs it, and deletes the instance at the end.
 package remove
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Remove gives a host back.
+// Remove removes hosts.
 type Remove struct{ *journey.Parts }
 
-// Next takes one step of the removal that the instance's policy names.
+// Next takes one step of the removal, according to the instance's policy.
 func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	if instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
@@ -31,9 +31,9 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the
-// instance is left in the cluster, nor, unless the user forces it, on the host. drainTimeout is
-// when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
+// Leave cordons the node, connects, drains, cleans and deletes. It is done when nothing of the instance is left in the
+// cluster and, unless the removal is forced, on the host. drainTimeout is when a drain is reported as blocked; Leave
+// goes on trying. If the removal is forced, each step is tried once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
@@ -68,8 +68,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
-// keepPodsAway marks and cordons a node whose host leaves. Where the marks meet another's write, or are refused, it is
-// the cordon that counts.
+// keepPodsAway marks and cordons a node whose host leaves. If the marks conflict or are refused, it only cordons.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
 	err := r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
@@ -78,7 +77,7 @@ func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsIns
 	return err
 }
 
-// deleteNode deletes the instance's Node, also one that kubelet registered while we were at the host.
+// deleteNode deletes the instance's Node, even if kubelet registered it during the removal.
 func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	node, err := r.Nodes.OursLive(ctx, instance)
 	if err != nil || node == nil {
@@ -87,9 +86,9 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// drainAndClean empties the node and cleans the host. A host that was never reached has nothing to clean. One
-// that was never claimed has the daemon's program at most, because preflight, which claims it,
-// changes nothing else; that goes with the connection's end, unless another instance has that host.
+// drainAndClean drains the node and cleans the host. A host that was never reached has nothing to clean. A host that
+// was never claimed has the daemon's program at most, because preflight, which claims it, changes nothing else. That
+// program is removed with the connection, unless another instance has the host.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
@@ -137,13 +136,11 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	return outcome
 }
 
-// replacedAfter is how long a node must not have been Ready before a machine with another host key is
-// taken for what came instead of its host: a node that serves has its host elsewhere, and somebody
-// may have given its address to another.
+// replacedAfter is how long a node must not have been Ready before a machine with another host key counts as the
+// replacement of its host. If the node serves, its host is elsewhere, and another machine got its address.
 const replacedAfter = 5 * time.Minute
 
-// isReplaced reports whether the machine that joined is no more. What answers has nothing of ours, and
-// may be anybody's.
+// isReplaced reports whether the machine that joined no longer exists. The machine that answers may be anybody's.
 func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) (bool, error) {
 	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {
@@ -159,8 +156,8 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return err == nil && isDown(node), err
 }
 
-// isOthers reports whether a host that this instance never claimed is another instance's: by what it
-// told about itself, or by its address.
+// isOthers reports whether a host that this instance never claimed belongs to another instance, by its installation of
+// Windows or by its address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if host := instance.Status.Host; host != nil {
 		_, taken := r.Claims.Other("", journey.Claimant{MachineID: host.MachineID})
@@ -170,8 +167,8 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// isOf says which host is to be cleaned: that of the instance's node, on the installation of Windows that it claimed.
-// One that was never given a credential for its name may still have another, of an earlier life: it goes by the claim.
+// isOf returns which host to clean: the node's, on the installation of Windows that the instance claimed. If the host
+// never had a credential for its name, it may still have another name, so only the claim counts.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
@@ -184,7 +181,7 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean has the daemon take everything away, unless another machine answers.
+// clean has the daemon remove everything, unless another machine answers.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
