@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// trials is how many hosts are tried with a new key at once. A handshake takes about a second, and nothing waits for
-	// the result.
+	// trials is how many hosts are tried with a new key at once. A handshake takes about a second, and nothing waits
+	// for the result.
 	trials = 16
 	// trialRetry is a safety net for a host that waits for its turn to be tried, which is an event.
 	trialRetry = time.Minute

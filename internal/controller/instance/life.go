@@ -39,8 +39,8 @@ type life struct {
 	// isReached says that the host was ready to be disrupted, and lost its turn meanwhile. The next time, it keeps its
 	// place from the beginning.
 	isReached bool
-	// left says that the host was removed and only the finalizer is left. gone says that the instance is deleted, although
-	// the cache may still show it.
+	// left says that the host was removed and only the finalizer is left. gone says that the instance is deleted,
+	// although the cache may still show it.
 	left, gone bool
 }
 

@@ -21,9 +21,9 @@ const (
 	RebootRetry = 10 * time.Second
 	// RebootLimit is how long a reboot may take: servers with much memory take 10 minutes.
 	RebootLimit = 20 * time.Minute
-	// RescueAfter is how long a node may be not Ready before the operator joins its host again over SSH. The certificate
-	// of kubelet or of the daemon may have expired while the host was off, or a service may be gone. A boot with updates
-	// of Windows takes less time.
+	// RescueAfter is how long a node may be not Ready before the operator joins its host again over SSH. The
+	// certificate of kubelet or of the daemon may have expired while the host was off, or a service may be gone. A boot
+	// with updates of Windows takes less time.
 	RescueAfter = 10 * time.Minute
 )
 

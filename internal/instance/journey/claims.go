@@ -21,8 +21,8 @@ type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
 	MachineID string
-	// Hostname is the Windows name of the host, in lower case. IsSole says that no two hosts of the cluster may have the
-	// same host name.
+	// Hostname is the Windows name of the host, in lower case. IsSole says that no two hosts of the cluster may have
+	// the same host name.
 	Hostname string
 	IsSole   bool
 }

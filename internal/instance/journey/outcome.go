@@ -144,10 +144,13 @@ func lasts(err error) bool {
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
 }
 
+// IsDone reports whether the end state holds.
 func (o Outcome) IsDone() bool { return o.verdict == done }
 
+// IsWaiting reports whether something else must happen first.
 func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 
+// IsFailed reports whether the attempt failed.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
 // WaitForCluster waits for something that only the cluster's administrator can repair. The host is not to blame.

@@ -38,10 +38,11 @@ type Options struct {
 	Origins Origins
 	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
 	FirstContact FirstContact
-	// Spent reports whether a bootstrap token, by its id, is good for no further certificate. If it is nil, no token is.
+	// Spent reports whether a bootstrap token, by its id, is good for no further certificate. If it is nil, no token
+	// is.
 	Spent func(credential string) bool
-	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a node
-	// that was not checked yet. If the field is nil, there are no such pods.
+	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a
+	// node that was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit how many hosts are joined at once. Claims ensure that no two instances are one host.
 	Slots  *Slots
@@ -87,12 +88,12 @@ type Origin struct {
 // FirstContact returns the host keys that user data put on hosts.
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", with which the host of an instance was created, or an
-	// empty string if no key of the operator was. Other hosts have the same key, so it is good for the first contact only:
-	// over that connection the host proves which keys are its own (host.Prover), and one of those is pinned. A repeated
-	// call reads again. It returns a *contract.Problem if the key should be known and is not.
+	// empty string if no key of the operator was. Other hosts have the same key, so it is good for the first contact
+	// only: over that connection the host proves which keys are its own (host.Prover), and one of those is pinned. A
+	// repeated call reads again. It returns a *contract.Problem if the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey returns the key with which hosts are created now, or an empty string. If SharedHostKey is empty, the
-	// host need not show this key, but the key is not pinned either.
+	// PresentHostKey returns the key with which hosts are created now, or an empty string. If SharedHostKey is empty,
+	// the host need not show this key, but the key is not pinned either.
 	PresentHostKey(ctx context.Context) (string, error)
 }
 

@@ -19,8 +19,8 @@ import (
 // Revisions reads the desired state, and what was published before.
 type Revisions struct {
 	options *Options
-	// compared remembers comparisons. Hundreds of nodes go the same way, and a revision's name stands for its content, so
-	// the result never changes.
+	// compared remembers comparisons. Hundreds of nodes go the same way, and a revision's name stands for its content,
+	// so the result never changes.
 	compared *lru.Cache
 }
 
@@ -176,8 +176,8 @@ type Update struct {
 	// empty if none was verified.
 	From string
 	// Payload says that the host may lack files, so they are fetched first. Restarts says that services on which pods
-	// depend restart. Drains says that pods must leave before. Each of these waits for the rollout budget: a new daemon,
-	// for example, is tried on few nodes first.
+	// depend restart. Drains says that pods must leave before. Each of these waits for the rollout budget: a new
+	// daemon, for example, is tried on few nodes first.
 	Payload, Restarts, Drains bool
 }
 

@@ -18,7 +18,8 @@ type Session struct {
 	Token     string // kubelet's first credential, whose id is in the saved status
 	Request   []byte // the daemon's certificate request
 	CSR       string // name of the CertificateSigningRequest made of it
-	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they succeed.
+	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they
+	// succeed.
 	FailingSince time.Time
 	// IsGranted says that the host may be disrupted: its node has a place in the rollout budget, or needs none.
 	IsGranted bool

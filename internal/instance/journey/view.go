@@ -12,8 +12,8 @@ import (
 // Place is a request for a place in the rollout budget.
 type Place struct {
 	Purpose v1alpha1.DisruptionPurpose
-	// Waits says what waits, as a part of a sentence. Revision is the revision that the node goes to, if its rollout may
-	// be halted.
+	// Waits says what waits, as a part of a sentence. Revision is the revision that the node goes to, if its rollout
+	// may be halted.
 	Waits, Revision string
 	// Last is why the last try failed; empty without one.
 	Last *contract.Problem
