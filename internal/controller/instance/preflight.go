@@ -69,7 +69,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// unlisted fails for a host that another instance has, because its join must not be disturbed. Of two instances that
+// unlisted fails for a host that another instance has, because its join must not be disrupted. Of two instances that
 // only check a host, the older one does.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
