@@ -10,13 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Programs that pods' networks need, beside those that contract names.
+// Programs of the pod networks, in addition to those that package contract names.
 const (
 	pathWinOverlay = contract.DirCNI + `\win-overlay.exe`
 	pathHostLocal  = contract.DirCNI + `\host-local.exe`
 )
 
-// payloadFor is what of a payload nodes on this network need.
+// payloadFor returns the payload without the files that nodes on this network don't need.
 func payloadFor(network string, manifest payload.Manifest) payload.Manifest {
 	manifest.Files = slices.DeleteFunc(slices.Clone(manifest.Files), func(f payload.File) bool {
 		return !onNetwork(network, f.Path)
@@ -24,13 +24,13 @@ func payloadFor(network string, manifest payload.Manifest) payload.Manifest {
 	return manifest
 }
 
-// Needs says whether nodes of this cluster need a program or plugin, as its network and platform have it.
+// Needs reports whether nodes of this cluster need a program or plugin, given its network and platform.
 func (f Facts) Needs(path string) bool {
 	return onNetwork(f.NetworkType, path) && onPlatform(path, f.Platform)
 }
 
-// onNetwork says whether nodes on this network need a program or plugin: on an external one, neither CNI
-// plugins nor kube-proxy, and what joins the host to the network only on that one.
+// onNetwork reports whether nodes on this network need a program or plugin. An external network brings its
+// own CNI plugins and kube-proxy. The programs that join a host to a network are needed on that network only.
 func onNetwork(network, path string) bool {
 	is := func(other string) bool { return strings.EqualFold(path, other) }
 	switch {
@@ -44,7 +44,7 @@ func onNetwork(network, path string) bool {
 	return true
 }
 
-// binaries are the files of a payload, by their paths in lower case.
+// binaries are the files of a payload, keyed by their paths in lower case.
 type binaries struct {
 	byPath  map[string]payload.File
 	all     []payload.File
@@ -70,8 +70,8 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing names those of the paths that the payload lacks, with the payload's own explanation where
-// there is one.
+// missing returns the names of those paths that the payload lacks, with the payload's explanation if it has
+// one.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {
@@ -87,7 +87,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without is the part of a program whose binaries are not all there: nothing, and a word about it.
+// without reports that a feature is off because binaries are missing, and returns the part that says so.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {
@@ -96,9 +96,9 @@ func (b binaries) without(feature payload.Feature, paths ...string) (part, bool)
 	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
 }
 
-// files are the binaries as managed files, but for those for other platforms. Each names the
-// services that must be started anew when it changes; CNI plugins, the shim and the credential
-// provider are started for every use, and the daemon replaces itself, so they name none.
+// files returns the binaries as managed files, without those for other platforms. Each file lists the
+// services that restart when it changes. CNI plugins, the shim and the credential provider list none, because
+// every use starts them. The daemon lists none, because it replaces itself.
 func (b binaries) files(platform contract.Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {
@@ -111,7 +111,7 @@ func (b binaries) files(platform contract.Platform, services []contract.Service)
 	return out
 }
 
-// users are the services whose command starts a program, sorted.
+// users returns the services whose command starts a program, sorted.
 func users(path string, services []contract.Service) (names []string) {
 	for _, s := range services {
 		if slices.ContainsFunc(strings.Fields(s.Command),

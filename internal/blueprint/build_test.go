@@ -22,12 +22,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// certificate looks like PEM, which is all that this package asks of it.
+// certificate looks like PEM, which is all that this package checks.
 func certificate(name string) string {
 	return "-----BEGIN CERTIFICATE-----\n" + name + "\n-----END CERTIFICATE-----\n"
 }
 
-// input is a cluster without a cloud and a payload that lacks nothing.
+// input is a cluster without a cloud, with a complete payload.
 func input() blueprint.Input {
 	return blueprint.Input{
 		Facts: blueprint.Facts{
@@ -52,8 +52,8 @@ func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC
 
 type keyPair struct{ Certificate, Key []byte } // both PEM
 
-// pair is a certificate and its key, the same ones for the same name each time. The last word may
-// be "CA" or "expired".
+// pair returns a certificate and its key, both the same on each call with a name. words may contain "CA" or
+// "expired".
 func pair(t *testing.T, name string, words ...string) keyPair {
 	t.Helper()
 	seed := sha256.Sum256([]byte(name))
@@ -90,7 +90,7 @@ func newCA(t *testing.T, name string, words ...string) string {
 	return string(pair(t, name, append(words, "CA")...).Certificate)
 }
 
-// complete is a payload with everything in it.
+// complete is a payload with every file.
 func complete() payload.Manifest {
 	versions := map[string]string{contract.PathKubelet: "v1.36.3", contract.PathKubeProxy: "v1.36.3",
 		contract.PathContainerd: "v2.4.2"}
@@ -115,14 +115,14 @@ func complete() payload.Manifest {
 	return m
 }
 
-// lacking is a payload without the named files.
+// lacking returns a payload without the named files.
 func lacking(names ...string) payload.Manifest {
 	m := complete()
 	m.Files = slices.DeleteFunc(m.Files, func(f payload.File) bool { return slices.Contains(names, f.Name) })
 	return m
 }
 
-// withVersion is a payload in which one file is of another version.
+// withVersion returns a payload in which one file has another version.
 func withVersion(path, version string) payload.Manifest {
 	m := complete()
 	for i := range m.Files {
@@ -144,7 +144,7 @@ func credentialProviders() *kubeletconfigv1.CredentialProviderConfig {
 	}
 }
 
-// render fails the test when there is a problem.
+// render fails the test if Render returns a problem.
 func render(t *testing.T, in blueprint.Input) blueprint.Desired {
 	t.Helper()
 	desired, err := blueprint.Render(in)
@@ -154,7 +154,7 @@ func render(t *testing.T, in blueprint.Input) blueprint.Desired {
 	return desired
 }
 
-// file finds one by path.
+// file returns the file with this path.
 func file(t *testing.T, m contract.Manifest, path string) contract.File {
 	t.Helper()
 	i := slices.IndexFunc(m.Files, func(f contract.File) bool { return f.Path == path })

@@ -17,13 +17,13 @@ const (
 	certificateBegin = "-----BEGIN " + certificateBlock + "-----"
 )
 
-// certificates are the CAs of a bundle in PEM, each in one form without comments, once,
-// sorted. What is left out or of no use is named, at most one problem for each bundle: a bundle has
-// about 150 certificates, and nobody reads as many lines.
+// certificates returns the CAs of a bundle in PEM: normalised, without comments or duplicates, sorted. It
+// reports skipped certificates in at most one problem per bundle, because a bundle has about 150 certificates
+// and nobody reads as many lines.
 //
-// An expired one is kept: it harms nobody, on Linux nodes it is kept too, and content that changes
-// with the clock would be a new revision without a cause. One that signs nothing and did not sign
-// itself is no anchor of trust, and left out.
+// Expired certificates are kept: they do no harm, Linux nodes keep them, and content that depends on the
+// clock would create a new revision without a cause. A certificate that is neither a CA nor self-signed can't
+// be a trust anchor, so it is skipped.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string
 	complain := func(n int, format string, args ...any) {
@@ -66,7 +66,7 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 	}
 }
 
-// named is how many flaws of one thing a message lists.
+// named is how many flaws of one kind a message lists.
 const named = 3
 
 func some(flaws []string) string {
@@ -76,10 +76,10 @@ func some(flaws []string) string {
 	return fmt.Sprintf("%s; and %d more", strings.Join(flaws[:named], "; "), len(flaws)-named)
 }
 
-// shown is how much of foreign text a message repeats, in bytes.
+// shown is the maximum length of foreign text in a message, in bytes.
 const shown = 80
 
-// shorten makes foreign text fit to be shown.
+// shorten cuts foreign text for a message.
 func shorten(text string) string {
 	if len(text) > shown {
 		text = text[:shown] + "…"

@@ -15,8 +15,9 @@ const pathCredentialProviderConfig = contract.DirK + `\credential-provider-confi
 // varCloudNodeKubeconfig is the variable for contract.FactCloudNodeKubeconfig.
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
-// cloudNode initialises the Node on Azure, where OpenShift's cloud controller leaves that to a
-// program on the node. It has an identity of its own: the daemon's may do none of it.
+// cloudNode runs Azure's cloud-node-manager, which initialises the Node: on OpenShift, the cloud controller
+// leaves this to a program on the node. It has its own identity, because the daemon's identity doesn't have
+// these rights.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil
@@ -35,15 +36,14 @@ func cloudNode(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// usesCredentialProvider says whether kubelet gets credentials from the cloud: on AWS, when Linux
+// usesCredentialProvider reports whether kubelet gets image pull credentials from the cloud: on AWS, if Linux
 // workers do and the payload has the program.
 func usesCredentialProvider(in Input, bin binaries) bool {
 	return in.Facts.Platform == contract.PlatformAWS && in.Facts.CredentialProviders != nil &&
 		bin.has(contract.PathECRProvider)
 }
 
-// credentialProvider is the Linux workers' configuration with the programs' names as they are on
-// Windows.
+// credentialProvider renders the Linux workers' configuration with the names of the Windows programs.
 func credentialProvider(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAWS {
 		return part{}, nil

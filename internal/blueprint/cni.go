@@ -5,8 +5,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// cniNetwork is a network configuration of the CNI plugin win-overlay, with policies of the host
-// compute network, version 2.
+// cniNetwork is a network configuration of the CNI plugin win-overlay, with version 2 policies of the host
+// compute network.
 // https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
 type cniNetwork struct {
 	CNIVersion   string          `json:"cniVersion"`
@@ -33,11 +33,11 @@ type endpointPolicy struct {
 	Settings map[string]any `json:"Settings"`
 }
 
-// cniPlaces are the directories of CNI plugins and of their configuration.
+// cniPlaces are the directories of the CNI plugins and of their configuration.
 type cniPlaces struct{ plugins, config string }
 
-// cniDirs keeps the operator's own directories apart from those of an external network. These are
-// where Calico's pods and sig-windows-tools write on Windows unless told otherwise.
+// cniDirs returns the CNI directories. The operator's own directories are separate from those of an external
+// network, which are the defaults of Calico and sig-windows-tools on Windows.
 // https://docs.tigera.io/calico/latest/reference/installation/api#windowsnodespec
 func cniDirs(network string) cniPlaces {
 	if network == NetworkExternal {
@@ -46,7 +46,7 @@ func cniDirs(network string) cniPlaces {
 	return cniPlaces{plugins: contract.DirCNI, config: contract.DirCNIConfig}
 }
 
-// overlay is what joins a host to the pods' network: its service, and the programs of it.
+// overlay names the service and the programs that join a host to the pod network.
 type overlay struct {
 	service  string
 	programs []string
@@ -59,13 +59,13 @@ func overlayOf(network string) overlay {
 	return overlay{contract.ServiceHybridOverlay, []string{contract.PathHybridOverlay}}
 }
 
-// hnsNetwork is the name of the pods' HNS network.
+// hnsNetwork returns the name of the pod network's HNS network.
 func hnsNetwork(in Input) string {
 	return contract.Manifest{PodNetwork: in.Facts.podNetwork()}.HNSNetwork()
 }
 
-// cni connects pods to the overlay network, if there is one. containerd sees the file appear by itself,
-// so no service is started anew for it.
+// cni connects pods to the overlay network, if there is one. containerd notices a new file by itself, so no
+// service restarts.
 func cni(in Input, bin binaries) (part, error) {
 	if len(bin.missing(overlayOf(in.Facts.NetworkType).programs...)) > 0 {
 		return part{}, nil
@@ -74,7 +74,7 @@ func cni(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	services := in.Facts.ServiceNetwork.Masked().String()
-	// What stays in the cluster keeps its pod's address.
+	// Traffic within the cluster keeps the pod's address.
 	within := []string{services}
 	if in.Facts.NetworkType == NetworkFlannel {
 		within = append(within, in.Facts.Flannel.Network.Masked().String())

@@ -8,9 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// confidential makes what must not be public, and with it all that follows from settings rather
-// than from programs: the public environment, the limits of logs and kubelet's fragment, which it
-// notes in the input. What can't be used is named.
+// confidential renders the secret part and everything else that depends on settings instead of programs: the
+// public environment, log limits and kubelet's fragment, which it stores in the input. rejected lists the
+// settings that can't be used.
 func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string,
 	rejected []*contract.Problem, err error) {
 	before := in.Previous.Confidential
@@ -42,8 +42,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	return secret, public, rejected, nil
 }
 
-// acceptedFragment is the user's fragment, or, while that is refused, the one that was accepted
-// before.
+// acceptedFragment returns the user's fragment. While that is refused, it returns the last accepted one.
 func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
 	base, err := kubeletConfig(in, bin)
 	if err != nil {
@@ -58,12 +57,12 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	if refused == nil {
 		return f, nil, nil
 	}
-	// One that this kubelet does not take any more is dropped: the defaults are safe.
+	// Drop a fragment that this kubelet no longer accepts: the defaults are safe.
 	f, _ = parseFragment(in.AcceptedKubelet, base, kubelet)
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret is the cluster's, or the one before while the cluster's is invalid.
+// pullSecret returns the cluster's pull secret. While that is invalid, it returns the previous one.
 func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
 	raw := f.PullSecret
 	if len(raw) == 0 {
@@ -85,8 +84,8 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 	return bytes.Clone(raw), nil
 }
 
-// registrySources are the cluster's. Whatever they refuse, a node gets the image that every pod
-// needs, as Linux nodes get those of the release.
+// registrySources returns the cluster's registry rules. Nodes may always pull the pause image, even if the
+// rules forbid it, because every pod needs it. Linux nodes may pull the release's images in the same way.
 func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []mirror.Rejected) {
 	checked, rejected := mirror.CheckSources(raw)
 	if checked != nil && (checked.Restricted || len(checked.Blocked) > 0) {
@@ -96,7 +95,7 @@ func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, [
 	return checked, rejected
 }
 
-// fits gives the digest of what a Secret can hold.
+// fits returns the digest of the secret part, or an error if it is too large for a Secret.
 func fits(secret contract.Confidential) (digest string, err error) {
 	data, digest, err := secret.Encode()
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	streamIdleTimeout  = "4h"
 )
 
-// containerd runs the containers. It starts before there is a Node.
+// containerd renders the container runtime. It starts before the Node exists.
 func containerd(in Input, _ binaries) (part, error) {
 	config, err := containerdConfig(cniDirs(in.Facts.NetworkType))
 	if err != nil {
@@ -38,7 +38,7 @@ func containerd(in Input, _ binaries) (part, error) {
 				"--log-file="+contract.LogFile(contract.ServiceContainerd), "--run-service",
 				"--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
-			// As a service it writes to its own file or nowhere, and has no limits for the file.
+			// As a service, containerd writes to a file of its own or nowhere, and can't limit the file.
 			Log: in.Logging.log(contract.LogFile(contract.ServiceContainerd), false),
 		}},
 		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config,
@@ -46,7 +46,7 @@ func containerd(in Input, _ binaries) (part, error) {
 	}, nil
 }
 
-// table is a table of TOML.
+// table is a TOML table.
 type table = map[string]any
 
 // containerdConfig writes containerd's configuration in version 3, which containerd 2 reads. Its plugins have the names

@@ -5,14 +5,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// csiProxy does what storage drivers in containers may not do on Windows.
+// csiProxy performs the storage operations that CSI drivers in Windows containers aren't allowed to perform.
 func csiProxy(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureStorage, contract.PathCSIProxy); ok {
 		return off, nil
 	}
 	file := contract.LogFile(contract.ServiceCSIProxy)
-	// Not in kube-log-runner: csi-proxy does not end when it is stopped, and Windows would end the
-	// wrapper alone. It appends to its log, and has no limit for it: the daemon cuts it.
+	// csi-proxy doesn't run under kube-log-runner, because it ignores a stop and Windows would end the
+	// wrapper only. It appends to its log without a limit. The daemon truncates the log.
 	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-log_file_max_size=0", "-logtostderr=false",
 		"-windows-service", "-v=" + verbosity(in.Spec.Logging.Debug)}
 	return part{services: []contract.Service{{

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// said is what is told about what is left out, with its reasons.
+// said returns the messages and reasons of rejected settings.
 func said(desired blueprint.Desired) (text string, all []contract.Reason) {
 	for _, p := range desired.Rejected {
 		text += p.Detail + "\n"
@@ -23,7 +23,7 @@ func said(desired blueprint.Desired) (text string, all []contract.Reason) {
 	return text, all
 }
 
-// trusting renders with bundles of CAs.
+// trusting renders with these CA bundles.
 func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Desired {
 	t.Helper()
 	in.Facts.Trust = nil
@@ -37,7 +37,7 @@ func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Des
 func TestCAsAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	one, two := newCA(t, "one"), newCA(t, "two")
-	selfSigned := string(pair(t, "old root").Certificate) // of a time before there was a mark for CAs
+	selfSigned := string(pair(t, "old root").Certificate) // issued before certificates had a CA flag
 	issued := string(pair(t, "leaf", "issued").Certificate)
 	key := string(pair(t, "key").Key)
 	expired := newCA(t, "old", "expired")
@@ -221,7 +221,7 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 			if again := render(t, in); again.Revision != desired.Revision {
 				t.Error("another version of the same")
 			}
-			// What was good before stays where it can't be followed.
+			// An invalid setting keeps its previous value.
 			in.Facts.Proxy = good
 			in.Previous = render(t, in)
 			in.Facts.Proxy = blueprint.Proxy{HTTP: "junk", HTTPS: "junk", None: "a\nb"}
@@ -361,7 +361,7 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 		if err := first.Confidential.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		// A restart: what was published is all that is left.
+		// After a restart, only the published objects remain.
 		data, _, err := first.Confidential.Encode()
 		if err != nil {
 			t.Fatal(err)

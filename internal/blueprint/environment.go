@@ -11,20 +11,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Environment variables of a proxy, as every program understands them.
+// Proxy variables, as every program understands them.
 const (
 	variableHTTPProxy  = "HTTP_PROXY"
 	variableHTTPSProxy = "HTTPS_PROXY"
 	variableNoProxy    = "NO_PROXY"
 )
 
-// proxyVariables are watched on every node: without a proxy they must not be set.
+// proxyVariables are managed on every node: without a proxy they must be unset.
 func proxyVariables() []string {
 	return []string{variableHTTPProxy, variableHTTPSProxy, variableNoProxy}
 }
 
-// ProxyFromEnvironment reads the proxy that the operator itself was given. lookup is os.LookupEnv
-// or like it.
+// ProxyFromEnvironment reads the operator's own proxy. lookup is os.LookupEnv or a substitute.
 func ProxyFromEnvironment(lookup func(string) (string, bool)) Proxy {
 	get := func(name string) string {
 		value, _ := lookup(name)
@@ -39,9 +38,9 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment sorts the variables that nodes get into those that everybody may know and those that
-// hold a password. A variable that can't be used keeps the value that it had before. Exceptions
-// from a proxy are of no use without one, and setting them would restart every service.
+// environment splits the nodes' variables into public ones and ones with a password. An invalid variable
+// keeps its previous value. NO_PROXY is ignored without a proxy, because it has no effect and would restart
+// every service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()
 	had := contract.Environment(before.Manifest, before.Confidential)
@@ -67,11 +66,11 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 	return public, secret, rejected
 }
 
-// maxVariable is what Windows takes for an environment variable, in characters.
+// maxVariable is the maximum length of an environment variable on Windows, in characters.
 const maxVariable = 32767
 
-// flaw says why a variable can't be set, without its value, or nothing. Windows' programs read what
-// Linux' programs read: a URL with a host.
+// flaw returns why a variable can't be set, without its value, or "". Windows programs accept the same values
+// as Linux programs: a URL with a host.
 func flaw(name, value string) string {
 	switch {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
@@ -84,7 +83,7 @@ func flaw(name, value string) string {
 	u, err := url.Parse(value)
 	switch {
 	case err != nil || u.Opaque != "":
-		return "is not a URL" // the parser's words would repeat it
+		return "is not a URL" // the parser's message would repeat the value
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "is not a URL that begins with http:// or https://"
 	case u.Hostname() == "":
@@ -95,7 +94,7 @@ func flaw(name, value string) string {
 	return ""
 }
 
-// hasCredentials is true in doubt.
+// hasCredentials reports whether an address has a password. In doubt it returns true.
 func hasCredentials(address string) bool {
 	u, err := url.Parse(address)
 	return err != nil || u.User != nil || strings.Contains(address, "@")

@@ -1,6 +1,6 @@
 package blueprint
 
-// KubeletFieldIsDecided says whether it is written down if a user may set a field.
+// KubeletFieldIsDecided reports whether kubeletFields has a decision for a field.
 func KubeletFieldIsDecided(name string) bool {
 	_, decided := kubeletFields()[name]
 	return decided

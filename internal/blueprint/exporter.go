@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// webConfig is the exporter toolkit's file about TLS.
+// webConfig is the exporter toolkit's TLS configuration file.
 type webConfig struct {
 	TLS webTLS `json:"tls_server_config"`
 }
@@ -19,17 +19,16 @@ type webTLS struct {
 	Key         string `json:"key_file"`
 }
 
-// collectors are what dashboards and recording rules are made from, and textfile for what the
-// daemon itself counts.
+// collectors are those that dashboards and recording rules use, and textfile for the daemon's own metrics.
 func collectors() []string {
 	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info",
 		"textfile"}
 }
 
-// exporter serves the node's metrics over TLS, with what kubelet serves with: each node has its own
-// key, and a certificate that is good for its own names and addresses. It reads the file at each
-// connection, but does not start without it, and kubelet has one only once the Node has its
-// addresses and the request is approved.
+// exporter serves the node's metrics over TLS with kubelet's serving certificate, so that each node has its
+// own key and a certificate for its own names and addresses. The exporter reads the file for each connection
+// but doesn't start without it. kubelet has one only after the Node has addresses and the request is
+// approved.
 func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil
@@ -44,8 +43,8 @@ func exporter(in Input, bin binaries) (part, error) {
 		files: []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
 			Services: []string{contract.ServiceExporter}}},
 		services: []contract.Service{{
-			// It asks whether it was started by the service manager itself, so nothing can run it
-			// and write its log.
+			// The exporter checks whether the service manager is its parent process, so kube-log-runner can't
+			// run it and write its log.
 			Name: contract.ServiceExporter, Command: command(contract.PathWindowsExporter,
 				"--collectors.enabled="+strings.Join(collectors(), ","),
 				"--collector.textfile.directories="+contract.DirMetrics,

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A key that several nodes have lets one of them answer for another's metrics.
+// With a shared key, a node could answer for another node's metrics.
 func TestA53_EachNodesExporterServesWithTheNodesOwnKey(t *testing.T) {
 	t.Parallel()
 	desired := render(t, input())

@@ -19,55 +19,55 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Networks that can carry Windows nodes.
+// Supported networks of Windows nodes.
 const (
-	// NetworkOVNKubernetes has a hybrid overlay, which the operator connects nodes to.
+	// NetworkOVNKubernetes has a hybrid overlay. The operator connects nodes to it.
 	NetworkOVNKubernetes = "OVNKubernetes"
-	// NetworkExternal means that somebody else brings CNI plugins and kube-proxy, such as pods that
-	// run on the host. The operator installs neither.
+	// NetworkExternal means that the user provides CNI plugins and kube-proxy, for example with host-process
+	// pods. The operator installs neither.
 	NetworkExternal = "External"
 	// NetworkFlannel is flannel with its VXLAN backend. The operator runs flanneld on nodes.
 	NetworkFlannel = "Flannel"
 )
 
-// CloudProviderExternal is the only cloud provider that a kubelet still knows.
+// CloudProviderExternal is the only cloud provider that kubelet still supports.
 const CloudProviderExternal = "external"
 
-// Network is the cluster's network, as far as nodes have to know it.
+// Network is the part of the cluster's network configuration that nodes need.
 type Network struct {
-	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel; no other carries Windows
-	// nodes.
+	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel. No other network supports
+	// Windows nodes.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
-	// ServiceNetworks are all prefixes of cluster IPs, those that Windows nodes don't use, too.
+	// ServiceNetworks are all prefixes of cluster IPs, including those that Windows nodes don't use.
 	ServiceNetworks []netip.Prefix
-	// DNS is the address of the cluster's DNS service, where it was read; else ClusterDNS says it.
+	// DNS is the address of the cluster's DNS service, if it is known. Otherwise ClusterDNS derives it.
 	DNS netip.Addr
-	// Domain is the DNS domain of the cluster, where it was read; else ClusterDomain says it.
+	// Domain is the cluster's DNS domain, if it is known. Otherwise ClusterDomain returns the default.
 	Domain string
-	// PodNetworks are the prefixes of which pods have their addresses.
+	// PodNetworks are the prefixes of pod addresses.
 	PodNetworks []netip.Prefix
-	// Servers are addresses of the API servers, of ingress and of what is before them, as far as they are known
-	// besides the API server's URL.
+	// Servers are known addresses of API servers, of ingress and of their load balancers, in addition to the
+	// API server's URL.
 	Servers []netip.Addr
-	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
-	// it isn't the usual one, else 0.
+	// HybridOverlay reports whether the network plugin has a hybrid overlay. VXLANPort is its port, or 0 for
+	// the default.
 	HybridOverlay bool
 	VXLANPort     uint16
 	// Flannel is flannel's configuration on NetworkFlannel.
 	Flannel Flannel
 }
 
-// Flannel is what of flannel's configuration nodes need.
+// Flannel is the part of flannel's configuration that nodes need.
 type Flannel struct {
 	// Network is the prefix of all pods.
 	Network netip.Prefix
-	// VNI is the number of the overlay network.
+	// VNI is the VXLAN network identifier of the overlay network.
 	VNI uint16
 }
 
-// podNetwork is the name of the HNS network of pods, where it is not the usual one.
+// podNetwork returns the name of the pods' HNS network if it isn't the default.
 func (n Network) podNetwork() string {
 	if n.NetworkType == NetworkFlannel {
 		return fmt.Sprintf("flannel.%d", n.Flannel.VNI)
@@ -75,51 +75,52 @@ func (n Network) podNetwork() string {
 	return ""
 }
 
-// Facts are what nodes need to know about their cluster. A package that reads clusters fills them
-// in; whatever it read is checked again here before it becomes part of a command or a file.
+// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in. Render
+// checks every fact again before it becomes part of a command or a file.
 type Facts struct {
 	Platform contract.Platform
 	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
 	APIServer string
-	// KubernetesVersion is what the API server says of itself, such as v1.36.3.
+	// KubernetesVersion is the version that the API server reports, such as v1.36.3.
 	KubernetesVersion string
 	Network
 	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server
 	// itself. Both are PEM bundles.
 	KubeletCA   string
 	BootstrapCA string
-	// CloudProvider is what Linux workers tell their kubelet: CloudProviderExternal, or empty.
-	// Their --cloud-config is not read: it is for providers that were compiled into kubelet, which
-	// has had none since 1.31 and no such flag since 1.34, and its file may hold credentials.
+	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. Their
+	// --cloud-config is ignored: it configured providers that were built into kubelet, which has had none
+	// since 1.31 and no such flag since 1.34, and its file may hold credentials.
 	CloudProvider string
-	// CredentialProviders are how Linux workers' kubelets get image pull credentials from the
-	// cloud, or nil.
+	// CredentialProviders configure how Linux workers' kubelets get image pull credentials from the cloud, or
+	// nil.
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
-	// Proxy is the cluster-wide proxy, if any, as Linux nodes have it.
+	// Proxy is the cluster-wide proxy of Linux nodes, if any.
 	Proxy Proxy
-	// WantsTrustedCA says that the cluster has a proxy or CAs for one, so that nodes need
-	// the bundle that the cluster puts into contract.TrustedCAConfigMap.
+	// WantsTrustedCA reports that the cluster has a proxy or CAs for one. Nodes then need the bundle that the
+	// cluster puts into contract.TrustedCAConfigMap.
 	WantsTrustedCA bool
-	// Trust are bundles of CAs that nodes are to trust for everything; RegistryTrust are
-	// those for one registry each, by <host> or <host>:<port>.
+	// Trust are CA bundles that nodes trust for everything. RegistryTrust are CA bundles for one registry
+	// each, by <host> or <host>:<port>.
 	Trust         []Bundle
 	RegistryTrust map[string]Bundle
-	// Mirrors are the entries of all mirror sets, as users wrote them.
+	// Mirrors are the entries of all mirror sets, unchecked.
 	Mirrors []mirror.Set
-	// Registries is what the cluster says about registries apart from mirrors, as users wrote it.
+	// Registries are the cluster's other registry settings, unchecked.
 	Registries contract.RegistrySources
-	// PullSecret is the cluster's .dockerconfigjson, or nil when it never had one.
+	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected is what the reader of the cluster found and could not use. Lacks keep hosts from joining, but
-	// not nodes from what is published, which needs none of what is lacking. Troubles keep no host from joining.
+	// Rejected are facts that exist but are invalid. Lacks are missing facts: they keep hosts from joining,
+	// but nodes still follow the published revision, which doesn't need them. Troubles don't keep hosts from
+	// joining.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 
-// MayJoin joins the problems that keep hosts from joining; nil when there are none.
+// MayJoin joins the problems that keep hosts from joining, or returns nil.
 func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
-// Unknown joins why nobody can tell what is reserved, which those of Lacks say or a fact that can't be used; nil
-// when all is known.
+// Unknown joins the reasons why the reserved names and addresses are unknown: missing facts in Lacks, or
+// invalid facts. It returns nil if they are known.
 func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete
@@ -131,36 +132,35 @@ func (f Facts) Unknown() error {
 	return contract.JoinProblems(unknown)
 }
 
-// Bundle is a bundle of CAs as somebody wrote it.
+// Bundle is an unchecked CA bundle.
 type Bundle struct {
-	// Source names where it is from, for messages.
+	// Source names the bundle's origin, for messages.
 	Source string
-	// PEM is its text, not yet checked.
+	// PEM is the bundle's text.
 	PEM []byte
-	// Injected says that the cluster adds what Linux nodes trust by themselves, about 150 certificates
-	// of which one expires now and then. Nobody can take it out.
+	// Injected reports that the cluster injects the default trust of Linux nodes into the bundle: about 150
+	// certificates, some of which expire now and then. Users can't remove them.
 	Injected bool
-	// Pending says that there is no text yet, or none any more, though something names the bundle.
-	// What nodes trust already stays until it is there.
+	// Pending reports that the bundle is referenced but its text is missing. Until it appears, nodes keep the
+	// certificates that they trust already.
 	Pending bool
 }
 
-// Proxy is how nodes reach the world outside. Empty fields are not set on nodes.
+// Proxy is the nodes' HTTP proxy. Empty fields are not set on nodes.
 type Proxy struct {
 	HTTP, HTTPS, None string
 }
 
-// Func gives the proxy for a URL, nil for those that are reached directly.
+// Func returns a function that returns the proxy for a URL, or nil if the URL is reached directly.
 func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
 	return (&httpproxy.Config{HTTPProxy: p.HTTP, HTTPSProxy: p.HTTPS, NoProxy: p.None}).ProxyFunc()
 }
 
-// clusterDNSHost is the host number of the DNS service in the service network, by OpenShift's
-// convention.
+// clusterDNSHost is the DNS service's host number in the service network, by OpenShift's convention.
 const clusterDNSHost = 10
 
-// ClusterDNS is the address of the cluster's DNS service: as it was read, or the tenth host of the
-// service network.
+// ClusterDNS is the address of the cluster's DNS service. If it is unknown, ClusterDNS returns the tenth host
+// of the service network.
 func (f Facts) ClusterDNS() netip.Addr {
 	if f.DNS.IsValid() {
 		return f.DNS
@@ -172,13 +172,13 @@ func (f Facts) ClusterDNS() netip.Addr {
 	return address
 }
 
-// defaultDomain is OpenShift's, and that of other clusters where nobody chose one.
+// defaultDomain is the domain of OpenShift, and the default of other clusters.
 const defaultDomain = "cluster.local"
 
-// ClusterDomain is the DNS domain in which the cluster's names of Services and pods are.
+// ClusterDomain is the DNS domain of the cluster's Services and pods.
 func (n Network) ClusterDomain() string { return cmp.Or(n.Domain, defaultDomain) }
 
-// CheckDomain says what is wrong with the DNS domain of a cluster. Its error does not repeat it.
+// CheckDomain returns an error if a cluster's DNS domain is invalid. The error doesn't repeat the domain.
 func CheckDomain(domain string) error {
 	if len(validation.IsDNS1123Subdomain(domain)) > 0 {
 		return errors.New("is no DNS name in lower case such as k8s.example.com")
@@ -186,7 +186,7 @@ func CheckDomain(domain string) error {
 	return nil
 }
 
-// problems says which facts can't be used, as problems with the reasons of cluster facts.
+// problems returns the invalid facts, as problems with the reasons of cluster facts.
 func (f Facts) problems() (all []*contract.Problem) {
 	incomplete := func(format string, args ...any) {
 		all = append(all, contract.NewProblem(contract.ReasonClusterFactsIncomplete, format, args...))
@@ -224,7 +224,7 @@ func (f Facts) problems() (all []*contract.Problem) {
 	return all
 }
 
-// violations say what of the network carries no Windows nodes.
+// violations lists why the network can't carry Windows nodes.
 func (n Network) violations() (all []string) {
 	switch n.NetworkType {
 	case NetworkExternal:
@@ -243,18 +243,18 @@ func (n Network) violations() (all []string) {
 	return all
 }
 
-// maxAPIServer is what the WindowsMachineConfig takes.
+// maxAPIServer is the maximum length in the WindowsMachineConfig.
 const maxAPIServer = 512
 
-// CanonicalAPIServer checks the URL of an API server and gives it in one form: https, host in lower
-// case, port if there is one, nothing else.
+// CanonicalAPIServer checks and normalises the URL of an API server: https, the host in lower case, an
+// optional port, nothing else.
 func CanonicalAPIServer(raw string) (string, error) {
 	if len(raw) > maxAPIServer {
 		return "", fmt.Errorf("it is longer than %d characters", maxAPIServer)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", errors.New("it is not a URL") // it may have a password
+		return "", errors.New("it is not a URL") // the error must not repeat a password
 	}
 	if u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
 		u.Fragment != "" || u.Opaque != "" {
@@ -277,7 +277,7 @@ func CanonicalAPIServer(raw string) (string, error) {
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
 }
 
-// ReservedNames are what the API server is called: no host is.
+// ReservedNames are the names of the API server. No host may use them.
 func (f Facts) ReservedNames() []string {
 	server, err := url.Parse(f.APIServer)
 	if err != nil || server.Hostname() == "" {
@@ -285,12 +285,12 @@ func (f Facts) ReservedNames() []string {
 	}
 	name := strings.ToLower(server.Hostname())
 	if domain, found := strings.CutPrefix(name, "api-int."); found {
-		return []string{name, "api." + domain} // within OpenShift, and from outside
+		return []string{name, "api." + domain} // inside OpenShift, and outside
 	}
 	return []string{name}
 }
 
-// Reserved are addresses that no host has: those of pods and services, and those of the API server and ingress.
+// Reserved are addresses that no host may have: those of pods, Services, the API server and ingress.
 func (f Facts) Reserved() []netip.Prefix {
 	servers := slices.Clone(f.Servers)
 	if server, err := url.Parse(f.APIServer); err == nil {

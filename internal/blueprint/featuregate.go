@@ -13,24 +13,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// featureGateFiles has a file for each minor version of Kubernetes whose kubelet may be shipped. gates.go, which
-// lies there, writes them; that of 1.37 is from a list of upstream's, which knows neither defaults nor needs.
+// featureGateFiles has a file for each minor version of Kubernetes whose kubelet may be shipped.
+// featuregate/gates.go writes them. The file for 1.37 comes from an upstream list that has no defaults and no
+// dependencies.
 //
 //go:embed featuregate/*.txt
 var featureGateFiles embed.FS
 
-// featureGate is one of a kubelet.
+// featureGate is a feature gate of kubelet.
 type featureGate struct {
-	// locked is the only value that it may have, or empty where there is a choice.
+	// locked is the only permitted value, or empty if both are permitted.
 	locked string
-	// isOff says that it is off unless it is switched on.
+	// isOff reports that the gate is off by default.
 	isOff bool
-	// needs are the gates that must be on where this one is.
+	// needs are the gates that must be on if this gate is on.
 	needs []string
 }
 
-// gateFlaws says which gates would keep a kubelet from starting: those that it does not know, those that are locked
-// to the other value, and those that are off though others need them.
+// gateFlaws lists the gates with which kubelet would not start: unknown gates, gates locked to the other
+// value, and gates that are off although other gates need them.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
@@ -59,7 +60,7 @@ func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	return needFlaws(wanted, known, kubelet)
 }
 
-// needFlaws names the gates that are off though gates that are on need them, each with those.
+// needFlaws lists the gates that are off although gates that are on need them.
 func needFlaws(wanted map[string]bool, known map[string]featureGate, kubelet payload.File) (words []string) {
 	without := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
@@ -83,10 +84,10 @@ func isOff(name string, wanted map[string]bool, known map[string]featureGate) bo
 	return known[name].isOff
 }
 
-// gatedFlaws names fields of a configuration whose gate is off, with which kubelet would not start.
+// gatedFlaws lists fields with which kubelet would not start because their gate is off.
 func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) []string {
 	const gate = "KubeletCrashLoopBackOffMax"
-	// Before 1.35 it was off by default, and gates of such a kubelet can't be set.
+	// Before 1.35 the gate was off by default. Users can't set the gates of such a kubelet.
 	if c.CrashLoopBackOff.MaxContainerRestartPeriod == nil || !older(kubelet, 1, 35) &&
 		!isOff(gate, c.FeatureGates, featureGates(kubelet)) {
 		return nil
@@ -95,7 +96,7 @@ func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.Fil
 		"kubelet %s", gate, shorten(kubelet.Version))}
 }
 
-// featureGates are the gates of a kubelet, or nil where they are not known.
+// featureGates returns the gates of a kubelet, or nil if they are unknown.
 func featureGates(kubelet payload.File) map[string]featureGate {
 	v, err := version.ParseGeneric(kubelet.Version)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// versions is one part of a payload in several versions.
+// versions returns one part of a payload in several versions.
 func versions(name string, all ...string) (files []payload.File) {
 	part, _ := payload.PartNamed(name)
 	for _, v := range all {
@@ -28,7 +28,7 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 		kubelets       []string
 		proxies        []string
 		kubelet, proxy string
-		// says is what the problem says, if no kubelet fits, or else why there is no kube-proxy.
+		// says lists texts of the problem if no kubelet fits, or of the reason why there is no kube-proxy.
 		says []string
 	}{
 		"the same minor":             {"v1.36.3", minors, minors, "v1.36.3", "v1.36.3", nil},

@@ -5,13 +5,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Variables of flanneld's command. NODE_NAME is the name of a variable of its environment, too.
+// Variables of flanneld's command. NODE_NAME is also the name of an environment variable.
 const (
 	varOwnNode           = "OWN_NODE"
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
 )
 
-// flannelConfig is flannel's configuration as flanneld reads it on Windows.
+// flannelConfig is flanneld's configuration on Windows.
 type flannelConfig struct {
 	Network string         `json:"Network"`
 	Backend flannelBackend `json:"Backend"`
@@ -24,9 +24,9 @@ type flannelBackend struct {
 	Port int    `json:"Port"`
 }
 
-// flannel joins the host to flannel's network. flanneld takes the part of the network that its Node has
-// when it starts, so it starts when the Node has one, and anew when that is another. It is no Windows
-// service and gets its Node's name in its environment alone, so the service wrapper runs it.
+// flannel joins the host to flannel's network. flanneld reads its Node's subnet only at its start. So the
+// service starts when the Node has a subnet, and restarts when the subnet changes. flanneld is no Windows
+// service, and it reads its Node's name from its environment only, so the service wrapper runs it.
 func flannel(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
 		return off, nil
@@ -48,8 +48,8 @@ func flannel(in Input, bin binaries) (part, error) {
 		"--net-config-path=" + contract.PathFlannelConfig,
 		"--subnet-file=" + contract.PathFlannelSubnet,
 		"--iface=" + varNodeIP,
-		// The condition is for clouds whose routes carry pods. Without it, flanneld's identity writes
-		// its own annotations and nothing else.
+		// The condition NetworkUnavailable is for clouds with routes for pods. Without it, flanneld's
+		// identity needs the right to write its own annotations only.
 		"--set-node-network-unavailable=false",
 	}
 	if in.Spec.Logging.Debug {

@@ -18,13 +18,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// fragment is a part of a KubeletConfiguration as a user wrote it. The zero value changes nothing.
+// fragment is the user's part of a KubeletConfiguration. The zero value changes nothing.
 type fragment struct{ object map[string]any }
 
-// maxFragment bounds a fragment. All fields that a user may set take less than 16 KiB.
+// maxFragment limits the size of a fragment. All fields that a user may set fit into 16 KiB.
 const maxFragment = 64 << 10
 
-// raw is the fragment in one form, or nil for one that changes nothing.
+// raw returns the normalised fragment, or nil if it changes nothing.
 func (f fragment) raw() []byte {
 	if len(f.object) == 0 {
 		return nil
@@ -36,8 +36,8 @@ func (f fragment) raw() []byte {
 	return out
 }
 
-// over lays the fragment over a configuration: objects field by field, anything else as a whole.
-// Without a fragment the text stays as it is.
+// over merges the fragment into a configuration: objects field by field, other values as a whole. An empty
+// fragment leaves the text unchanged.
 func (f fragment) over(config string) (string, error) {
 	if len(f.object) == 0 {
 		return config, nil
@@ -63,8 +63,8 @@ func merged(base, over map[string]any) map[string]any {
 	return all
 }
 
-// parseFragment reads a fragment strictly, and refuses it as a whole when nodes would not work with
-// it over the base. kubelet is the one that will read it.
+// parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, it
+// refuses the whole fragment. kubelet is the version that will read it.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
 		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",
@@ -80,7 +80,7 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	strict, err := kjson.UnmarshalStrict(raw, &typed)
 	if err != nil {
 		var value any
-		_ = json.Unmarshal(raw, &value) // stays nil if it is no JSON at all
+		_ = json.Unmarshal(raw, &value) // stays nil if it isn't JSON
 		return refuse(cmp.Or(strings.Join(typeFlaws("", value, reflect.TypeOf(typed)), "; "), shortened(err)))
 	}
 	if len(strict) > 0 {
@@ -111,7 +111,7 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	return f, nil
 }
 
-// typeFlaws names each value that kubelet can't read because of its type, and the type that it reads.
+// typeFlaws lists the values whose type kubelet can't read, with the expected type.
 func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
 	text, _ := json.Marshal(value) // it came from JSON
 	if json.Unmarshal(text, reflect.New(wanted).Interface()) == nil {
@@ -135,7 +135,7 @@ func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
 		cmp.Or(expected, "a whole number below 2^31"))}
 }
 
-// typeOf is the type of a value in an object of a type; nil if it has no such value.
+// typeOf returns the type of a field in an object's type, or nil if there is no such field.
 func typeOf(object reflect.Type, key string) reflect.Type {
 	if object.Kind() == reflect.Map {
 		return object.Elem()
@@ -150,7 +150,7 @@ func typeOf(object reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// shortened are errors of a parser of JSON, which may repeat what it read.
+// shortened joins JSON parser errors and cuts them, because they may repeat the input.
 func shortened(errs ...error) string {
 	text := strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; ")
 	if len(text) > 5*shown {
@@ -170,7 +170,7 @@ func kindFlaws(object map[string]any) (words []string) {
 	return words
 }
 
-// fieldFlaws names the fields that no user may set, and nulls, which would say nothing.
+// fieldFlaws lists fields that users may not set, and nulls, which have no effect.
 func fieldFlaws(object map[string]any) (words []string) {
 	rules := kubeletFields()
 	for _, field := range slices.Sorted(maps.Keys(object)) {

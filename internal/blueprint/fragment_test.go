@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// configured is kubelet's configuration with a fragment over it, and what is said about the
+// configured returns kubelet's configuration with a fragment merged into it, and the messages about the
 // fragment.
 func configured(t *testing.T, in blueprint.Input, text string) (map[string]any, blueprint.Desired, string) {
 	t.Helper()
@@ -212,7 +212,7 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 // newIn137 is a gate that 1.36 does not have.
 const newIn137 = "AtomicWriteVolumeUserFields"
 
-// Every wrong type is one row: the message has the field, what was written, and what kubelet takes.
+// Each row is a wrong type: the message has the field, its value, and the type that kubelet expects.
 func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
@@ -264,11 +264,11 @@ func TestTheLastGoodFragmentStaysWhileANewerOneIsRefused(t *testing.T) {
 	if string(desired.KubeletFragment) != string(good.KubeletFragment) {
 		t.Errorf("in force is %s", desired.KubeletFragment)
 	}
-	in.AcceptedKubelet = []byte(`{"port": 1}`) // somebody wrote to the status
+	in.AcceptedKubelet = []byte(`{"port": 1}`) // a user changed the status
 	if config, _, _ = configured(t, in, `{"port": 2}`); config["maxPods"] != 250.0 || config["port"] != nil {
 		t.Errorf("an accepted one that is not acceptable is used: %v", config)
 	}
-	const earlier = `{"featureGates": {"GracefulNodeShutdown": false}}` // releases took it that knew less of gates
+	const earlier = `{"featureGates": {"GracefulNodeShutdown": false}}` // earlier releases accepted it
 	in.AcceptedKubelet = []byte(earlier)
 	if config, desired, said = configured(t, in, earlier); said == "" || len(desired.KubeletFragment) > 0 ||
 		config["featureGates"].(map[string]any)["GracefulNodeShutdown"] != nil {
@@ -328,7 +328,7 @@ func FuzzFragment(f *testing.F) {
 			config.EvictionHard["memory.available"] == "" {
 			t.Fatalf("%q changed what a node depends on: %+v", raw, config)
 		}
-		// What is accepted is accepted again, and gives the same.
+		// An accepted fragment is accepted again, with the same result.
 		in.Spec.Kubelet.Config = fragment(string(desired.KubeletFragment))
 		if again := render(t, in); again.Revision != desired.Revision || len(again.Rejected) > 0 {
 			t.Fatalf("%q gives %s, and then %s: %v", raw, desired.Revision, again.Revision, again.Rejected)

@@ -23,7 +23,7 @@ import (
 	"github.com/windows-nodes/wmco/test/blueprinttest"
 )
 
-// dayTwo gives a cluster all that an administrator may set on day 2.
+// dayTwo sets everything that an administrator may set on day 2.
 func dayTwo(t *testing.T, in *blueprint.Input) {
 	t.Helper()
 	in.Facts.Proxy = blueprint.Proxy{
@@ -43,7 +43,7 @@ func dayTwo(t *testing.T, in *blueprint.Input) {
 	}
 }
 
-// refused gives a cluster what can't be used, of everything.
+// refused sets every setting to an invalid value.
 func refused(t *testing.T, in *blueprint.Input) {
 	t.Helper()
 	in.Facts.Proxy = blueprint.Proxy{HTTP: "proxy.example.com:3128", HTTPS: "http://me:hunter2@", None: "a\nb"}
@@ -59,7 +59,7 @@ func refused(t *testing.T, in *blueprint.Input) {
 
 func fragment(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
-// onFlannel puts a cluster on flannel's network.
+// onFlannel switches a cluster to flannel.
 func onFlannel(facts *blueprint.Facts) {
 	facts.NetworkType, facts.HybridOverlay = blueprint.NetworkFlannel, false
 	facts.Flannel = blueprint.Flannel{Network: netip.MustParsePrefix("10.244.0.0/16"), VNI: 4096}
@@ -131,7 +131,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 	}
 }
 
-// writeGolden writes the golden files anew: see blueprinttest.
+// writeGolden updates the golden files: see blueprinttest.
 func writeGolden(t *testing.T, cases map[string]blueprint.Input) {
 	t.Helper()
 	none := text(t, cases["none"])
@@ -152,7 +152,7 @@ func writeGolden(t *testing.T, cases map[string]blueprint.Input) {
 	}
 }
 
-// text is what is rendered, as the golden files have it.
+// text returns the rendered output in the format of the golden files.
 func text(t *testing.T, in blueprint.Input) string {
 	t.Helper()
 	rendered, err := yaml.Marshal(render(t, in))
@@ -162,8 +162,8 @@ func text(t *testing.T, in blueprint.Input) string {
 	return string(rendered)
 }
 
-// kubelet runs what it finds in this directory, as SYSTEM. The one that it would use by default is not
-// there, and any user of Windows may make it.
+// kubelet runs the programs in this directory as SYSTEM. Its default directory doesn't exist, and any Windows
+// user may create it.
 func TestKubeletLooksForVolumePluginsWhereOnlyAdministratorsWrite(t *testing.T) {
 	t.Parallel()
 	for name, text := range blueprinttest.Golden(t, "testdata") {

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// hybridOverlay joins the host to the hybrid overlay network. Once it runs, the network and with it
-// the host facts about it appear.
+// hybridOverlay joins the host to the hybrid overlay network. The network, and the host facts about it,
+// appear once the program runs.
 func hybridOverlay(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathHybridOverlay); ok {
 		return off, nil
@@ -46,8 +46,8 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// overlayLog are the limits of its log in its own words, which are megabytes and days; 0 means
-// none, but of the size, whose 0 would be 100. It writes to files of its own or nowhere.
+// overlayLog returns the log limits as the program's flags, in megabytes and days. 0 means no limit, except
+// for the size, where 0 means 100. The program writes to its own files or nowhere.
 func overlayLog(l Logging) []string {
 	const mega, day = 1 << 20, 24 * time.Hour
 	size := (l.FileSize.Value() + mega - 1) / mega

@@ -20,7 +20,7 @@ const (
 	kubeAPIBurst = 100
 )
 
-// kubelet makes the host a Node. It starts before there is one.
+// kubelet makes the host a Node. It starts before the Node exists.
 func kubelet(in Input, bin binaries) (part, error) {
 	config, err := kubeletConfig(in, bin)
 	if err == nil {
@@ -65,8 +65,8 @@ func kubelet(in Input, bin binaries) (part, error) {
 	}, nil
 }
 
-// overridesName says whether the name of a Node may differ from what kubelet would choose, so that
-// it must be told the name that the operator and the daemon agreed on.
+// overridesName reports whether a Node's name may differ from kubelet's default. If so, kubelet gets the name
+// that the operator and the daemon agreed on.
 func overridesName(platform contract.Platform) bool {
 	return platform == contract.PlatformAWS || platform == contract.PlatformGCP || platform == contract.PlatformVSphere
 }
@@ -107,23 +107,24 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 		RegisterWithTaints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
 			Effect: corev1.TaintEffectNoSchedule}},
 		ResolverConfig: &none,
-		// kubelet runs what lies there. Its default is outside C:\k, where any user may make it.
+		// kubelet runs the programs in this directory. Its default is outside of C:\k, and any user may
+		// create it.
 		VolumePluginDir: contract.DirVolumePlugins,
 	}
 	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })
 }
 
-// evictionHard repeats kubelet's default for memory on Windows, because setting any threshold
-// switches off those not named.
+// evictionHard repeats kubelet's default for memory on Windows, because any threshold that is set disables
+// all defaults.
 func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
 func ptr[T any](value T) *T { return &value }
 
-// compactJSON writes a configuration object with sorted keys, without nulls, empty objects and what
-// drop names: the types of components' configurations write every field, and one that this kubelet
-// or kube-proxy does not know must not be there only because our types do.
+// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects and the values
+// that drop selects: our types write every field, and a field that this version of kubelet or kube-proxy
+// doesn't know must not appear just because our types have it.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {

@@ -15,18 +15,17 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Limits of values with which a node would not work, though its kubelet would start.
+// Limits for values that kubelet accepts but that would break the node.
 const (
-	// maxLease keeps a quarter of a lease, which is when kubelet renews it, below the 40 s after
-	// which a node counts as lost.
+	// maxLease keeps kubelet's renewal interval, a quarter of the lease, below the 40 s after which a node
+	// counts as lost.
 	maxLease = 120
-	// maxPodsOfSubnet is what a /23, the subnet of a Windows node by default, has addresses for.
+	// maxPodsOfSubnet is the number of addresses in a /23, the default subnet of a Windows node.
 	maxPodsOfSubnet = 500
 )
 
-// valueFlaws says which values of a configuration kubelet would not start with, or would be no node
-// with. They are those of the fields that users may set.
-// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+// valueFlaws lists the values, among the fields that users may set, with which kubelet would not start or the
+// node would not work. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v := &values{}
 	v.numbers(c)
@@ -47,14 +46,14 @@ func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	return v.words
 }
 
-// values collects what is wrong.
+// values collects the flaws.
 type values struct{ words []string }
 
 func (v *values) complain(format string, args ...any) {
 	v.words = append(v.words, fmt.Sprintf(format, args...))
 }
 
-// within complains of a number that is set and outside of its limits.
+// within adds a flaw if a number is set and out of bounds.
 func (v *values) within(field string, value *int32, low, high int32) {
 	if value != nil && (*value < low || *value > high) {
 		v.complain("%s is %d, not from %d to %d", field, *value, low, high)

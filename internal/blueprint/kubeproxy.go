@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's
-// subnet and the address of an endpoint on the overlay network, and the service waits for it.
+// kubeProxy makes Services reachable from the node. Its service waits for its configuration, which needs the
+// Node's subnet and the address of an endpoint on the overlay network.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	overlay := overlayOf(in.Facts.NetworkType)
 	if off, ok := bin.without(payload.FeatureServiceNetwork, append(overlay.programs, contract.PathKubeProxy)...); ok {
@@ -57,7 +57,7 @@ func kubeProxyConfig(in Input, bin binaries) (string, error) {
 	return compactJSON(config, isZero)
 }
 
-// isZero says whether a value of JSON is what kube-proxy takes when it is absent.
+// isZero reports whether a JSON value is the same to kube-proxy as an absent one.
 func isZero(value any) bool {
 	return value == "" || value == "0s" || value == "0" || value == 0.0 || value == false
 }

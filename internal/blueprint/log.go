@@ -13,26 +13,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Environment variables by which an administrator sets the logs of services.
+// Environment variables for the logs of services.
 const (
 	variableLogSize  = "SERVICES_LOG_FILE_SIZE"
 	variableLogAge   = "SERVICES_LOG_FILE_AGE"
 	variableLogFlush = "SERVICES_LOG_FLUSH_INTERVAL"
 )
 
-// Limits of logs when nothing is set: a chatty kubelet writes some 50 MiB in a day, so a service
-// keeps about a week and stays below 600 MiB.
+// Default limits of logs. A chatty kubelet writes about 50 MiB a day, so a service keeps about a week and
+// stays below 600 MiB.
 const (
 	defaultLogSize  = "100Mi"
 	defaultLogAge   = 7 * 24 * time.Hour
 	defaultLogFiles = 5
 )
 
-// Logging is how services' logs are rotated. Zero values switch one thing off: no rotation, no
-// deletion of old files, no forced flush.
+// Logging configures log rotation. A zero value disables the feature: no rotation, no deletion of old files,
+// no forced flush.
 type Logging struct {
-	// FileSize is the size in bytes at which a log is rotated, FileAge how long rotated logs are
-	// kept, and Files how many of them.
+	// FileSize is the size in bytes at which a log rotates, FileAge is how long rotated logs are kept, and
+	// Files is how many are kept.
 	FileSize resource.Quantity
 	FileAge  time.Duration
 	Files    int
@@ -40,13 +40,12 @@ type Logging struct {
 	FlushInterval time.Duration
 }
 
-// DefaultLogging is used for what is not set.
+// DefaultLogging applies where nothing is set.
 func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with is the logging that a user's settings ask for; what they leave out stays as it is. A setting
-// that can't be followed is named.
+// with applies a user's settings. Unset fields keep their values. Invalid settings are returned as problems.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {
@@ -82,23 +81,23 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 	return l, rejected
 }
 
-// maxLogSize is the largest limit of a log's size that has a meaning on a disk.
+// maxLogSize is the largest useful size limit of a log.
 const maxLogSize = 1 << 40
 
-// log is the log of a service whose limits hold, whether it rotates by itself or the daemon does
-// it.
+// log returns the limits of a service's log. rotates is true if the service rotates the log itself. Otherwise
+// the daemon does.
 func (l Logging) log(file string, rotates bool) *contract.Log {
 	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
 		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
 }
 
-// daemon are the settings of the daemon's own log.
+// daemon returns the settings of the daemon's own log.
 func (l Logging) daemon(debug bool) *contract.DaemonSettings {
 	return &contract.DaemonSettings{Debug: debug, Log: l.log("", false)}
 }
 
-// LoggingFromEnvironment reads the settings; lookup is os.LookupEnv or like it. Each value that
-// can't be used is named in the error, and its default is used instead.
+// LoggingFromEnvironment reads the settings. lookup is os.LookupEnv or a substitute. For an invalid value it
+// uses the default, and the error names the value.
 func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error) {
 	logging := DefaultLogging()
 	var all []error
@@ -127,9 +126,9 @@ func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error)
 	return logging, errors.Join(all...)
 }
 
-// Runner is the log of a service whose program does not write its own file, and the start of its
-// command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the
-// file, which Windows refuses while somebody reads it, and writes nothing from then on.
+// Runner returns the log of a service that can't write a log file itself, and the start of its command:
+// kube-log-runner writes the file. The daemon rotates it. kube-log-runner can't: it renames the file, which
+// fails on Windows while someone reads the file, and after that it writes nothing more.
 func (l Logging) Runner(service string) (*contract.Log, []string) {
 	file := contract.LogFile(service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}
@@ -139,7 +138,7 @@ func (l Logging) Runner(service string) (*contract.Log, []string) {
 	return l.log(file, false), words
 }
 
-// verbosity is klog's level.
+// verbosity returns klog's level.
 func verbosity(debug bool) string {
 	if debug {
 		return "4"
@@ -147,7 +146,7 @@ func verbosity(debug bool) string {
 	return "2"
 }
 
-// level is the word for it that others use.
+// level returns the log level's name in other programs.
 func level(debug bool) string {
 	if debug {
 		return "debug"

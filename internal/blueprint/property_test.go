@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// seeds is how many random inputs each property is tried with.
+// seeds is the number of random inputs for each property.
 const seeds = 100
 
-// random makes an input of a cluster that Windows nodes can join; anything that is optional may be
-// there or not.
+// random returns the input of a cluster that Windows nodes can join. Each optional part is present or not, at
+// random.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
 	platforms := []contract.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
@@ -51,7 +51,8 @@ func random(r *rand.Rand) blueprint.Input {
 	return in
 }
 
-// wellFormed returns what no daemon could carry out: a bootstrap service runs before there is a Node or a network.
+// wellFormed returns an error if no daemon could apply the manifest: bootstrap services run before there is a
+// Node or a network.
 func wellFormed(m contract.Manifest) error {
 	var all []error
 	place := map[string]int{}

@@ -21,48 +21,45 @@ type Input struct {
 	Logging Logging
 	// OperatorVersion is the first part of the desired revision.
 	OperatorVersion string
-	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from revision to
-	// revision.
+	// Salt of the confidential part: contract.SaltSize random bytes that stay the same across revisions.
 	Salt []byte
-	// Previous is what was published last, or the zero value. Where a fact is there and can't be
-	// used, nodes go on with what Previous has.
+	// Previous is the last published state, or the zero value. If a fact exists but is invalid, nodes keep
+	// the value of Previous.
 	Previous Desired
-	// AcceptedKubelet is the fragment of kubelet's configuration that was accepted last, or nil. It
-	// is used while the one in Spec is refused.
+	// AcceptedKubelet is the last accepted fragment of kubelet's configuration, or nil. It applies while the
+	// fragment in Spec is refused.
 	AcceptedKubelet []byte
-	// Now is the time, for what is said about certificates. No content depends on it.
+	// Now is the time for messages about certificates. No content depends on it.
 	Now time.Time
 
-	// What Render found out before it asks the programs for their parts.
+	// Render sets fragment before it renders the programs.
 	fragment fragment
 }
 
-// Desired is what nodes must be brought to.
+// Desired is the desired state of the nodes.
 type Desired struct {
 	// Revision names the manifest: <operator version>-<first digits of the manifest's digest>.
 	Revision string
 	Manifest contract.Manifest
-	// Confidential belongs to the manifest and must not be public.
+	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
-	// KubeletFragment is the part of kubelet's configuration that a user set and that is in force,
-	// in one form, or nil.
+	// KubeletFragment is the user's part of kubelet's configuration that is in force, normalised, or nil.
 	KubeletFragment []byte
-	// Off lists what nodes can't do, sorted.
+	// Off lists the features that nodes lack, sorted.
 	Off []Off
-	// Rejected lists what was asked for and is left out, sorted. Everything else that was asked for
-	// is in force.
+	// Rejected lists the settings that are left out, sorted. All other settings are in force.
 	Rejected []*contract.Problem
 }
 
-// ConfigMapName is the name under which the manifest is published.
+// ConfigMapName returns the name of the manifest's ConfigMap.
 func (d Desired) ConfigMapName() string { return contract.ServicesConfigMapPrefix + d.Revision }
 
-// SecretName is the name under which the confidential part is published.
+// SecretName returns the name of the confidential part's Secret.
 func (d Desired) SecretName() string { return contract.ServicesSecretPrefix + d.Revision }
 
-// Off is a feature that nodes lack, and why.
+// Off is a feature that nodes lack, and the reason.
 type Off struct {
 	Feature payload.Feature
 	Reason  string
@@ -75,10 +72,10 @@ type part struct {
 	off      []Off
 }
 
-// Render makes the desired state of every node. Its error joins all that is wrong: each is a
-// *contract.Problem with one of the reasons ClusterFactsIncomplete, NetworkUnsupported,
-// PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing
-// but itself from being followed is no error, but stands in Rejected.
+// Render renders the desired state of every node. Its error joins all problems that prevent this. Each is a
+// *contract.Problem with one of the reasons ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing,
+// VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. An invalid setting is not an error: Rejected
+// lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))
@@ -123,7 +120,7 @@ func Render(in Input) (Desired, error) {
 	}, nil
 }
 
-// parts asks every program for its part.
+// parts renders the part of every program.
 func parts(in Input, bin binaries) (all part, err error) {
 	renderers := []func(Input, binaries) (part, error){
 		trust, containerd, kubelet, credentialProvider, exporter, csiProxy, cloudNode,
@@ -165,7 +162,7 @@ func check(in Input, bin binaries, skew *contract.Problem) error {
 	return errors.Join(all...)
 }
 
-// required are the binaries without which there is no node at all.
+// required are the binaries that every node needs.
 func required() []string {
 	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd,
 		contract.PathContainerdShim, contract.PathDaemon}
@@ -199,11 +196,11 @@ func sortedProblems(problems []*contract.Problem) []*contract.Problem {
 	return slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }
 
-// command joins the words of a command line. No word has a space or a quote: all are constants,
+// command joins the words of a command line. No word contains a space or a quote: all words are constants,
 // variables or checked facts.
 func command(words ...string) string { return strings.Join(words, " ") }
 
-// rendering adds what was being rendered to an error.
+// rendering adds the path of the rendered file to an error.
 func rendering(path string, err error) error {
 	return fmt.Errorf("rendering %s: %w", path, err)
 }

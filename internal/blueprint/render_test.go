@@ -357,7 +357,7 @@ func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 	}
 }
 
-// changed gives one payload file another digest.
+// changed changes the digest of one payload file.
 func changed(in *blueprint.Input, name string) {
 	for i := range in.Payload.Files {
 		if in.Payload.Files[i].Name == name {
@@ -443,9 +443,9 @@ func TestCanonicalAPIServer(t *testing.T) {
 	}
 }
 
-// At its limit klog opens its file anew and appends to it no more, so that a log that the daemon
-// cuts becomes a sparse file. The daemon alone limits the log.
-// Azure's node manager, kubelet and kube-proxy write to their standard error only.
+// At its size limit klog opens its file again and no longer appends, so that a log that the daemon truncates
+// would become a sparse file. So only the daemon limits the log. Azure's node manager, kubelet and kube-proxy
+// write to their standard error only.
 func TestA38_EachServiceHasALogThatIsListed(t *testing.T) {
 	t.Parallel()
 	in := input()

@@ -8,16 +8,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Drains says whether pods must leave a node before it goes from one manifest to another: where a
-// program that they depend on is replaced, or is told something else. Programs that only get
-// another environment, as of a proxy, or other limits of their logs are started anew beside the
-// pods, whose containers run on.
+// Drains reports whether pods must leave a node before it changes from one manifest to another. They must if
+// a program that they depend on, or its configuration, changes. A change of the environment (for example, a
+// proxy) or of log limits restarts programs while the containers keep running.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment
 	return len(Restarts(quiet(from), quiet(to))) > 0
 }
 
-// quiet is a manifest without what only says how programs log.
+// quiet returns a manifest without its logging options.
 func quiet(m contract.Manifest) contract.Manifest {
 	logs := func(word string) bool {
 		return slices.ContainsFunc([]string{"log-file", "log-level", "logfile", "loglevel", "flush-interval", "v="},
@@ -32,8 +31,8 @@ func quiet(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Restarts names the services that pods feel and that a node must stop or start anew on its way
-// from one manifest to another, sorted. Each needs a place in the rollout budget.
+// Restarts returns the services, sorted, that a node must restart or stop on its way from one manifest to
+// another and whose restart pods notice. Such a change needs a slot in the rollout budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {
@@ -63,14 +62,15 @@ func Restarts(from, to contract.Manifest) (names []string) {
 	return slices.Compact(names)
 }
 
-// sameContent says whether two files hold the same on a node, whichever services use them.
+// sameContent reports whether two files have the same content on a node, regardless of the services that use
+// them.
 func sameContent(a, b contract.File) bool {
 	a.Services, b.Services = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 
-// sameProcess says whether a process of one service does for the other. The limits of a log are
-// kept beside it.
+// sameProcess reports whether a service can keep its process. Log limits don't matter, because they are
+// applied outside of the process.
 func sameProcess(a, b contract.Service) bool {
 	a.Log, b.Log = nil, nil
 	return reflect.DeepEqual(a, b)
@@ -86,7 +86,7 @@ func disruptive(m contract.Manifest) map[string]contract.Service {
 	return all
 }
 
-// environmentDiffers says whether processes get another environment, be it public or not.
+// environmentDiffers reports whether processes get another environment, public or secret.
 func environmentDiffers(from, to contract.Manifest) bool {
 	if from.ConfidentialEnvironment != to.ConfidentialEnvironment {
 		return true

@@ -9,15 +9,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// trust are the CA bundles that nodes need before they can believe the API server. kubelet reads
-// that of its clients anew when the file changes.
+// trust renders the CA bundles that nodes need before they can verify the API server. kubelet reloads its
+// client CA when the file changes.
 func trust(in Input, _ binaries) (part, error) {
 	return part{files: []contract.File{{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA},
 		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
 }
 
-// verifying names the services that verify the API server by the CA of when they started: hybrid-overlay reads the
-// file, and the others their kubeconfigs, which the daemon keeps in step with it.
+// verifying returns the services that verify the API server with the CA from their start: hybrid-overlay
+// reads the file, and the others read their kubeconfigs, which the daemon keeps in sync with the file.
 func (p part) verifying() (names []string) {
 	all := append(contract.KubeconfigServices(), contract.ServiceHybridOverlay)
 	for _, s := range p.services {
@@ -29,13 +29,13 @@ func (p part) verifying() (names []string) {
 	return names
 }
 
-// trustBundles are what nodes trust beside what Windows does: every certificate once, sorted,
-// whichever bundles it is in and in whatever order. CAs of one registry are trusted for
-// all, too: containerd, which pulls what has no mirror, knows Windows' root store only.
+// trustBundles returns the certificates that nodes trust in addition to Windows' own: every certificate once,
+// sorted, regardless of the order of bundles. Every registry's CA goes into the root store as well, because
+// containerd knows only Windows' root store when it pulls without a mirror.
 //
-// While a bundle that something names is not there, or holds nothing that can be used, what it brought
-// stays. Of a registry's that is known. Any other may have brought every certificate, and names of
-// registries, so nothing is taken away.
+// If a referenced bundle is missing or has no valid certificate, the certificates of the previous revision
+// stay. For a registry's bundle, its own certificates are known, so only those are kept. Any other bundle may
+// have contributed every certificate and every registry, so nothing is removed.
 func trustBundles(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}

@@ -11,13 +11,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Fitting leaves of a payload one version of each part that must fit the API server: of kubelet the
-// newest that fits, and of the others the same version or else, too, the newest that fits. Where no
-// kubelet fits, it answers a problem with ReasonVersionUnsupported, and the payload as it was.
+// Fitting reduces a payload to one version of each part that must match the API server: the newest kubelet
+// that fits, and for the other parts the kubelet's version or else the newest that fits. If no kubelet fits,
+// it returns a problem with ReasonVersionUnsupported and the unchanged payload.
 func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contract.Problem) {
 	kubelets := versionsOf(manifest, payload.NameKubelet)
 	if len(kubelets) == 0 {
-		return manifest, nil // that it is missing is another problem
+		return manifest, nil // another check reports the missing kubelet
 	}
 	s, err := version.ParseGeneric(server)
 	if err != nil {
@@ -50,8 +50,8 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside chooses the version of a part that runs beside a kubelet: the same one, else the newest that
-// fits, else one whose version nobody told.
+// beside chooses the version of a part that runs next to kubelet: kubelet's version, else the newest that
+// fits, else a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1
 	for i, f := range all {
@@ -69,7 +69,7 @@ func beside(server *version.Version, kubelet payload.File, all []payload.File) (
 	return found, why
 }
 
-// newest chooses the newest version that fits an API server, or says of each why it does not.
+// newest returns the newest version that fits an API server, or explains for each version why it doesn't fit.
 func newest(server *version.Version, all []payload.File) (found *payload.File, why []string) {
 	var best *version.Version
 	for i, f := range all {
@@ -88,7 +88,7 @@ func newest(server *version.Version, all []payload.File) (found *payload.File, w
 	return found, why
 }
 
-// fittingMinors says which minor versions of kubelet fit an API server.
+// fittingMinors lists the minor versions of kubelet that fit an API server.
 func fittingMinors(server *version.Version) string {
 	oldest := server.Minor() - min(server.Minor(), payload.MaxSkew)
 	return fmt.Sprintf("%d.%d to %d.%d", server.Major(), oldest, server.Major(), server.Minor())
@@ -103,8 +103,7 @@ func versionsOf(manifest payload.Manifest, name string) (all []payload.File) {
 	return all
 }
 
-// older says whether a payload file is of an older version than major.minor. A version that can't
-// be read is taken for a new one.
+// older reports whether a payload file is older than major.minor. An unreadable version counts as new.
 func older(file payload.File, major, minor uint) bool {
 	v, err := version.ParseGeneric(file.Version)
 	if err != nil {
@@ -113,9 +112,9 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates are feature gates with the minor version of Kubernetes in which each became generally
-// available, or 0 if it hasn't. A gate is named until then only: later versions drop it, and refuse
-// to start when it is named.
+// gates maps feature gates to the minor version of Kubernetes in which each became generally available, or 0.
+// After that version a gate is omitted, because later versions remove the gate and refuse to start if it is
+// set.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {
@@ -128,8 +127,8 @@ func (g gates) of(file payload.File) map[string]bool {
 	return named
 }
 
-// revisionName makes the desired revision from the operator's version and a manifest's digest. It
-// must be fit for the name of a ConfigMap.
+// revisionName builds the revision from the operator's version and a manifest's digest. The result must be a
+// valid part of a ConfigMap's name.
 func revisionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
@@ -147,7 +146,7 @@ func revisionName(operator, digest string) string {
 	return legal[:min(len(legal), maxOperatorVersion)] + "-" + digest[:versionDigits]
 }
 
-// Lengths in the name of a revision. Ten hex digits tell 2^40 manifests apart.
+// Maximum lengths in a revision's name. Ten hex digits distinguish 2^40 manifests.
 const (
 	maxOperatorVersion = 100
 	versionDigits      = 10

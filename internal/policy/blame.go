@@ -2,9 +2,9 @@ package policy
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// BlamesRevision says whether a host that was being brought to a revision failed at the revision
-// itself: its services, files or settings were not well. What lies with the host, the network or
-// the cluster says nothing about a revision.
+// BlamesRevision reports whether a host failed because of the revision that it was changing to: its services,
+// files or settings were not healthy. Failures of the host, the network or the cluster don't count against a
+// revision.
 func BlamesRevision(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonServiceFailed, contract.ReasonFileFailed, contract.ReasonEnvironmentFailed,

@@ -12,29 +12,31 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Verdict is a decision with its reason in words.
+// Verdict is a decision with its reason.
 type Verdict struct {
 	Allowed bool
-	// Reason is that of a no; empty when it is the budget.
+	// Reason is why the decision is no. It is empty if the budget is the reason.
 	Reason contract.Reason
 	Why    string
-	// Blocked is Why of a no by the budget, in words that stay while places go from node to node. Empty for any other.
+	// Blocked is Why in words that don't change while slots pass from node to node. It is set only if the
+	// budget is the reason.
 	Blocked string
 }
 
-// Shown is why, for a status: hundreds may wait, and each change is a write.
+// Shown returns why, for a status. Its text is stable, because hundreds of instances may wait and each change
+// is a write.
 func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
-// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted, removed. maxUnavailable is
-// a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
-// member of the fleet counts as unavailable for whatever cause: see Member.Unavailable. So does what a set
-// lacks, because a host that was taken away is missing until another one serves in its place.
+// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted or removed. maxUnavailable is
+// a number or a percentage of the fleet, rounded up as in PodDisruptionBudgets. nil means 1. A member counts
+// as unavailable whatever the cause: see Member.Unavailable. Hosts that a MachineSet lacks count as well,
+// because a deleted host is missing until its replacement serves.
 //
-// A node whose pods are lost already costs nothing more, so it does not wait until others are back;
-// but of such nodes, too, no more than maxUnavailable are worked on at once, since many that are
-// not Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait
-// for each other: nobody would ever be first. One that somebody cordoned besides is waited for like any
-// other that is cordoned.
+// If a node's pods are lost already, its disruption costs nothing more. So the node doesn't wait for other
+// nodes to recover. Still, at most maxUnavailable such nodes are disrupted at once, because many nodes that
+// aren't Ready at the same time may soon be Ready again. Nodes that are merely behind the revision don't wait
+// for each other; otherwise none could ever start. Exception: a node that someone else has cordoned counts
+// like any cordoned node.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
@@ -46,8 +48,8 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayDisrupt is MayDisruptAnytime within maintenance windows: closed says in words why nothing may begin now, and
-// is empty when it may. What has begun is brought to its end.
+// MayDisrupt is MayDisruptAnytime within maintenance windows. closed is why nothing may begin now, or empty.
+// Disruptions that have begun may finish.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
 	begun := slices.ContainsFunc(fleet.Members,
@@ -58,7 +60,8 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, cl
 	return verdict
 }
 
-// amongGranted decides about a node whose pods are lost already: how many others were granted a place?
+// amongGranted decides about a node whose pods are lost already, by the number of slots granted to other
+// nodes.
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -80,7 +83,7 @@ func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {
 	return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage", maxUnavailable.String())}
 }
 
-// withinBudget decides over all others than the node itself.
+// withinBudget counts all other nodes against the budget.
 func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, down, who := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -95,12 +98,13 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// blocked says what the budget is, and who is in the way without a place, which somebody may have to act upon.
+// blocked describes the budget and names the unavailable nodes without a slot, because a user may have to
+// repair those.
 func blocked(limit int, unplaced ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(unplaced))
 }
 
-// away names who is unavailable: all, and those of them that have no place.
+// away names the unavailable members: all of them, and those without a slot.
 type away struct{ all, unplaced []string }
 
 func (a *away) add(who string, hasPlace bool) {
@@ -109,9 +113,9 @@ func (a *away) add(who string, hasPlace bool) {
 	}
 }
 
-// count says how many hosts the fleet should have, and how many of them, the asking node aside, are
-// unavailable or missing; who names them. A set that is being deleted makes no more. See
-// isGivenUp for those that belong to it no more.
+// count returns how many hosts the fleet should have, and how many of them, without the requesting node, are
+// unavailable or missing. who names them. A MachineSet that is being deleted creates no more hosts. isGivenUp
+// tells which hosts no longer belong to their MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}
@@ -122,11 +126,11 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	}
 	for _, m := range fleet.Members {
 		if m.Node != node && fleet.isGivenUp(m) {
-			continue // what its set lacks without it shows below
+			continue // counted below as missing from its MachineSet
 		}
 		t := bySet[m.Set]
 		if t == nil {
-			t = bySet[""] // its set is not known any more
+			t = bySet[""] // its MachineSet is no longer known
 		}
 		t.members++
 		isMember[m.Host] = true
@@ -144,7 +148,7 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 		if set.Leaving {
 			set.Replicas = 0
 		}
-		for _, host := range set.Hosts { // a host that can never join is not missing
+		for _, host := range set.Hosts { // a host that can never join isn't missing
 			if host.Refused && !host.Leaving && !isMember[host.Name] {
 				set.Replicas--
 			}
@@ -158,14 +162,14 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone says of a member that is to leave and has no place that nobody waits for it: it is down, or its
-// removal has begun, and could not be brought to its end. Whoever removes a host has counted it out,
-// however long that takes.
+// isGone reports that nobody waits for a member that is to leave and has no slot: it is down, or its removal
+// has begun and could not finish. The user who removes a host no longer counts on it, however long the
+// removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasPlace() bool { return m.Disrupted && !m.Unplaced }
 
-// scaled is a number, or a percentage of total rounded up; nil is 1.
+// scaled is a number, or a percentage of total rounded up. nil is 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
@@ -177,7 +181,7 @@ func scaled(value *intstr.IntOrString, total int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
 }
 
-// some names the first few of those who are unavailable.
+// some names the first few unavailable members.
 func some(who []string) string {
 	const few = 3
 	if len(who) == 0 {

@@ -13,27 +13,26 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// CSRVerdict is what to do about a certificate request.
+// CSRVerdict is what the operator does about a certificate request.
 type CSRVerdict string
 
 // Verdicts.
 //
-// Refuse and Deny differ in what other approvers may still do. A kubelet's names are shared ground:
-// the approver of cloud machines and administrators decide about them too, and a denial can't be
-// taken back, so a kubelet's request that breaks a rule stays pending and is only reported. A
-// daemon's identity is ours alone: nobody else has a rule by which to approve it, but
-// administrators are told by many guides to approve whatever is pending. A denied request can't be
-// approved any more, and its sender learns why at once.
+// Refuse and Deny differ in what other approvers may still do. The approver of cloud machines and
+// administrators also decide about kubelets' requests, and a denial is final. So a kubelet's request that
+// breaks a rule stays pending, and the operator only reports it. Only this operator decides about a daemon's
+// request. But many guides tell administrators to approve whatever is pending. A denied request can't be
+// approved any more, and its sender learns the reason at once.
 const (
-	// CSRIgnore: not our business. Nothing is written.
+	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
-	// CSRWait: ours, and it may become right without a change of the request itself.
+	// CSRWait: the request may become valid without a change of the request itself.
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: every rule holds.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: it claims a node of ours and breaks a rule; it is left pending and reported.
+	// CSRRefuse: it claims one of our nodes and breaks a rule. It stays pending and is reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: it claims the daemon of a node of ours and breaks a rule.
+	// CSRDeny: it claims the daemon of one of our nodes and breaks a rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -41,41 +40,41 @@ const (
 type CSRDecision struct {
 	Verdict CSRVerdict
 	Reason  CSRReason
-	// Message says in a sentence what was found. Text that came with the request is quoted and cut.
+	// Message is a sentence with the finding. Text from the request is quoted and cut.
 	Message string
-	// Instance is the instance whose node is asked for; nil when the request is ignored.
+	// Instance is the instance of the requested node, or nil if the request is ignored.
 	Instance *CSRInstance
-	// Settled says that the request itself is wrong, so nothing that the cluster holds can change
-	// the decision.
+	// Settled reports that the request itself is invalid, so that no change in the cluster can change the
+	// decision.
 	Settled bool
 }
 
-// CSRInstance is what a decision needs to know of a WindowsInstance.
+// CSRInstance is the part of a WindowsInstance that a decision needs.
 type CSRInstance struct {
 	Namespace, Name string
-	// UID only serves to speak of the instance; no rule looks at it.
+	// UID is for events about the instance. No rule uses it.
 	UID      types.UID
 	NodeName string
 	// NodeUID of the Node that was adopted, or empty.
 	NodeUID string
 	Phase   v1alpha1.Phase
-	// Leaving is set once the instance is being deleted.
+	// Leaving is set if the instance is being deleted.
 	Leaving bool
-	// Credentials are the ids of the bootstrap tokens that this join was given.
+	// Credentials are the ids of the bootstrap tokens of this join.
 	Credentials []string
-	// Given are the addresses that the user or the cloud gave, of which the host says nothing.
+	// Given are the addresses from the user or the cloud. The host has no influence on them.
 	Given []string
-	// Addresses are those, and the node address that the host named over SSH.
+	// Addresses are Given and the node address that the host reported over SSH.
 	Addresses []string
-	// Reached is the IP address at which the operator reached the host, with the host key that it
-	// expects; empty when unknown. It may be a gateway's, so no certificate holds it because of that.
+	// Reached is the IP address at which the operator reached the host with the expected host key, or empty.
+	// It may be a gateway's address, so it doesn't entitle a certificate to contain it.
 	Reached string
-	// ReachedAt is when that was, or zero, and Port of which service.
+	// ReachedAt is when the host was reached, or zero. Port is the port of Reached.
 	ReachedAt time.Time
 	Port      int32
 }
 
-// CSRInstanceOf reads what a decision needs from an instance.
+// CSRInstanceOf returns the part of an instance that a decision needs.
 func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	known := CSRInstance{
 		Namespace:   instance.Namespace,
@@ -97,7 +96,7 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		known.Given = append(known.Given, instance.Spec.NodeIP)
 	}
 	known.Addresses = slices.Clone(known.Given)
-	// The host says it of itself: a public one would be anybody's.
+	// Accept private addresses only: a host could report any public address.
 	if host := instance.Status.Host; host != nil {
 		if ip, err := netip.ParseAddr(host.NodeIP); err == nil && ip.IsPrivate() {
 			known.Addresses = append(known.Addresses, host.NodeIP)
@@ -106,61 +105,56 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	return known
 }
 
-// ReachedAfter says whether the host was reached where another one was before: at one address and one port there is
-// one machine. Behind different ports of an address, which may be a gateway's, there may be two.
+// ReachedAfter reports whether this host was reached later at the same address and port as another host. One
+// address and port belong to one machine. Different ports of an address, which may be a gateway's, may belong
+// to two.
 func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
 	return AddressText(i.Reached) == AddressText(other.Reached) && i.Port == other.Port &&
 		i.ReachedAt.After(other.ReachedAt)
 }
 
-// reference is how Nodes and the operator's own requests name an instance in
-// contract.InstanceAnnotation.
+// reference is the instance's name in contract.InstanceAnnotation of Nodes and of the operator's own
+// requests.
 func (i CSRInstance) reference() string { return i.Namespace + "/" + i.Name }
 
 // CSRInput is everything that a decision depends on.
 type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
-	// Instances are the known instances; at least all those that have the node name that the
-	// request claims.
+	// Instances are at least all instances with the node name that the request claims.
 	Instances []CSRInstance
-	// Node is the Node of the claimed name as the API server has it now, or nil when there is none.
-	// Not from a cache: a Node that a cache doesn't show yet would make a stolen bootstrap
-	// credential good for a second certificate.
+	// Node is the Node of the claimed name, read from the API server, or nil. It must not come from a cache:
+	// if the cache doesn't show the Node yet, a stolen bootstrap credential could get a second certificate.
 	Node *corev1.Node
-	// CredentialOwner is another instance whose join was given the bootstrap token that the request
-	// came with, or empty.
+	// CredentialOwner is another instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string
-	// CredentialKeys are the public keys, in DER, for which the bootstrap token that the request
-	// came with has got a certificate already.
+	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
-	// OperatorUser is the user name under which the operator itself submits the daemons' first
-	// requests.
+	// OperatorUser is the user name with which the operator submits the daemons' first requests.
 	OperatorUser string
 	// BootstrapUser is the user name with which kubelets request their first certificate.
 	BootstrapUser string
-	// Elsewhere says for names and addresses of the request which other instance was given them, or
-	// which Node that is none of ours has them, in words: "Node master-0".
+	// Elsewhere maps names and addresses of the request to another owner: an instance that was given them, or
+	// a Node that isn't ours, such as "Node master-0".
 	Elsewhere map[string]string
-	// Found is the same for those at which another of our hosts was reached, or that pods have. That
-	// counts less than what this instance was given.
+	// Found maps those at which another of our hosts was reached, or that a pod has. They count less than
+	// what this instance was given.
 	Found map[string]string
-	// Said is the same for those that another of our hosts says it has. That counts less than what this
-	// instance was given, and than where its host was reached.
+	// Said maps those that another of our hosts reports. They count less than what this instance was given
+	// and than where its host was reached.
 	Said map[string]string
-	// Listed is the same for those that another instance was given which has no node yet: perhaps another
-	// host, perhaps a second entry for this one. That counts less, too, than what this host named over SSH,
-	// where nobody noted at which address that was.
+	// Listed maps those that were given to another instance without a node: another host, or a second entry
+	// for this host. If the address at which this host was reached is unknown, they also count less than what
+	// this host reported over SSH.
 	Listed map[string]string
-	// Reserved are addresses that no host has: those of the API server and of pods.
+	// Reserved are addresses that no host may have: those of the API server and of pods.
 	Reserved []netip.Prefix
-	// ReservedNames are those of the API server, in lower case: no node is called so.
+	// ReservedNames are the names of the API server, in lower case. No node may use them.
 	ReservedNames []string
 	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
 	ServiceNetwork netip.Prefix
 }
 
-// DecideCSR decides about one certificate request. It reads no clock and no cluster: everything it
-// depends on stands in its input.
+// DecideCSR decides about one certificate request. It uses its input only: no clock, no cluster.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
 	if !ours && submittedByOperator(in) {
@@ -210,26 +204,26 @@ type csrFacts struct {
 	instance CSRInstance
 }
 
-// csrFault is a rule that does not hold.
+// csrFault is a broken rule.
 type csrFault struct {
 	reason  CSRReason
 	message string
-	// passing is set when the rule may hold later without a change of the request.
+	// passing reports that the rule may hold later without a change of the request.
 	passing bool
 }
 
 // csrRule returns nil when the rule holds.
 type csrRule func(f csrFacts) *csrFault
 
-// csrRules are the rules for a kind of request: those about the request itself, and those about
-// what the cluster holds.
+// csrRules are the rules for a kind of request: rules about the request itself, and rules about the state of
+// the cluster.
 type csrRules struct {
 	request, cluster []csrRule
 }
 
-// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so
-// that a request that can never be approved is not said to wait; the signature is verified last, as
-// it costs most.
+// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so that a
+// request that can never be approved doesn't wait. The signature is verified last because it is the most
+// expensive check.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:
@@ -269,12 +263,10 @@ func notYet(reason CSRReason, format string, args ...any) *csrFault {
 	return &csrFault{reason: reason, message: fmt.Sprintf(format, args...), passing: true}
 }
 
-// shownRunes is how much of a foreign text a message repeats: a node name is at most that long in
-// practice.
+// shownRunes is the maximum length of foreign text in a message, and the practical maximum of a node name.
 const shownRunes = 63
 
-// shown quotes a text that came with the request, so that it can neither break a log line nor fill
-// an event.
+// shown quotes text from a request, so that it can neither break a log line nor fill an event.
 func shown(text string) string {
 	runes := []rune(text)
 	if len(runes) > shownRunes {

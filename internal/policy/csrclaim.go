@@ -10,34 +10,31 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CSRKind is what a certificate would be used for.
+// CSRKind is the purpose of a certificate.
 type CSRKind string
 
-// Kinds of certificates that our hosts ask for.
+// Kinds of certificates that Windows hosts request.
 const (
 	CSRKubeletClient  CSRKind = "kubelet client"
 	CSRKubeletServing CSRKind = "kubelet serving"
 	CSRDaemon         CSRKind = "daemon"
 )
 
-// CSRClaim is what a request says about itself.
+// CSRClaim is what a request claims.
 type CSRClaim struct {
 	Kind CSRKind
-	// NodeName is the node whose identity is asked for, exactly as it stands in the common name. It
-	// is only a claim.
+	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
-	// Request is the parsed request; its signature has not been verified.
+	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest
 }
 
-// SANs returns the DNS names and IP addresses that the request asks for, addresses in their
-// canonical text.
+// SANs returns the requested DNS names and IP addresses, addresses in canonical form.
 func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c.Request)...) }
 
-// ClaimOf reads from a request, without looking at anything else, for which node's identity it
-// asks. It returns false when the request is no business of ours whatever the cluster holds:
-// decided already, for another signer, or for no node. It is cheap, as other people's requests may
-// come in thousands.
+// ClaimOf returns which node's identity a request is for. It uses the request only. It returns false if the
+// operator never decides about the request: it is decided already, for another signer, or for no node. The
+// function is cheap, because a cluster may have thousands of other requests.
 func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if !CSRPending(csr) {
 		return CSRClaim{}, false
@@ -74,8 +71,7 @@ func dnsNames(request *x509.CertificateRequest) []string {
 	return append([]string{}, request.DNSNames...)
 }
 
-// Addresses are the IP addresses that the request asks for, IPv4 also when it came as an IPv6-mapped
-// address.
+// Addresses are the requested IP addresses. IPv6-mapped IPv4 addresses are returned as IPv4.
 func (c CSRClaim) Addresses() []netip.Addr { return addresses(c.Request) }
 
 func addresses(request *x509.CertificateRequest) []netip.Addr {

@@ -13,15 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. Every joining host
-// is that user, so it vouches for no name: the instance's phase, the absence of a working Node and
-// the id of the token do.
+// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. All joining hosts use this
+// user, so it proves no name. The instance's phase, the absence of a working Node and the token's id do.
 func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootstrapUser string) bool {
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }
 
-// CredentialOf is the id of the token with which a request was made, or empty. The API server sets
-// it.
+// CredentialOf returns the id of the token with which a request was made, or "". The API server sets it.
 func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	if ids := csr.Spec.Extra[contract.CredentialIDExtra]; len(ids) == 1 {
 		return ids[0]
@@ -29,8 +27,8 @@ func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	return ""
 }
 
-// CredentialIDOf is the id that the API server will name when somebody shows this token of a
-// service account, which came from the API server.
+// CredentialIDOf returns the id that the API server will report for this service account token. The token
+// must come from the API server.
 func CredentialIDOf(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -49,12 +47,12 @@ func CredentialIDOf(token string) (string, error) {
 	return credentialPrefix + claims.ID, nil
 }
 
-// credentialPrefix is how the API server begins the id of a token of a service account.
+// credentialPrefix is the API server's prefix for the id of a service account token.
 const credentialPrefix = "JTI="
 
-// credentialIsOfThisJoin demands that the request came with a bootstrap token that this very join
-// was given: every host has such a token, so without this any host could become any other. It is
-// good for one key, so that what reads the token on the host later gets nothing for it.
+// credentialIsOfThisJoin requires a bootstrap token of this very join. Every host gets such a token, so
+// without this rule any host could become any other. A token is valid for one key, so a process that reads
+// the token on the host later can't use it.
 func credentialIsOfThisJoin(f csrFacts) *csrFault {
 	id := CredentialOf(f.CSR)
 	if f.CredentialOwner != "" && f.CredentialOwner != f.instance.Name {

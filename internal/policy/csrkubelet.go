@@ -63,14 +63,13 @@ func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {
 	return nil
 }
 
-// requestedByItself reports whether the requester has the very identity that it asks for: a
-// renewal. User name and groups of a request are set by the API server.
+// requestedByItself reports whether the requester already has the requested identity: a renewal. The API
+// server sets a request's user name and groups.
 func requestedByItself(f csrFacts, group string) bool {
 	return f.CSR.Spec.Username == f.claim.Request.Subject.CommonName && slices.Contains(f.CSR.Spec.Groups, group)
 }
 
-// firstCertificateIsDue demands that the instance is joining and that no Node works under this
-// name.
+// firstCertificateIsDue requires that the instance is joining and that no working Node has this name.
 func firstCertificateIsDue(f csrFacts) *csrFault {
 	if broken := joining(f); broken != nil {
 		return broken

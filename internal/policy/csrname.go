@@ -19,8 +19,8 @@ const (
 	sanTagIP  = 7
 )
 
-// namesAreOfNodes demands what holds for the names of any kubelet's serving certificate: at least
-// one, DNS names and IP addresses only, and no name of a service or of the host itself.
+// namesAreOfNodes requires what holds for every kubelet's serving certificate: at least one name, only DNS
+// names and IP addresses, and no name of a Service or of localhost.
 func namesAreOfNodes(f csrFacts) *csrFault {
 	request := f.claim.Request
 	for _, extension := range request.Extensions {
@@ -49,7 +49,7 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	return nil
 }
 
-// onlyNamesAndAddresses reads the value of a subjectAltName extension.
+// onlyNamesAndAddresses parses the value of a subjectAltName extension.
 func onlyNamesAndAddresses(value []byte) bool {
 	var names []asn1.RawValue
 	rest, err := asn1.Unmarshal(value, &names)
@@ -69,8 +69,8 @@ func IsNodeName(name string) bool {
 	return len(validation.IsDNS1123Subdomain(name)) == 0 && !numericLabel.MatchString(name)
 }
 
-// isServiceName reports whether clients use a name for something that is not a node. Kubelets
-// report their Node's names themselves, so that a name stands there proves little.
+// isServiceName reports whether clients use a name for something other than a node. Kubelets report their
+// Nodes' names themselves, so a name in a Node's status proves little.
 func isServiceName(name string) bool {
 	labels := strings.Split(name, ".")
 	switch labels[len(labels)-1] {
@@ -80,8 +80,8 @@ func isServiceName(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
 }
 
-// isHostAddress reports whether an address can be one by which the node is reached. A loopback
-// address can be only when the operator itself reaches the host there, as in a lab on one machine.
+// isHostAddress reports whether an address can be a node's. A loopback address can only if the operator
+// itself reaches the host there, as in a lab on one machine.
 func isHostAddress(address netip.Addr, f csrFacts) bool {
 	if f.ServiceNetwork.Contains(address) ||
 		slices.ContainsFunc(f.Reserved, func(p netip.Prefix) bool { return p.Contains(address) }) {
@@ -90,8 +90,8 @@ func isHostAddress(address netip.Addr, f csrFacts) bool {
 	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
 }
 
-// namesAreOfThisNode demands that every name and address belongs to the Node or its instance and to
-// no other.
+// namesAreOfThisNode requires that every name and address belongs to the Node or its instance, and to no
+// other.
 func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
@@ -111,8 +111,8 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	return nil
 }
 
-// cure is what helps a host whose name or address another has: to be given it, unless the other was, or is no host of
-// ours.
+// cure returns how to fix a name or address that another owner has: add it to this instance. It returns "" if
+// it was given to the other owner or if the owner is not one of our hosts.
 func (f csrFacts) cure(name string) string {
 	if f.Elsewhere[name] != "" {
 		return ""
@@ -120,8 +120,8 @@ func (f csrFacts) cure(name string) string {
 	return "; if it is the host's, add it to spec.addresses of the WindowsInstance " + f.instance.Name
 }
 
-// holder is who else has a name or address, with at least as good a word for it as this instance has;
-// empty when nobody has.
+// holder returns another owner of a name or address whose evidence is at least as good as this instance's, or
+// "".
 func (f csrFacts) holder(name string) string {
 	holder := f.Elsewhere[name]
 	if f.given(name) {
@@ -138,30 +138,30 @@ func (f csrFacts) holder(name string) string {
 	return cmp.Or(holder, f.Listed[name])
 }
 
-// reported says whether a kubelet lists a name or address at its Node.
+// reported reports whether kubelet lists a name or address in its Node.
 func (f csrFacts) reported(name string) bool {
 	return slices.ContainsFunc(f.Node.Status.Addresses,
 		func(a corev1.NodeAddress) bool { return AddressText(a.Address) == AddressText(name) })
 }
 
-// given reports whether somebody other than a host says that a name or address is this instance's.
+// given reports whether the user or the cloud, not the host, assigned a name or address to this instance.
 func (f csrFacts) given(name string) bool {
 	return name == f.Node.Name || ContainsAddress(f.instance.Given, name)
 }
 
-// ContainsAddress says whether a name or address is among others, in whatever way each is written.
+// ContainsAddress reports whether a list contains a name or address, regardless of its spelling.
 func ContainsAddress(all []string, address string) bool {
 	return slices.ContainsFunc(all, func(a string) bool { return AddressText(a) == AddressText(address) })
 }
 
-// addressesOf returns what a serving certificate of the Node may hold. A kubelet can list whatever
-// it likes at its Node. Of that, private addresses count, as networks differ in what a node has,
-// and the node's name without its domain. Every other address, and the name in a domain, must come
-// from the user or the cloud.
+// addressesOf returns what a serving certificate of the Node may contain. A kubelet can report anything in
+// its Node. Of its reports, private addresses count, because networks differ in what a node has, and so does
+// the node's name without its domain. Public addresses and names in a domain must come from the user or the
+// cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
-		// kubelet writes a name as its cloud does, and that may be in capitals
+		// kubelet uses the cloud's spelling of a name, which may have capitals.
 		known[AddressText(address)], known[address] = true, true
 	}
 	for _, address := range f.Node.Status.Addresses {
@@ -175,8 +175,7 @@ func addressesOf(f csrFacts) map[string]bool {
 	return known
 }
 
-// AddressText writes an IP address or a DNS name in the one form in which two of them can be
-// compared.
+// AddressText returns the canonical form of an IP address or DNS name, for comparisons.
 func AddressText(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.Unmap().String()

@@ -9,8 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// staying demands that the instance is not leaving: a host that is being cleaned gets
-// nothing new.
+// staying requires that the instance isn't leaving: a host that is being cleaned gets no certificates.
 func staying(f csrFacts) *csrFault {
 	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
 		return notYet(CSRInstanceLeaving, "instance %s is being removed", f.instance.Name)
@@ -18,7 +17,7 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining demands that the instance is in a phase of its join where kubelet and the daemon get their
+// joining requires that the instance is in a phase of its join in which kubelet and the daemon get their
 // first certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
@@ -30,9 +29,9 @@ func joining(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsOurs demands that the Node exists and was adopted for this instance. The annotation alone
-// would not do, since kubelet may write its own Node's annotations; but what a request may claim is
-// bound to the instance that has this node name, which it can't write.
+// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation alone isn't
+// enough, because kubelet may write its own Node's annotations. But a request's claim is also bound to the
+// instance with this node name, which kubelet can't write.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -52,9 +51,8 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. A Node that nobody has adopted and that does
-// is the one that the joining host just registered; one that does not is another machine, whose
-// name the host bears by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. If it does and nobody has adopted it, the joining host
+// has just registered it. If it doesn't, it is another machine with the same name, by accident or on purpose.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// MaxRequestBytes bounds what is parsed at all. The largest honest request has an RSA key of
-	// maxRSABits (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as
-	// PEM. API objects may be a hundred times larger.
+	// MaxRequestBytes limits what is parsed at all. The largest honest request has an RSA key of maxRSABits
+	// (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as PEM. API objects may be
+	// a hundred times larger.
 	MaxRequestBytes = 32 << 10
 	// maxSANs is several times what a node with two networks and two DNS names has.
 	maxSANs = 32
@@ -19,10 +19,9 @@ const (
 	requestBlock = "CERTIFICATE REQUEST"
 )
 
-// ParseCSR reads the PEM text of a certificate request, which may come from anyone: exactly one
-// block, nothing before it, nothing but white space after it, and no larger than any honest request
-// is. It uses the parser that kube-controller-manager signs with, so that both see the same
-// request. The signature is not verified here.
+// ParseCSR parses the PEM text of a certificate request from an untrusted source: exactly one block, with
+// nothing before it, only white space after it, and no larger than an honest request. It uses the same parser
+// as kube-controller-manager's signer, so that both see the same request. It doesn't verify the signature.
 func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > MaxRequestBytes {
 		return nil, fmt.Errorf("reading the request: %d bytes are more than %d", len(text), MaxRequestBytes)

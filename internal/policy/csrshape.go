@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxKubeletLifetime is the default, and thereby the upper bound on most clusters, of
-	// kube-controller-manager's --cluster-signing-duration: no kubelet has a reason to ask for
-	// more. A kubelet that names no lifetime gets the signer's own.
+	// maxKubeletLifetime is the default of kube-controller-manager's --cluster-signing-duration, and so the
+	// upper limit on most clusters. kubelet has no reason to request more. If kubelet requests no lifetime,
+	// the signer's default applies.
 	maxKubeletLifetime = 365 * 24 * time.Hour
-	// maxDaemonLifetime is twice the lifetime that daemons ask for and some days: room to lengthen
-	// it once without an outage.
+	// maxDaemonLifetime is twice the lifetime that daemons request, plus some days, so that a release can
+	// double it without an outage.
 	maxDaemonLifetime = 31 * 24 * time.Hour
 
 	minRSABits = 2048
-	// maxRSABits bounds the time that verifying a hostile request takes.
+	// maxRSABits limits the time to verify a hostile request.
 	maxRSABits = 8192
 )
 
-// subjectIs demands one common name, which is the claim itself, one organization, and nothing else:
-// attributes that are not looked at would be signed all the same.
+// subjectIs requires one common name, which is the claim itself, one organization, and nothing else: the
+// signer would sign unchecked attributes as well.
 func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
@@ -45,8 +45,8 @@ func subjectIs(organization string) csrRule {
 	}
 }
 
-// signerIs demands a signer. Others must not do: kubernetes.io/kube-apiserver-client signs any
-// subject, a kubelet's too, without the checks that the kubelets' own signer makes.
+// signerIs requires a signer. kubernetes.io/kube-apiserver-client must not be used: it signs any subject,
+// even a kubelet's, without the checks of the kubelets' own signer.
 func signerIs(signer string) csrRule {
 	return func(f csrFacts) *csrFault {
 		if f.CSR.Spec.SignerName != signer {
@@ -57,8 +57,8 @@ func signerIs(signer string) csrRule {
 	}
 }
 
-// usagesAre demands digital signature and one purpose; key encipherment may be added for RSA keys
-// only, which TLS 1.2 can use for it.
+// usagesAre requires digital signature and one purpose. Key encipherment is allowed for RSA keys only, which
+// TLS 1.2 can use for it.
 func usagesAre(purpose certificatesv1.KeyUsage) csrRule {
 	return func(f csrFacts) *csrFault {
 		want := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, purpose}
@@ -87,8 +87,7 @@ func noNames(f csrFacts) *csrFault {
 	return nil
 }
 
-// lifetimeWithin demands a lifetime of at most limit; required says whether it must be named at
-// all.
+// lifetimeWithin requires a lifetime of at most limit. If required is true, the request must set it.
 func lifetimeWithin(limit time.Duration, required bool) csrRule {
 	return func(f csrFacts) *csrFault {
 		seconds := f.CSR.Spec.ExpirationSeconds
@@ -106,7 +105,7 @@ func lifetimeWithin(limit time.Duration, required bool) csrRule {
 	}
 }
 
-// keyIsStrong demands a key and a digest that last as long as the certificate.
+// keyIsStrong requires a key and a digest that stay secure as long as the certificate is valid.
 func keyIsStrong(f csrFacts) *csrFault {
 	switch key := f.claim.Request.PublicKey.(type) {
 	case *rsa.PublicKey:
@@ -127,7 +126,7 @@ func keyIsStrong(f csrFacts) *csrFault {
 	return nil
 }
 
-// strongSignatures lists what is accepted: the parser still verifies SHA-1 for requests.
+// strongSignatures lists the accepted algorithms. The parser itself still accepts SHA-1 in requests.
 func strongSignatures() []x509.SignatureAlgorithm {
 	return []x509.SignatureAlgorithm{
 		x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,
@@ -137,7 +136,7 @@ func strongSignatures() []x509.SignatureAlgorithm {
 	}
 }
 
-// keyIsHeld verifies that whoever made the request has its private key.
+// keyIsHeld verifies that the requester has the private key.
 func keyIsHeld(f csrFacts) *csrFault {
 	if err := f.claim.Request.CheckSignature(); err != nil {
 		return fault(CSRSignatureWrong, "the request is not signed with its own key")
@@ -145,7 +144,7 @@ func keyIsHeld(f csrFacts) *csrFault {
 	return nil
 }
 
-// isSubjectAltName recognises the extension that holds alternative names (RFC 5280, 4.2.1.6).
+// isSubjectAltName reports whether an extension holds alternative names (RFC 5280, 4.2.1.6).
 func isSubjectAltName(extension pkix.Extension) bool {
 	return extension.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17})
 }

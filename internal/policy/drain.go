@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace is how long after its own time a drain waits for grace periods; pods have the rest all the same, on a node
-// that is back in service. Whoever makes a pod may give it any.
+// maxGrace limits how long a drain waits for grace periods after its deadline, because a pod may have any
+// grace period. Such a pod keeps the rest of its grace period on the node, which is back in service.
 const maxGrace = time.Hour
 
-// HoldsDrain says that a pod which was told to end has still time to, although a drain that began then is over at the
-// deadline. A pod that came to the node since, and was told after the deadline, does not count: those that come back as
-// soon as they are evicted would hold the drain for ever.
+// HoldsDrain reports whether a drain waits for a terminating pod although its deadline is over, because the
+// pod's grace period isn't. A pod that was created after the drain began and deleted after the deadline
+// doesn't count. Otherwise, pods that are recreated as soon as they are evicted would hold the drain forever.
 func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	if pod.DeletionTimestamp == nil || !now.Before(deadline.Add(maxGrace)) {
 		return false
@@ -24,21 +24,21 @@ func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	if seconds := pod.DeletionGracePeriodSeconds; seconds != nil {
 		grace = time.Duration(*seconds) * time.Second
 	}
-	told := pod.DeletionTimestamp.Add(-grace) // the API server counts the grace period from there
+	told := pod.DeletionTimestamp.Add(-grace) // the API server adds the grace period to the time of the deletion
 	wasThere := !pod.CreationTimestamp.After(began)
 	return (wasThere || !told.After(deadline)) && now.Before(told.Add(grace))
 }
 
-// HasEnded says of a pod that it was deleted and has ended, and is there for a finalizer only: nothing of it runs, and
-// no drain waits for it.
+// HasEnded reports that a deleted pod has ended and exists only because of a finalizer. Nothing of it runs,
+// and no drain waits for it.
 func HasEnded(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil &&
 		(pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
-// DaemonSetOf names the DaemonSet that would start a pod anew on its node; nil for a pod that has none.
-// Whoever makes a pod may name anything as its owner, so it counts only where there is one of this UID;
-// no object has a name that is no name.
+// DaemonSetOf returns the reference to the DaemonSet that would recreate a pod on its node, or nil. A pod may
+// name any owner, so the caller must check that a DaemonSet with this UID exists. References with an invalid
+// name are ignored.
 func DaemonSetOf(pod *corev1.Pod) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(pod)
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed

@@ -12,48 +12,50 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fleet is every Windows host that serves or should, at one moment.
+// Fleet is every Windows host that serves or should serve, at one moment.
 type Fleet struct {
 	Members []Member
 	Sets    []Set
-	// Now is that moment. UnavailableAfter is how long a node must be not Ready until its pods are
-	// taken to be lost already.
+	// Now is that moment. UnavailableAfter is how long a node must be not Ready before its pods count as
+	// lost.
 	Now              time.Time
 	UnavailableAfter time.Duration
 }
 
-// Member is a Windows node, or the place of one that is gone.
+// Member is a Windows node, or a Windows host whose node is gone.
 type Member struct {
-	// Node is its name, and Host that of its instance; empty when it has none.
+	// Node is the node's name. Host is the name of its instance, or empty.
 	Node, Host string
-	// Unavailable says in words why it serves nobody or soon will not, whatever the cause; empty while it
-	// serves.
+	// Unavailable explains why the member doesn't serve or soon won't, whatever the cause. It is empty while
+	// the member serves.
 	Unavailable string
-	// Cordoned says that somebody else cordoned it, Behind that it has yet to reach the revision that was
-	// requested, each where nothing is worse: its pods are well.
+	// Cordoned reports that someone else cordoned the node. Behind reports that it hasn't reached the
+	// requested revision. Both are set only if nothing worse is wrong: the node's pods are well.
 	Cordoned, Behind bool
-	// Disrupted says that the operator disrupts it, in a place or because it is removed; Begun that it did, and that
-	// the operator's cordon is still there.
+	// Disrupted reports that the operator disrupts the node, with a slot or by its removal. Begun reports
+	// that the disruption has begun and that the operator's cordon is still there.
 	Disrupted, Begun bool
-	// Leaving says that its host is to be removed, Removing that this has begun. Unplaced says that it is
-	// being removed, or its Machine is, without a place.
+	// Leaving reports that the host is to be removed, Removing that the removal has begun. Unplaced reports
+	// that the host or its Machine is being removed without a slot.
 	Leaving, Removing, Unplaced bool
-	// Ready is what kubelet reports; NotReady is since when it is not, zero for a node that is gone.
+	// Ready is what kubelet reports. NotReady is since when the node isn't Ready, or zero if the node is
+	// gone.
 	Ready    bool
 	NotReady Since
-	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
+	// Set is the MachineSet that replaces this host when it is deleted. It is empty for a host that nothing
+	// replaces.
 	Set types.UID
 }
 
-// IsLost says that a node's pods are lost already, because the operator had begun with it, or it has not been Ready
-// for long.
+// IsLost reports whether a node's pods are lost already, because the operator has begun to disrupt it or
+// because it hasn't been Ready for long.
 func (f Fleet) IsLost(node string) bool {
 	return slices.ContainsFunc(f.Members, func(m Member) bool {
 		return m.Node == node && (m.Begun || m.Unavailable != "" && f.isOut(m))
 	})
 }
 
-// isOut says that a member's pods are taken to be lost already: it has not been Ready for long.
+// isOut reports whether a member's pods count as lost because it hasn't been Ready for long.
 func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
@@ -71,29 +73,29 @@ type Set struct {
 	// Minimum is how many of them its owner wants to serve at all times, as a number or a
 	// percentage of Replicas; nil leaves it to the budget.
 	Minimum *intstr.IntOrString
-	// UserData names the Secret that new hosts get their user data from; empty when nobody knows.
+	// UserData names the Secret with the user data of new hosts. It is empty if it is unknown.
 	UserData string
-	// Leaving is set once the set itself is being deleted.
+	// Leaving is set if the set itself is being deleted.
 	Leaving bool
-	// Hosts are the hosts that it has, by the name of their instances.
+	// Hosts are the hosts of the set.
 	Hosts []SetHost
 }
 
 // SetHost is a host of a Set.
 type SetHost struct {
 	Name string
-	// Node is its Node as its Machine names it; empty while that names none. An instance that lost its status names
-	// none, either.
+	// Node is the Node that the host's Machine names, or empty. It is known even if the instance has lost its
+	// status.
 	Node string
-	// Leaving is set once the host is being deleted.
+	// Leaving is set if the host is being deleted.
 	Leaving bool
 	// Refused is set if the host can never join, because of a name that a Machine can't change.
 	Refused bool
 }
 
-// NewFleet puts together what is known: all Windows nodes, all instances, the sets that make hosts
-// again, since when each node is not Ready, by name, and the places that were given out. A Node without an instance
-// that the operator has taken out of service does not count: it would hold back all others for as long as it is there.
+// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the time since when each
+// node isn't Ready (by name) and the granted slots. A Node without an instance that the operator has cordoned
+// doesn't count. Otherwise it would block all others for as long as it exists.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	places ...Place) Fleet {
 	sets = withReplaced(sets, places)
@@ -127,7 +129,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	return fleet
 }
 
-// withReplaced are the sets in which each Machine that has a place is being deleted.
+// withReplaced returns the sets as if each Machine with a slot was being deleted already.
 func withReplaced(sets []Set, places []Place) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {
@@ -140,15 +142,15 @@ func withReplaced(sets []Set, places []Place) []Set {
 	return sets
 }
 
-// made are the hosts of sets, and which set made each, by the name of their instances. byNode has that name by their
-// Nodes, of those whose instances name none.
+// made maps the hosts of sets, and the set of each host, by the name of their instances. byNode maps a Node
+// to that name if the instance names no Node.
 type made struct {
 	hosts  map[string]SetHost
 	setOf  map[string]types.UID
 	byNode map[string]string
 }
 
-// madeBy looks at the hosts of sets. byNode are the instances that name their Nodes.
+// madeBy collects the hosts of sets. byNode are the instances that name their Nodes.
 func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
 	all := made{hosts: map[string]SetHost{}, setOf: map[string]types.UID{}, byNode: map[string]string{}}
 	names := map[string]bool{}
@@ -166,7 +168,7 @@ func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
 	return all
 }
 
-// Count says how many hosts of a set stay, serve nobody, and are as wanted.
+// Count returns how many hosts of a set stay, don't serve, and satisfy wanted.
 func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	serve := map[string]bool{}
 	for _, m := range f.Members {
@@ -185,8 +187,8 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// memberOf looks at one node; instance is nil where none has it. What we have begun comes first: it does not show in
-// the Node at once.
+// memberOf describes one node. instance is nil if no instance has the node. A disruption by the operator
+// comes first, because the Node doesn't show it at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, places []Place) Member {
 	place := PlaceOf(places, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
@@ -215,9 +217,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 	return member
 }
 
-// whyDisrupted says why a node is being disrupted, or is about to be; empty when it is not. instance is nil where none
-// has it.
-// One that is deleted serves until it has its place.
+// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance
+// has the node. A node whose instance is deleted serves until it has its slot.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, place *Place, machineLeaves bool) string {
 	switch {
 	case machineLeaves:
@@ -232,13 +233,13 @@ func whyDisrupted(instance *v1alpha1.WindowsInstance, place *Place, machineLeave
 	return ""
 }
 
-// NeedsPlace says whether a host that is removed takes a place of the rollout budget first. One
-// that is forced does not wait, and one that is destroyed with its Machine is lost already.
+// NeedsPlace reports whether the removal of a host needs a slot in the rollout budget. A forced removal
+// doesn't wait. A host that is destroyed with its Machine is lost already.
 func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
 }
 
-// ReadyCondition is a Node's condition Ready, nil when nobody has written one yet.
+// ReadyCondition returns a Node's condition Ready, or nil if nobody has written it yet.
 func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == corev1.NodeReady {
@@ -248,7 +249,7 @@ func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// IsReady says whether a Node is Ready.
+// IsReady reports whether a Node is Ready.
 func IsReady(node *corev1.Node) bool {
 	c := ReadyCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue

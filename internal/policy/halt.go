@@ -9,9 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Halted says in words why no other node may be taken to a revision: as many failed at it as the
-// user allows, and he did not say that it goes on all the same. It is empty when one may. What
-// instances say of themselves is the newest; the settings' status remembers those that are gone.
+// Halted returns why no other node may change to a revision: as many nodes failed at it as the user allows,
+// and the user hasn't resumed the rollout. It returns "" if nodes may change. The instances have the latest
+// failures. The status of the settings remembers those of deleted instances.
 func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []v1alpha1.WindowsInstance) string {
 	if revision == "" || config.Annotations[contract.ResumeRolloutAnnotation] == revision {
 		return ""
@@ -38,5 +38,5 @@ func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }
 
-// maxFailedNamed is how many nodes a message names.
+// maxFailedNamed is how many nodes a message lists.
 const maxFailedNamed = 3

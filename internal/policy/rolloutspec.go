@@ -10,9 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Closed says in words why no node that serves may be disrupted at this time, by the user's
-// windows; empty when it may. An invalid window keeps everything closed: what the
-// user meant may have been stricter than the other windows.
+// Closed returns why the user's maintenance windows forbid disruptions now, or "". An invalid window keeps
+// all windows closed, because the user may have meant a stricter one.
 func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	windows := windowsOf(spec)
 	for _, w := range windows {
@@ -20,7 +19,7 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 			return fmt.Sprintf("spec.rollout.maintenanceWindows is invalid: %v", err)
 		}
 	}
-	open, next, _ := WindowsOpen(windows, now) // each is valid
+	open, next, _ := WindowsOpen(windows, now) // Each window is valid here.
 	if open {
 		return ""
 	}
@@ -36,8 +35,7 @@ func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 	return windows
 }
 
-// CheckRollout lists the bounds that are invalid. While there is one, no node that serves is
-// disrupted.
+// CheckRollout lists the invalid limits. While there is one, no serving node is disrupted.
 func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	if budget := spec.MaxUnavailable; budget != nil {
 		limit, err := intstr.GetScaledValueFromIntOrPercent(budget, 100, true)

@@ -6,16 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Releases that an operator may meet on nodes: those of the two minor versions before its own, and,
-// after it was taken back to an earlier one, of the next.
+// Supported releases on nodes: those of the two minor versions before the operator's, and, after a downgrade
+// of the operator, of the next one.
 const (
 	olderReleases = 2
 	newerReleases = 1
 )
 
-// CheckSkew says in words why a node's release and the operator's are too far apart for one to rely
-// on what the other says; empty when they are not. What is no version is taken to be near: a build
-// without one is a developer's.
+// CheckSkew returns why a node's release and the operator's are too far apart to rely on each other, or "". A
+// string that is no version passes, because developers' builds have none.
 func CheckSkew(operator, node string) string {
 	o, err := version.ParseGeneric(operator)
 	if err != nil {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// Daemon is what is known of a node's daemon while its kubelet is well. A zero time is one that is
-// not known.
+// Daemon is the known state of a node's daemon while its kubelet is healthy. A zero time is unknown.
 type Daemon struct {
-	// CertificateEnd is when its certificate ends, as it reports; CertificateEnded is zero before.
+	// CertificateEnd is when the daemon's certificate ends, as it reports. CertificateEnded is zero before
+	// that.
 	CertificateEnd   time.Time
 	CertificateEnded Since
-	// RequestedSince is since when it neither has the revision that was requested nor reports why
-	// not; zero while it does.
+	// RequestedSince is since when the daemon neither has the requested revision nor reports why not.
+	// Otherwise it is zero.
 	RequestedSince Since
-	// JoinedTime is when its host was last joined over SSH, which gave it another certificate.
+	// JoinedTime is when the host last joined over SSH, which renewed the certificate.
 	JoinedTime time.Time
 }
 
-// rejoinRest is how many times the timeout lies between two joins because of a certificate: what a
-// daemon reports of it may be wrong.
+// rejoinRest is how many timeouts lie between two joins because of a certificate, because a daemon may report
+// a wrong certificate.
 const rejoinRest = 12
 
-// Unresponsive says why a daemon is taken for dead, or for one that can't report; empty while it is
-// not, and left is then how long it may go on without a report, 0 without an end. An operator that was away does not
-// join every host again for what could not be reported meanwhile: see Since.Left.
+// Unresponsive returns why a daemon counts as dead or unable to report, or "". If it returns "", left is how
+// long the daemon may stay silent, or 0 for no limit. See Since.Left for why a restarted operator doesn't
+// join every host again.
 func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
 	if since := d.RequestedSince; !since.IsZero() {
 		if left = since.Left(timeout, timeout/2, now); left <= 0 {
@@ -32,7 +32,7 @@ func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, l
 		}
 	}
 	if end := d.CertificateEnd; !end.IsZero() && end.After(d.JoinedTime) {
-		until := end.Sub(now) // that it has ended is to be seen, too
+		until := end.Sub(now) // The end must be visible as well.
 		if ended := d.CertificateEnded; !ended.IsZero() {
 			until = ended.Left(timeout, timeout/2, now)
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// longestWindow keeps a window from being more than the time between its starts could sensibly be.
+// longestWindow limits the duration of a window.
 const longestWindow = 7 * 24 * time.Hour
 
-// Window is a time in which nodes may be disrupted, and which comes back.
+// Window is a recurring time in which nodes may be disrupted.
 type Window struct {
 	// Start is a cron expression of five fields, such as "0 22 * * 6".
 	Start string
@@ -21,8 +21,8 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen says whether one of the windows is open, and if not, when the next one opens. Without
-// windows it is always open. A window that is invalid, or whose date never comes, is an error and never open.
+// WindowsOpen reports whether one of the windows is open, and otherwise when the next one opens. Without
+// windows it is always open. A window that is invalid or never opens is an error.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
@@ -44,20 +44,20 @@ func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, er
 	return false, next, err
 }
 
-// starts are the times at which a window opens: those of a wall clock, each once. A time that the
-// change to summer time leaves out is that long after the change as it would have been; one that
-// comes twice is the first of the two.
+// starts are the times at which a window opens, by a wall clock, each once. If the change to summer time
+// skips a start, the window opens as long after the change as the start would have been. If a start occurs
+// twice, the first one counts.
 type starts struct {
-	wall cron.Schedule // by a clock in UTC that shows what clocks in the zone show
+	wall cron.Schedule // in UTC, showing the zone's wall-clock time
 	zone *time.Location
 }
 
-// longestShift is more than clocks are ever changed by.
+// longestShift is longer than any change of clocks.
 const longestShift = 3 * time.Hour
 
-// after is the first start after a time; zero when there is none.
+// after returns the first start after a time, or zero.
 func (s starts) after(t time.Time) (first time.Time) {
-	// Around a change, later on the wall clock is not always later: it is looked at on both sides.
+	// Around a change, a later wall-clock time isn't always later. So look at both sides of the change.
 	for wall := s.wall.Next(s.shown(t).Add(-longestShift)); !wall.IsZero(); wall = s.wall.Next(wall) {
 		if !first.IsZero() && wall.After(s.shown(first).Add(longestShift)) {
 			return first
@@ -69,13 +69,13 @@ func (s starts) after(t time.Time) (first time.Time) {
 	return first
 }
 
-// shown is what clocks in the zone show at a time, as a time in UTC.
+// shown returns the zone's wall-clock time as a time in UTC.
 func (s starts) shown(t time.Time) time.Time {
 	_, offset := t.In(s.zone).Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// instant is when clocks in the zone show a time.
+// instant returns when the zone's clocks show a wall-clock time.
 func (s starts) instant(wall time.Time) time.Time {
 	by := func(near time.Time) time.Time {
 		_, offset := near.In(s.zone).Zone()
@@ -98,7 +98,7 @@ func (w Window) parse() (starts, error) {
 		return starts{}, fmt.Errorf("window %q: %q is no time zone of the IANA database", w.Start, w.TimeZone)
 	}
 	if strings.Contains(
-		w.Start, "=") { // "TZ=…" is a second place for the zone, and panics the parser when nothing follows
+		w.Start, "=") { // "TZ=…" sets the zone a second time. If nothing follows, the parser panics.
 		return starts{}, fmt.Errorf("window %q: the time zone has a field of its own", w.Start)
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(w.Start)
@@ -110,7 +110,7 @@ func (w Window) parse() (starts, error) {
 		return starts{}, fmt.Errorf("window %q is not a cron expression of five fields", w.Start)
 	}
 	specified.Location = time.UTC
-	if specified.Next(time.Unix(0, 0).UTC()).IsZero() { // it looks five years ahead, and leap days come within four
+	if specified.Next(time.Unix(0, 0).UTC()).IsZero() { // The parser looks five years ahead.
 		return starts{}, fmt.Errorf("window %q never opens: none of its months has such a day", w.Start)
 	}
 	return starts{wall: specified, zone: zone}, nil
