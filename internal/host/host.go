@@ -1,8 +1,8 @@
-// Package host answers HOW we touch a Windows machine from afar: the interface to one, and how
-// reaching it fails.
+// Package host answers HOW we reach a Windows machine remotely: the interface to a machine, and how reaching
+// it fails.
 //
-// The journeys of internal/instance use it; sshhost implements it over SSH and SFTP. It never decides
-// whether a machine should be touched.
+// The journeys of internal/instance use it. Package sshhost implements it over SSH and SFTP. It never decides
+// whether a machine should be changed.
 package host
 
 import (
@@ -13,62 +13,60 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Target is one machine and how to get in.
+// Target is one machine and the credentials for it.
 type Target struct {
-	// Address is an IPv4 address or DNS name; Port the SSH port.
+	// Address is an IPv4 address or DNS name. Port is the SSH port.
 	Address string
 	Port    int
 	User    string
 	// PrivateKey is PEM. It is never logged.
 	PrivateKey []byte
-	// HostKey is the expected or pinned key as "<type> <base64>"; empty accepts any and the caller
-	// pins Conn.HostKey.
+	// HostKey is the expected or pinned key as "<type> <base64>". If it is empty, Dial accepts any key, and
+	// the caller pins Conn.HostKey.
 	HostKey string
 }
 
 // Dialer opens connections.
 type Dialer interface {
-	// Dial opens one connection, or answers with a *contract.Problem: AddressUnresolvable for a
-	// name without an IPv4 address, otherwise a 2xx reason. It never retries.
+	// Dial opens one connection. It fails with a *contract.Problem: AddressUnresolvable for a name without an
+	// IPv4 address, otherwise a 2xx reason. It never retries.
 	Dial(ctx context.Context, target Target) (Conn, error)
 }
 
 // Conn is one authenticated connection. Its methods may not be called concurrently, except Close.
 type Conn interface {
-	// HostKey is the key that the machine showed, as "<type> <base64>".
+	// HostKey returns the machine's key, as "<type> <base64>".
 	HostKey() string
-	// Upload makes sure that the daemon's binary lies in the RPC directory: it is sent only
-	// when missing or of another size, under a temporary name, and renamed. It goes on where an
-	// earlier connection broke. A repeated call sends nothing. It returns the bytes sent.
+	// Upload ensures that the daemon's binary is in the RPC directory. It sends the binary under a temporary
+	// name and renames it, and only if it is missing or has another size. It resumes an upload from a broken
+	// connection. A repeated call sends nothing. It returns the number of bytes sent.
 	Upload(ctx context.Context, daemon Blob) (sent int64, err error)
-	// Send leaves content in the RPC directory under name, in one stream. It replaces what was
-	// there. Content that is also an io.Closer is closed at the end, which ends whoever feeds it.
+	// Send writes content to a file in the RPC directory, in one stream, and replaces an existing file. If
+	// content is an io.Closer, Send closes it at the end, which stops the content's producer.
 	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
-	// Call runs a verb of the uploaded daemon. request is marshalled to JSON; the answer is decoded
-	// into answer, which is a pointer to a contract.Answer. A verb's own problem is in the answer;
-	// an error says that there is no answer.
+	// Call runs a verb of the uploaded daemon. request is encoded as JSON. The answer is decoded into answer,
+	// a pointer to a contract.Answer. The answer contains the verb's own problem. An error means that there
+	// is no answer.
 	Call(ctx context.Context, verb contract.Verb, request, answer any) error
-	// RemoveUpload removes the RPC directory with everything in it. A repeated call finds nothing
-	// to do.
+	// RemoveUpload removes the RPC directory and its content. A repeated call does nothing.
 	RemoveUpload(ctx context.Context) error
-	// Err is nil while the connection is usable.
+	// Err returns nil while the connection is usable.
 	Err() error
 	Close() error
 }
 
-// Prover is a Conn whose machine can prove which further host keys it has. Not every implementation
-// of Conn is one.
+// Prover is a Conn whose machine can prove its other host keys. Not every Conn implements it.
 type Prover interface {
-	// ProveHostKeys answers the host keys that the machine announced and proved to hold, as "<type>
-	// <base64>", best first, and that it shows to who expects them. The one that it showed may be
-	// among them. It is empty for a machine that announces none. A repeated call gives the same answer.
+	// ProveHostKeys returns the host keys that the machine announced, proved to own, and shows to clients
+	// that expect them, as "<type> <base64>", best first. The key of this connection may be among them. The
+	// result is empty if the machine announces none. A repeated call returns the same result.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
 }
 
-// Locator is a Conn that knows where it reached its machine. Not every implementation of Conn is one.
+// Locator is a Conn that knows the IP address of its machine. Not every Conn implements it.
 type Locator interface {
-	// Address is the IP address at the other end; none (netip.Addr{}) of a network without such. A
-	// repeated call gives the same answer.
+	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
+	// call returns the same result.
 	Address() netip.Addr
 }
 

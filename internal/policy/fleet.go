@@ -192,7 +192,7 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, places []Place) Member {
 	place := PlaceOf(places, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
-		// the cordon itself may have been lifted by somebody else
+		// Someone else may have removed the cordon itself.
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Leaving = instance.Name, !instance.DeletionTimestamp.IsZero()

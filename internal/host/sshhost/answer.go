@@ -11,20 +11,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// errAnswerTooLong ends the reading of an answer that no daemon of ours would give.
+// errAnswerTooLong stops reading an answer that is longer than any of our daemon's.
 var errAnswerTooLong = errors.New("the answer is longer than any honest one")
 
-// maxDetail bounds in bytes the detail of a problem that a host reports.
+// maxDetail limits the detail of a problem from a host, in bytes.
 const maxDetail = 1 << 10
 
-// maxChecked bounds in bytes what an error about an answer says.
+// maxChecked limits the text of an error about an answer, in bytes.
 const maxChecked = 200
 
-// decodeAnswer reads a host's answer into answer, a pointer to a contract.Answer, which stays as it
-// was when there is an error. The uploaded daemon is of our own version, so whatever it would not
-// write is refused: unknown fields, anything after the end, no result. Problems in the answer end
-// up in conditions and logs; their reasons are known ones and their details short and printable
-// afterwards.
+// decodeAnswer decodes a host's answer into answer, a pointer to a contract.Answer. On an error, answer stays
+// unchanged. The uploaded daemon has our own version, so anything that it would not write is refused: unknown
+// fields, trailing data, a missing result. Problems in the answer are shown in conditions and logs, so their
+// reasons are checked and their details are cut and made printable.
 func decodeAnswer(raw []byte, answer any) error {
 	var envelope struct {
 		Problem *contract.Problem `json:"problem"`
@@ -52,7 +51,7 @@ func decodeAnswer(raw []byte, answer any) error {
 	return nil
 }
 
-// check lets the result of an answer, if it can, say whether an honest daemon may have given it.
+// check calls the result's own check, if it has one, for whether our daemon could have sent it.
 func check(answer reflect.Value) error {
 	result := answer
 	if answer.Kind() == reflect.Struct {
@@ -66,8 +65,8 @@ func check(answer reflect.Value) error {
 	return nil
 }
 
-// strict decodes one JSON value that has no unknown fields and nothing after it. Its errors quote
-// little of what was read.
+// strict decodes one JSON value without unknown fields or trailing data. Its errors quote little of the
+// input.
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -80,7 +79,7 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// settle walks through a decoded answer and makes every contract.Problem in it fit to be shown.
+// settle sanitises every contract.Problem in a decoded answer.
 func settle(v reflect.Value) {
 	if problem, is := addressed[contract.Problem](v); is {
 		if !problem.Reason.Known() {
@@ -108,7 +107,7 @@ func settle(v reflect.Value) {
 	}
 }
 
-// addressed gives a pointer to a value that is of type T.
+// addressed returns a pointer to v if its type is T.
 func addressed[T any](v reflect.Value) (*T, bool) {
 	if !v.CanAddr() {
 		return nil, false

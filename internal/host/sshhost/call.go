@@ -19,17 +19,15 @@ import (
 )
 
 const (
-	// maxAnswer is the longest answer in bytes that is read. The longest honest one lists a few
-	// hundred paths.
+	// maxAnswer limits an answer, in bytes. The longest honest answer lists a few hundred paths.
 	maxAnswer = 1 << 20
-	// endingGrace is how long a command that is given up may take to end, and how long cleaning up
-	// behind it may take.
+	// endingGrace is how long an abandoned command may take to end, and how long the cleanup after it may
+	// take.
 	endingGrace = 5 * time.Second
 )
 
-// CallTimeout is the time that one call of a verb may take. Verbs that copy hundreds of megabytes
-// through a virus scanner, or switch on a Windows feature, take minutes on a slow disk; those that
-// only look take seconds.
+// CallTimeout returns the time limit for a verb. Verbs that copy hundreds of megabytes through a virus
+// scanner or enable a Windows feature take minutes on a slow disk. Verbs that only read take seconds.
 func CallTimeout(verb contract.Verb) time.Duration {
 	switch verb {
 	case contract.VerbPreflight:
@@ -44,7 +42,7 @@ func CallTimeout(verb contract.Verb) time.Duration {
 	return 5 * time.Minute
 }
 
-// Call is host.Conn. Everything that keeps an answer from coming while the connection lives is a
+// Call implements host.Conn. If the connection is alive but there is no answer, the error is a
 // *contract.Problem DaemonCallFailed.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) (err error) {
 	doing := "calling " + string(verb)
@@ -53,7 +51,7 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	}
 	body, err := json.Marshal(request)
 	if err != nil {
-		// The encoder's error may quote what it could not encode.
+		// The encoder's error may quote the request.
 		return fmt.Errorf("%s: the request of type %T can't be encoded", doing, request)
 	}
 	limit := c.options.CallTimeout(verb)
@@ -75,8 +73,8 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	return nil
 }
 
-// rpc writes the request, runs the daemon, and gives the answer as it came. Request and answer
-// are gone from the host afterwards, as far as the connection still allows.
+// rpc writes the request, runs the daemon and returns the raw answer. It then deletes request and answer from
+// the host, if the connection still works.
 func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
 	files, err := c.session(ctx)
 	if err != nil {
@@ -116,7 +114,7 @@ func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body [
 	return raw, err
 }
 
-// newID gives a name that nobody can guess or has used.
+// newID returns a random name that nobody can guess.
 func newID() string {
 	id := make([]byte, 16)
 	// Read of crypto/rand never fails.
@@ -124,14 +122,14 @@ func newID() string {
 	return hex.EncodeToString(id)
 }
 
-// commandLine is what cmd.exe and PowerShell both take for a program and three plain words.
+// commandLine returns a command that cmd.exe and PowerShell parse alike: a program and three plain words.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
 
-// forget removes the request, if the daemon did not, and the answer. It has a little time of its
-// own, because what it removes may be secret also when ctx has ended. What stays behind is removed
-// by the next connection; it does not make an answer that came worthless.
+// forget deletes the answer, and the request if the daemon didn't. It has its own timeout, because the files
+// may be secret even if ctx has ended. The next connection deletes what remains. A failure here doesn't
+// invalidate the answer.
 func (c *conn) forget(ctx context.Context, id string) {
 	if c.Err() != nil {
 		return
@@ -154,8 +152,7 @@ func (c *conn) forget(ctx context.Context, id string) {
 	}
 }
 
-// run runs a command line and waits for its end. body is the request, which must not come back in
-// an error.
+// run runs a command line and waits for its end. body is the request, which errors must not contain.
 func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 	session, err := c.command(ctx, doing)
 	if err != nil {
@@ -173,12 +170,11 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 		c.abandon(session, ended)
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	}
-	_ = session.Close() // ended already; this only frees what a failed start left open
+	_ = session.Close() // Already ended. This releases what a failed start left open.
 	return c.outcome(ctx, doing, err, said, body)
 }
 
-// abandon ends a command that takes too long: by closing its session, or else by giving up the
-// connection.
+// abandon ends a command that takes too long: it closes the session, or else the connection.
 func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	closing := make(chan struct{})
 	if !c.start(func() { _ = session.Close(); close(closing) }) {
@@ -199,7 +195,7 @@ func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	}
 }
 
-// outcome says what the end of a command means.
+// outcome turns the end of a command into an error.
 func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail, body []byte) error {
 	if err == nil {
 		return nil
@@ -211,8 +207,7 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 		}
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", detail)
 	}
-	// What is left is a host that refuses the command, a session that broke, or all of the
-	// connection.
+	// Otherwise the host refused the command, or the session or the whole connection broke.
 	if isBreak(err) || c.wire.broken() != nil || c.Err() != nil {
 		return c.explain(ctx, doing, err)
 	}
@@ -222,8 +217,8 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
 }
 
-// vanished tells a command that was killed from a connection that is about to break, as in a
-// reboot: the host is asked for a sign of life.
+// vanished distinguishes a killed command from a connection that is about to break (for example, because of a
+// reboot): it sends the host a keepalive.
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection whose end is always noticed. The SSH library has three ways to wait without end: for a
-// channel that it asks for as the connection ends; to read on, even that end, while a channel has more than 16 requests
-// that are not received; and in a session, which receives none after an exit status that it can't read.
+// channels is an SSH connection whose end is always noticed. The SSH library can wait forever in three cases:
+// it opens a channel while the connection ends; a channel has more than 16 unread requests, which blocks all
+// reading; a session gets an exit status that it can't parse and then reads no more requests.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}
@@ -23,7 +23,8 @@ func newChannels(conn ssh.Conn) channels {
 	return channels{Conn: conn, gone: gone}
 }
 
-// OpenChannel is ssh.Conn. It gives net.ErrClosed once the connection is gone; a wait of the library is left behind.
+// OpenChannel implements ssh.Conn. It returns net.ErrClosed if the connection is gone, and leaves the
+// library's blocked goroutine behind.
 func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *ssh.Request, error) {
 	type result struct {
 		channel  ssh.Channel
@@ -46,10 +47,10 @@ func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *s
 	}
 }
 
-// heldRequests is how many requests of a channel may wait for who reads them. Honest hosts send two or three.
+// heldRequests is how many requests of a channel may be queued. Honest hosts send two or three.
 const heldRequests = 64
 
-// taken takes each request of a channel, and passes on those for which there is room.
+// taken reads every request of a channel and queues as many as there is room for.
 func taken(from <-chan *ssh.Request) <-chan *ssh.Request {
 	to := make(chan *ssh.Request, heldRequests)
 	go func() {

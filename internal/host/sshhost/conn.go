@@ -7,22 +7,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// conn is one connection, and what is done over it.
+// conn is one connection and its operations.
 type conn struct {
 	*line
 	hostKey string
-	// announced are the host keys that the host says it has.
+	// announced are the host keys that the host announced.
 	announced *announcement
 
-	// files is the one SFTP session, opened at the first need. single says that the server allows
-	// no other session beside it, so that it ends before each command.
+	// files is the only SFTP session, opened on first use. single reports that the server allows only one
+	// session, so the SFTP session ends before each command.
 	files  *sftp.Client
 	single bool
-	// tidied says that the RPC directory is there and in order.
+	// tidied reports that the RPC directory exists and is clean.
 	tidied bool
-	// uploaded is the name of the uploaded daemon; empty before Upload.
+	// uploaded is the name of the uploaded daemon. It is empty before Upload.
 	uploaded string
-	// patched says that it was sent in parts, by more than one connection.
+	// patched reports that several connections uploaded the daemon in parts.
 	patched bool
 }
 
@@ -36,5 +36,5 @@ func newConn(client *ssh.Client, announced *announcement, w *wire, address, host
 	return &conn{line: newLine(client, w, address, o), announced: announced, hostKey: hostKey}
 }
 
-// HostKey is host.Conn.
+// HostKey implements host.Conn.
 func (c *conn) HostKey() string { return c.hostKey }

@@ -16,25 +16,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Options of a dialer. The zero value has sane defaults.
+// Options of a dialer. The zero value uses the defaults.
 type Options struct {
-	// ConnectTimeout bounds the TCP connection. Default 10 s.
+	// ConnectTimeout limits the TCP connection. Default: 10 s.
 	ConnectTimeout time.Duration
-	// HandshakeTimeout bounds everything from the first byte to being logged in. Default 20 s: a
+	// HandshakeTimeout limits the time from the first byte to a successful login. Default: 20 s, because a
 	// busy Windows host takes a few seconds to start the process that checks a key.
 	HandshakeTimeout time.Duration
-	// SetupTimeout bounds the start of the SFTP session, and each small step over it outside of a
-	// call. Default 30 s.
+	// SetupTimeout limits the start of the SFTP session, and each small step over it outside of a call.
+	// Default: 30 s.
 	SetupTimeout time.Duration
-	// KeepaliveInterval is how long nothing may be heard before the host is asked for a sign of
-	// life; after four such intervals it counts as gone. Default 15 s, so a dead host is noticed
-	// within a minute.
+	// KeepaliveInterval is how long the host may be silent before the dialer sends a keepalive. After four
+	// such intervals the connection is lost. Default: 15 s, so a dead host is noticed within a minute.
 	KeepaliveInterval time.Duration
-	// CallTimeout bounds one call of a verb, with all that belongs to it. Default: CallTimeout.
+	// CallTimeout limits one call of a verb, including its file transfers. Default: CallTimeout.
 	CallTimeout func(verb contract.Verb) time.Duration
 	// Network opens TCP connections. Default: net.Dialer with TCP keepalive.
 	Network func(ctx context.Context, network, address string) (net.Conn, error)
-	// Clock measures how long a connected host is silent. Default: the machine's.
+	// Clock measures how long a host is silent. Default: the real clock.
 	Clock clock.WithTicker
 }
 
@@ -47,7 +46,7 @@ var _ host.Dialer = (*Dialer)(nil)
 
 const keepaliveInterval = 15 * time.Second
 
-// New makes a dialer.
+// New returns a dialer.
 func New(o Options) *Dialer {
 	o.ConnectTimeout = orDefault(o.ConnectTimeout, 10*time.Second)
 	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 20*time.Second)
@@ -74,9 +73,9 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Dial is host.Dialer. Beside 2xx reasons its *contract.Problem may say PrivateKeyInvalid, and
-// AddressUnresolvable for a name that DNS does not know. When ctx is cancelled the error is that of
-// ctx; when its deadline passes it is both.
+// Dial implements host.Dialer. In addition to 2xx reasons, its *contract.Problem may be PrivateKeyInvalid, or
+// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is ctx's. If its
+// deadline passes, the error is both.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	port := target.Port
 	if port == 0 {
@@ -129,12 +128,12 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 	return nil, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: %v", address, rootCause(err))
 }
 
-// handshake logs in. The wire is closed when it fails.
+// handshake logs in. It closes the wire if it fails.
 func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
 ) (*ssh.Client, *announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
-	// Closing is what ends a handshake that waits; the deadline does the same by itself.
+	// Close ends a blocked handshake when ctx ends. The deadline does so by itself.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	defer stop()
 	err := w.SetDeadline(deadline)
@@ -152,7 +151,7 @@ func (d *Dialer) handshake(
 	}
 	_ = w.Close()
 	if ctx.Err() != nil {
-		err = os.ErrDeadlineExceeded // what broke the wire was us
+		err = os.ErrDeadlineExceeded // our own deadline broke the wire
 	}
 	if errors.Is(w.broken(), errFlood) {
 		return nil, nil, contract.NewProblem(contract.ReasonOutputTooLarge, "logging in to %s: %v", address, errFlood)
@@ -160,8 +159,8 @@ func (d *Dialer) handshake(
 	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 
-// classifyHandshake says why a handshake failed, by how far it came and whether the error is one of
-// the wire or of the protocol.
+// classifyHandshake explains a failed handshake, by how far it got and whether the network or the protocol
+// failed.
 func classifyHandshake(err error, address string, check *hostKeyCheck) *contract.Problem {
 	if check.differs() {
 		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows host key %s and %s is expected",
@@ -199,8 +198,8 @@ func isTimeout(err error) bool {
 	return is && timeout.Timeout()
 }
 
-// interrupted is the error of work that its context ended: a deadline that passed says something
-// about the host, so the problem is in it, too; a cancellation does not.
+// interrupted returns the error of an operation that its context ended. A passed deadline also says something
+// about the host, so the error includes the problem. A cancellation doesn't.
 func interrupted(ctx context.Context, problem *contract.Problem) error {
 	switch {
 	case ctx.Err() == nil:
@@ -211,7 +210,7 @@ func interrupted(ctx context.Context, problem *contract.Problem) error {
 	return fmt.Errorf("reaching the host: %w", context.Cause(ctx))
 }
 
-// rootCause takes off the layers of package net, which repeat addresses.
+// rootCause unwraps the layers of package net, which repeat addresses.
 func rootCause(err error) error {
 	if op, is := errors.AsType[*net.OpError](err); is {
 		return op.Err

@@ -1,9 +1,8 @@
-// Package sshhost reaches a Windows machine over SSH and SFTP: it answers how the calls of package
-// host travel on a wire.
+// Package sshhost reaches a Windows machine over SSH and SFTP: it implements the calls of package host.
 //
-// The operator uses it for everything that it does on a host itself. One connection carries one
-// SFTP session and one command per call; a command is the uploaded daemon with a verb, in words that
-// cmd.exe and PowerShell read alike. It repeats no call, never runs a shell's own commands, never
-// reads text meant for people to decide something, and never puts a key or a request's content into
+// The operator uses it for all its operations on a host. One connection carries one SFTP session and one
+// command per call. A command is the uploaded daemon with a verb, in words that cmd.exe and PowerShell parse
+// alike. The package never repeats a call, never runs a shell's own commands, never parses text for people to
+// decide something, and never puts a key or a request's content into an error.
 // an error.
 package sshhost

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// errHostKeyDiffers ends a handshake in which the host shows another key than expected.
+// errHostKeyDiffers ends a handshake because the host's key differs from the expected key.
 var errHostKeyDiffers = errors.New("the host key differs")
 
-// hostKeyCheck is what is expected of a host's key and what was seen. The callback runs in
-// goroutines of the SSH library, again with every change of session keys.
+// hostKeyCheck compares a host's key with the expected key. Goroutines of the SSH library call the callback,
+// again with every change of session keys.
 type hostKeyCheck struct {
-	// expected is nil when any key is accepted.
+	// expected is nil if any key is accepted.
 	expected ssh.PublicKey
 
 	mu   sync.Mutex
 	last ssh.PublicKey
 }
 
-// newHostKeyCheck reads the expected key, "<type> <base64>"; empty accepts any.
+// newHostKeyCheck parses the expected key, "<type> <base64>". An empty key accepts any key.
 func newHostKeyCheck(expected string) (*hostKeyCheck, error) {
 	if expected == "" {
 		return &hostKeyCheck{}, nil
@@ -34,7 +34,7 @@ func newHostKeyCheck(expected string) (*hostKeyCheck, error) {
 	return &hostKeyCheck{expected: key}, nil
 }
 
-// callback is ssh.HostKeyCallback. A host may not change its key within a connection.
+// callback implements ssh.HostKeyCallback. A host may not change its key within a connection.
 func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,23 +46,23 @@ func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// seen is what the host showed and proved to own; nil when it never got that far.
+// seen returns the key that the host proved to own, or nil if the handshake didn't get that far.
 func (h *hostKeyCheck) seen() ssh.PublicKey {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last
 }
 
-// differs says whether the host showed another key than the expected one.
+// differs reports whether the host's key differs from the expected key.
 func (h *hostKeyCheck) differs() bool { return different(h.seen(), h.expected) }
 
-// different says whether two known keys are not the same.
+// different reports whether both keys are known and differ.
 func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }
 
-// algorithms are the host key algorithms to offer, best first: those of the expected key only, so
-// that a host with several keys shows that one. Certificates and SHA-1 are not among them.
+// algorithms returns the host key algorithms to offer, best first. It offers only those of the expected key,
+// so that a host with several keys uses that one. Certificates and SHA-1 are never offered.
 func (h *hostKeyCheck) algorithms() []string {
 	if h.expected == nil {
 		return []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
@@ -71,7 +71,7 @@ func (h *hostKeyCheck) algorithms() []string {
 	return algorithmsOf(h.expected)
 }
 
-// algorithmsOf are the host key algorithms with which a key may be shown, best first.
+// algorithmsOf returns the host key algorithms for a key, best first.
 func algorithmsOf(key ssh.PublicKey) []string {
 	if key.Type() == ssh.KeyAlgoRSA {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}

@@ -35,7 +35,7 @@ func ParseKey(pem []byte) (PublicKey, error) {
 	return PublicKey{Line: line, Hash: contract.Digest([]byte(line))}, nil
 }
 
-// authorizedLine is a key as "<type> <base64>".
+// authorizedLine returns a key as "<type> <base64>".
 func authorizedLine(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
@@ -60,7 +60,7 @@ func parseSigner(pem []byte) (ssh.Signer, error) {
 		return refuse("is encrypted")
 	}
 	if err != nil {
-		// The cause is left out: parsers like to quote what they read.
+		// The error omits the cause, because parsers quote their input.
 		return refuse("can't be read")
 	}
 	switch key := raw.(type) {

@@ -16,12 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// line is a connection as something that breaks.
+// line is the state of a connection that can break.
 //
-//	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended in the middle of SFTP, or by Close
+//	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended during an SFTP request, or by Close
 //
-// SFTP has no way to give up a single request, so giving up means closing the connection, which
-// ends every wait at once. Whoever loses the connection first says why.
+// SFTP can't cancel a single request. So to give up a request, line closes the connection, which ends all
+// pending operations. The first cause of the loss is the one that is reported.
 type line struct {
 	client  *ssh.Client
 	wire    *wire
@@ -35,7 +35,7 @@ type line struct {
 	cause error
 }
 
-// Why a connection is gone, when it is not an error of the network.
+// Causes of a lost connection other than network errors.
 var (
 	errClosed       = errors.New("the connection is closed")
 	errSessionEnded = errors.New("the host ended the session")
@@ -55,8 +55,7 @@ func newLine(client *ssh.Client, w *wire, address string, o Options) *line {
 	return l
 }
 
-// start runs work in a goroutine that Close waits for. It answers false when the connection is
-// gone.
+// start runs work in a goroutine that Close waits for. It returns false if the connection is gone.
 func (l *line) start(work func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,13 +66,13 @@ func (l *line) start(work func()) bool {
 	return true
 }
 
-// Address is host.Locator.
+// Address implements host.Locator.
 func (l *line) Address() netip.Addr {
-	reached, _ := netip.ParseAddrPort(l.wire.RemoteAddr().String()) // what is no address is none
+	reached, _ := netip.ParseAddrPort(l.wire.RemoteAddr().String()) // the zero Addr if it isn't an address
 	return reached.Addr().Unmap().WithZone("")
 }
 
-// Err is host.Conn. It is a *contract.Problem ConnectionLost once the connection is gone.
+// Err implements host.Conn. It returns a *contract.Problem ConnectionLost if the connection is gone.
 func (l *line) Err() error {
 	select {
 	case <-l.gone:
@@ -83,8 +82,8 @@ func (l *line) Err() error {
 	}
 }
 
-// Close is host.Conn. It returns when nothing of the connection runs any more; a repeated call does
-// nothing.
+// Close implements host.Conn. It returns when all goroutines of the connection have ended. A repeated call
+// does nothing.
 func (l *line) Close() error {
 	l.lose(errClosed)
 	l.work.Wait()
@@ -102,13 +101,13 @@ func (l *line) lose(cause error) {
 		cause = io.EOF
 	}
 	l.cause = cause
-	// The wire first: it ends every wait, also that of a write that a silent peer never takes.
+	// Close the wire first. It ends all pending operations, including a write that a silent peer never reads.
 	_ = l.wire.Close()
 	_ = l.client.Close()
 	close(l.gone)
 }
 
-// lostWhile says that the connection is gone, and what was being done.
+// lostWhile returns a problem that says that the connection is gone, and during which operation.
 func (l *line) lostWhile(doing string) *contract.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +121,8 @@ func (l *line) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, l.address, cause)
 }
 
-// during does work that only the end of the connection can interrupt. When ctx ends first, the
-// connection is given up.
+// during runs an operation that only the end of the connection can interrupt. If ctx ends first, the
+// connection is closed.
 func (l *line) during(ctx context.Context, doing string, work func() error) error {
 	if err := l.Err(); err != nil {
 		return l.lostWhile(doing)
@@ -139,17 +138,17 @@ func (l *line) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// briefly does work that is done within the time of a small step: signs of life don't prolong it.
+// briefly runs an operation within the time limit of a small step. Keepalives don't extend it.
 func (l *line) briefly(ctx context.Context, doing string, work func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.options.SetupTimeout)
 	defer cancel()
 	return l.during(ctx, doing, work)
 }
 
-// explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection
-// broke, or what the host answered.
+// explain classifies an error of the SSH or SFTP library: ctx ended, the connection broke, or the host
+// refused.
 func (l *line) explain(ctx context.Context, doing string, err error) error {
-	// The libraries may know that something broke before whoever watches the connection does.
+	// The libraries may notice a broken connection before the keepalive does.
 	if broken := l.wire.broken(); broken != nil {
 		l.lose(broken)
 	} else if isBreak(err) {
@@ -171,7 +170,7 @@ func (l *line) explain(ctx context.Context, doing string, err error) error {
 	return problem
 }
 
-// isBreak says whether an error means that the other side is gone.
+// isBreak reports whether an error means that the peer is gone.
 func isBreak(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) ||
@@ -179,17 +178,17 @@ func isBreak(err error) bool {
 		errors.Is(err, net.ErrClosed)
 }
 
-// isStatus says whether an error is how the host's SFTP server says no.
+// isStatus reports whether an error is a refusal by the host's SFTP server.
 func isStatus(err error) bool {
 	_, status := errors.AsType[*sftp.StatusError](err)
 	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// missedKeepalives is how many intervals of silence make a peer dead.
+// missedKeepalives is how many silent intervals make a peer dead.
 const missedKeepalives = 4
 
-// keepAlive asks for a sign of life when nothing is heard, and gives the connection up when none
-// comes. Whatever the host sends counts, so that a busy line is never mistaken for a dead one.
+// keepAlive sends a keepalive if the host is silent, and closes the connection if no answer comes. Any data
+// from the host counts, so that a busy connection is never considered dead.
 func (l *line) keepAlive() {
 	interval := l.options.KeepaliveInterval
 	ticker := l.options.Clock.NewTicker(interval)
@@ -212,19 +211,19 @@ func (l *line) keepAlive() {
 		}
 		select {
 		case questions <- struct{}{}:
-		default: // one waits to be asked already
+		default: // a keepalive is queued already
 		}
 	}
 }
 
-// ask asks the host for a sign of life at each question, one after the other, until the connection is gone.
+// ask sends one keepalive per question, one after the other, until the connection is gone.
 func (l *line) ask(questions <-chan struct{}) {
 	for {
 		select {
 		case <-l.gone:
 			return
 		case <-questions:
-			// Any answer will do, a refusal, too. The end of the connection ends the wait for it.
+			// Any answer is enough, even a refusal. The end of the connection ends the wait.
 			_, _, _ = l.client.SendRequest("keepalive@openssh.com", true, nil)
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// msgKexInit is SSH_MSG_KEXINIT, with which each side begins a key exchange: RFC 4253, section 7.1.
+// msgKexInit is SSH_MSG_KEXINIT, which starts a key exchange: RFC 4253, section 7.1.
 const msgKexInit = 20
 
-// offered are the host key algorithms that a host offers, read in the first bytes that it sent: its greeting in lines,
-// and its first packet, which is not encrypted. What the library hashed of it is signed by the host key that it showed.
-// They are none where the bytes are something else.
+// offered returns the host key algorithms that a host offers. It parses them from the first bytes of the
+// host: the greeting lines and the first packet, which isn't encrypted. The host key signs the hash of this
+// data, which the library verifies. The result is nil if the data can't be parsed.
 func offered(first []byte) []string {
 	for isGreeting := true; isGreeting; {
 		line, rest, more := bytes.Cut(first, []byte("\n"))
@@ -34,8 +34,8 @@ func offered(first []byte) []string {
 	return packet.HostKeys
 }
 
-// shown are those of a host's keys that it shows to a client that expects them. OpenSSH announces and proves
-// others, too: those that its HostKeyAlgorithms leave out.
+// shown returns those of a host's keys that the host uses if a client expects them. OpenSSH also announces
+// and proves keys that its HostKeyAlgorithms excludes.
 func shown(keys []ssh.PublicKey, offered []string) []ssh.PublicKey {
 	return slices.DeleteFunc(keys, func(key ssh.PublicKey) bool {
 		return !slices.ContainsFunc(algorithmsOf(key), func(a string) bool { return slices.Contains(offered, a) })

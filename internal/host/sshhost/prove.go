@@ -12,19 +12,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The requests by which an OpenSSH server announces its host keys after a login, and proves that it
-// has them: see the file PROTOCOL of OpenSSH, section "hostkey update and rotation". Windows'
-// server has had them from the beginning.
+// Requests with which an OpenSSH server announces its host keys after a login and proves that it owns them:
+// see the file PROTOCOL of OpenSSH, section "hostkey update and rotation". OpenSSH for Windows has always
+// supported them.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// maxHostKeys is how many announced keys are looked at. A host has one for each type.
+// maxHostKeys limits the announced keys to check. A host has one of each type.
 const maxHostKeys = 16
 
-// announcement is the list of host keys that the peer sent, if it did. OpenSSH sends it once,
-// before it answers anything else.
+// announcement is the peer's list of host keys, if it sent one. OpenSSH sends it once, before any other
+// answer.
 type announcement struct {
 	flush chan chan struct{}
 
@@ -32,8 +32,8 @@ type announcement struct {
 	payload []byte
 }
 
-// listen takes announcements out of the peer's requests and passes on the rest, until there are no
-// more.
+// listen takes announcements out of the peer's requests and forwards all other requests until the channel
+// closes.
 func listen(requests <-chan *ssh.Request) (*announcement, <-chan *ssh.Request) {
 	a, rest := &announcement{flush: make(chan chan struct{})}, make(chan *ssh.Request)
 	go func() {
@@ -78,8 +78,8 @@ func (a *announcement) take(r *ssh.Request, rest chan<- *ssh.Request) {
 	}
 }
 
-// keys are the announced keys of types that we know, best first and each once. The others are
-// passed over, as OpenSSH's own client does.
+// keys returns the announced keys of known types, best first, without duplicates. Other types are skipped, as
+// in OpenSSH's own client.
 func (a *announcement) keys() []ssh.PublicKey {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,13 +103,13 @@ func (a *announcement) keys() []ssh.PublicKey {
 	return keys
 }
 
-// rank orders types of host keys, the best first; less than zero is one that is not used.
+// rank orders types of host keys, the best first. A negative rank means that the type isn't used.
 func rank(key ssh.PublicKey) int {
 	return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// settle returns when every request that came has been taken notice of, or the connection is gone.
+// settle returns when all received requests are processed, or when the connection is gone.
 func (a *announcement) settle(gone <-chan struct{}) error {
 	done := make(chan struct{})
 	select {
@@ -125,17 +125,16 @@ func (a *announcement) settle(gone <-chan struct{}) error {
 	}
 }
 
-// ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a
-// *contract.Problem HostKeyUnproven: then somebody announces what is not his. A key that it can
-// prove with SHA-1 only is passed over, and so is one that it would not show.
+// ProveHostKeys implements host.Prover. If the host announces a key but can't prove it, the error is a
+// *contract.Problem HostKeyUnproven. Keys that the host can prove with SHA-1 only, and keys that it would not
+// use, are skipped.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
 	c.wire.beginStep()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
-		// The answer to anything comes after the announcement, so that a host that has not
-		// announced by then never will.
+		// The host answers after its announcement. So if it hasn't announced its keys by then, it never will.
 		if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 			return err
 		}
@@ -152,16 +151,16 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	return proven, nil
 }
 
-// keyProof asks a host to prove host keys over a connection.
+// keyProof asks a host to prove its host keys.
 type keyProof struct {
 	client *ssh.Client
-	// address is the host's, for messages; shown is the key of the handshake, as a line of an
-	// authorized_keys file.
+	// address is the host's, for messages. shown is the key of the handshake, as a line of an authorized_keys
+	// file.
 	address, shown string
 }
 
-// prove has the host sign each key that it did not show. The one that it showed is proven by the
-// handshake.
+// prove asks the host to sign with each announced key. The handshake has already proven the key of this
+// connection.
 func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	var asked []ssh.PublicKey
 	var request []byte
@@ -192,8 +191,7 @@ func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks an answer, which has one signature for each key that was asked about, in their
-// order.
+// verify checks an answer, which has one signature for each requested key, in the same order.
 func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {
@@ -207,7 +205,7 @@ func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool,
 		}
 		answer = next.Rest
 		if signature.Format == ssh.KeyAlgoRSA {
-			continue // SHA-1, from a server of before 2019
+			continue // SHA-1, from a server released before 2019
 		}
 		data := ssh.Marshal(struct {
 			Request      string

@@ -18,10 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// partSuffix ends the temporary names of files on their way.
+// partSuffix is the suffix of a file during its transfer.
 const partSuffix = ".part"
 
-// partOf is the temporary name of a file on its way. An uploaded daemon's is no program yet.
+// partOf returns the temporary name of a file during its transfer. The name of a partial daemon isn't
+// executable.
 func partOf(name string) string {
 	if isUploaded(name) {
 		name = daemonPart + strings.TrimSuffix(strings.TrimPrefix(name, "wicd-"), ".exe")
@@ -29,19 +30,18 @@ func partOf(name string) string {
 	return name + partSuffix
 }
 
-// daemonPart begins the temporary name of a daemon that is being uploaded.
+// daemonPart is the prefix of a daemon's temporary name.
 const daemonPart = "daemon-"
 
-// posixRename is the extension by which SFTP replaces a file in one step.
+// posixRename is the SFTP extension that replaces a file atomically.
 const posixRename = "posix-rename@openssh.com"
 
-// session gives the SFTP session, opening it the first time, with the RPC directory in order.
+// session returns the SFTP session. The first call opens it and cleans the RPC directory.
 //
-// Opening also takes away what earlier connections left when they broke: requests, which may hold
-// credentials, answers, and parts of daemons. A host has one owner at a time, so nothing of that
-// can be in use.
+// The cleanup deletes what broken connections left: requests, which may hold credentials, answers, and
+// partial daemons. A host has one owner at a time, so none of these files is in use.
 //
-// Every step over SFTP begins here, and with it the budget of bytes that the host may send.
+// Every SFTP step calls session, which also resets the limit for bytes from the host.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 	c.wire.beginStep()
 	if c.files != nil && c.tidied {
@@ -55,7 +55,7 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 		}
 	}
 	if c.tidied {
-		return c.files, nil // what lies there is this connection's
+		return c.files, nil // the files are this connection's own
 	}
 	if err := c.during(ctx, "preparing the RPC directory", func() error { return tidy(c.files) }); err != nil {
 		return nil, err
@@ -64,11 +64,12 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 	return c.files, nil
 }
 
-// sessionRetry is the pause after which a server that allows one session is asked for another: the
-// one before ends when the server has noticed that its program did.
+// sessionRetry is the delay before another session is requested from a server that allows only one. The
+// server needs a moment to notice that the previous session's program has ended.
 const sessionRetry = 50 * time.Millisecond
 
-// command opens a session for a command. A server with MaxSessions 1 refuses it while there is SFTP.
+// command opens a session for a command. A server with MaxSessions 1 refuses it while an SFTP session is
+// open.
 func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session, err error) {
 	err = c.during(ctx, doing, func() error {
 		if c.single {
@@ -89,8 +90,8 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	return session, err
 }
 
-// whileRefused repeats the opening of a session, on a server that allows one, until the one before
-// has ended there.
+// whileRefused retries to open a session, on a server that allows only one, until the previous one has ended
+// there.
 func (c *conn) whileRefused(ctx context.Context, open func() error) error {
 	limit, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()
@@ -112,7 +113,7 @@ func isRefused(err error) bool {
 	return refused
 }
 
-// endFiles ends the SFTP session; the next step over SFTP opens another.
+// endFiles ends the SFTP session. The next SFTP step opens another.
 func (c *conn) endFiles() {
 	if c.files != nil {
 		_ = c.files.Close()
@@ -120,15 +121,15 @@ func (c *conn) endFiles() {
 	}
 }
 
-// packetSize is the content of one SFTP request in bytes.
+// packetSize is the payload of one SFTP request in bytes.
 const packetSize = 8 << 10
 
 // open starts the SFTP session.
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		// SSH keeps buffers of the largest packet, as long as the connection is there, and hundreds may be. 64
-		// writes of 8 KiB on their way are 25 MB/s over a line with a round trip of 20 ms.
+		// SSH keeps buffers of the largest packet for the whole connection, and there may be hundreds of
+		// connections. 64 concurrent writes of 8 KiB reach 25 MB/s with a round trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
 			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
 				sftp.MaxPacket(packetSize))
@@ -154,7 +155,7 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// tidy makes the RPC directory, or empties it of what broken connections left.
+// tidy creates the RPC directory, or deletes the files of broken connections in it.
 func tidy(files *sftp.Client) error {
 	entries, err := list(files, contract.RPCDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,14 +175,13 @@ func tidy(files *sftp.Client) error {
 }
 
 const (
-	// maxEntries is how many files a step looks at. The RPC directory holds less than ten.
+	// maxEntries limits how many files a step looks at. The RPC directory holds fewer than ten.
 	maxEntries = 1000
-	// maxDepth is how deep folders in the RPC directory are followed. It holds none of ours.
+	// maxDepth limits the depth of folders in the RPC directory. The operator creates none there.
 	maxDepth = 4
 )
 
-// list lists a directory of a few files. What its listing takes in memory is bounded by the bytes
-// that a step may receive.
+// list lists a small directory. The limit of bytes per step also limits the memory for the listing.
 func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	entries, err := files.ReadDir(directory)
 	if err == nil && len(entries) > maxEntries {
@@ -191,8 +191,8 @@ func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	return entries, err
 }
 
-// removeAll removes a directory with what is in it, as deep as maxDepth. left is how many entries
-// may still be looked at, and is counted down.
+// removeAll deletes a directory and its content down to maxDepth. left is the remaining number of entries,
+// and removeAll decreases it.
 func removeAll(files *sftp.Client, directory string, depth int, left *int) error {
 	entries, err := list(files, directory)
 	if err != nil {
@@ -216,25 +216,24 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 	return files.RemoveDirectory(directory)
 }
 
-// isLeftover says whether a file is a request or an answer of some call, whole or in part, or part
-// of a daemon that was uploaded by an older operator. Other parts are kept: they are resumed.
+// isLeftover reports whether a file is a complete or partial request or answer, or a partial daemon of an
+// older operator. Other partial files are kept, because transfers resume them.
 func isLeftover(name string) bool {
 	whole := strings.TrimSuffix(name, partSuffix)
 	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
 		whole != name && isUploaded(whole)
 }
 
-// isUploaded says whether a file is an uploaded daemon of any version.
+// isUploaded reports whether a file is an uploaded daemon of any version.
 func isUploaded(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
 
-// inRPCDir is the path of a file in the RPC directory, relative to the user's home, where
-// SFTP starts.
+// inRPCDir returns the path of a file in the RPC directory, relative to the user's home, where SFTP starts.
 func inRPCDir(name string) string { return contract.RPCDir + "/" + name }
 
-// isPlainName says whether a name stays in the RPC directory and means the same to SFTP,
-// Windows and any shell.
+// isPlainName reports whether a name stays in the RPC directory and means the same to SFTP, Windows and any
+// shell.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
 		return false
@@ -247,7 +246,7 @@ func isPlainName(name string) bool {
 	return true
 }
 
-// remove deletes a file of the RPC directory. One that is not there is fine.
+// remove deletes a file of the RPC directory. A missing file is no error.
 func remove(files *sftp.Client, name string) error {
 	err := files.Remove(inRPCDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -256,8 +255,8 @@ func remove(files *sftp.Client, name string) error {
 	return err
 }
 
-// put leaves content under a name: written to a temporary name with many writes on their way at
-// once, and renamed when all of it is there. content's own errors come back as they are.
+// put writes content to a temporary file, with many concurrent writes, and renames the file when it is
+// complete. Errors of content are returned unchanged.
 func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
 	part := inRPCDir(partOf(name))
 	f, at, err := from(files, part, content)
@@ -265,24 +264,24 @@ func put(files *sftp.Client, name string, content io.Reader, from start) (sent i
 		return 0, err
 	}
 	if _, err = f.Seek(at, io.SeekStart); err == nil {
-		// The number 0 stands for as many writes at once as the session allows; ReadFrom would ask
-		// a stream for its size and, not learning it, write one packet per round trip.
+		// 0 means as many concurrent writes as the session allows. ReadFrom would ask a stream for its size
+		// and, without a size, write one packet per round trip.
 		sent, err = f.ReadFromWithConcurrency(content, 0)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = replace(files, part, inRPCDir(name))
 	}
 	if err != nil {
-		// Over a connection that broke this does nothing, and the part stays to be resumed.
+		// If the connection is broken, this has no effect, and the next transfer resumes the partial file.
 		return sent, errors.Join(err, files.Remove(part))
 	}
 	return sent, nil
 }
 
-// start opens the temporary file of a transfer, and says at which offset content goes on.
+// start opens the temporary file of a transfer and returns the offset at which the transfer continues.
 type start func(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error)
 
-// afresh begins a transfer with an empty file.
+// afresh starts a transfer with an empty file.
 func afresh(files *sftp.Client, part string, _ io.Reader) (*sftp.File, int64, error) {
 	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
@@ -291,12 +290,12 @@ func afresh(files *sftp.Client, part string, _ io.Reader) (*sftp.File, int64, er
 	return f, 0, nil
 }
 
-// resumeMargin is how much of the end of a broken transfer is sent again, in bytes: writes that
-// were on their way together may have arrived in any order.
+// resumeMargin is how many bytes at the end of a broken transfer are sent again, because concurrent writes
+// may have arrived in any order.
 const resumeMargin = 4 << 20
 
-// resumed goes on where a broken transfer ended, for content that the receiver verifies: should it
-// differ from what was sent before, or the file have a hole, that is found there.
+// resumed continues a broken transfer. The receiver must verify the content, because the content may have
+// changed since, or the file may have a hole.
 func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, int64, error) {
 	info, err := files.Stat(part)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= resumeMargin {
@@ -312,8 +311,7 @@ func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, in
 	}
 	skipped, err := io.CopyN(io.Discard, content, at)
 	if errors.Is(err, io.EOF) {
-		// The content of today is shorter. What is there beyond its end must go, and nothing is
-		// left to send.
+		// The content is now shorter. Cut the rest of the file. Nothing is left to send.
 		at, err = skipped, f.Truncate(skipped)
 	} else if err == nil {
 		err = f.Truncate(at)
@@ -324,7 +322,7 @@ func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, in
 	return f, at, nil
 }
 
-// replace renames a file over another one that may exist.
+// replace renames a file and replaces an existing one.
 func replace(files *sftp.Client, from, to string) error {
 	if _, atomic := files.HasExtension(posixRename); atomic {
 		return files.PosixRename(from, to)
@@ -343,8 +341,7 @@ func fetch(files *sftp.Client, name string, limit int64) (content []byte, err er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	var buffer bytes.Buffer
-	// The limited reader hides that a file can copy itself at once, and however much it says it
-	// has.
+	// The limited reader hides the file's WriterTo and the size that the file claims.
 	if _, err = io.Copy(&buffer, io.LimitReader(f, limit+1)); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Upload is host.Conn. Daemons of other versions that lie beside it are removed.
+// Upload implements host.Conn. It removes daemons of other versions.
 func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err error) {
 	name := contract.UploadedName(daemon.Digest)
 	if !isPlainName(name) {
@@ -49,8 +49,8 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 	return sent, nil
 }
 
-// doubt removes an uploaded daemon that is not what was sent: it finds that out at preflight, or was
-// sent in parts over several connections and does not start. It is then sent afresh.
+// doubt removes a damaged daemon: the preflight reported a wrong digest, or the daemon was uploaded in parts
+// by several connections and doesn't start. The next Upload sends it again from the start.
 func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed error) {
 	p, isProblem := contract.AsProblem(failed)
 	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed
@@ -64,15 +64,15 @@ func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed
 	logr.FromContextOrDiscard(ctx).Info("the uploaded daemon is damaged and is sent again", "address", c.address)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
 	defer cancel()
-	// What can't be removed now is found damaged again.
+	// If the file can't be deleted now, the next call finds it damaged again.
 	if files, err := c.session(ctx); err == nil {
 		_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(files, c.uploaded) })
 	}
 	c.uploaded = ""
 }
 
-// findUploaded looks for an uploaded daemon of this name and size, and removes others, also those that
-// have come in part only. One that can't be removed, because it runs, stays.
+// findUploaded reports whether a daemon of this name and size exists. It deletes other daemons, including
+// partial ones. A daemon that is running can't be deleted and stays.
 func findUploaded(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := list(files, contract.RPCDir)
 	if err != nil {
@@ -91,7 +91,7 @@ func findUploaded(files *sftp.Client, name string, size int64) (present bool, er
 	return present, nil
 }
 
-// RemoveUpload is host.Conn.
+// RemoveUpload implements host.Conn.
 func (c *conn) RemoveUpload(ctx context.Context) error {
 	files, err := c.session(ctx)
 	if err != nil {
@@ -111,9 +111,8 @@ func (c *conn) RemoveUpload(ctx context.Context) error {
 	return err
 }
 
-// Send is host.Conn. What an earlier connection left of the same name, when it broke, is continued,
-// so content must be such that its receiver verifies it, and should be the same bytes when it is
-// sent again.
+// Send implements host.Conn. It resumes a file of the same name from a broken connection. So the receiver
+// must verify the content, and a repeated Send should send the same bytes.
 func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
 	doing := "sending " + name
 	if !isPlainName(name) {
@@ -122,11 +121,11 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 	return c.stream(ctx, doing, name, content, resumed)
 }
 
-// stream puts content into a file of the RPC directory.
+// stream writes content to a file of the RPC directory.
 //
-// A pipe stands between content and SFTP, so that the end of the connection is noticed also while
-// content has nothing to give. content is closed at the end if it can be, which ends whoever writes
-// to it. A host that takes less than the least rate is given up.
+// A pipe connects content and SFTP, so that the end of the connection is noticed even while content has no
+// data. stream closes content at the end if it is a Closer, which stops its producer. If the host is slower
+// than the minimum rate, stream closes the connection.
 func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader, from start) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})
@@ -169,7 +168,8 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	return sent, err
 }
 
-// attend waits for the end of a transfer or of the connection, and gives up a host that is too slow.
+// attend waits for the end of a transfer or of the connection, and closes the connection of a host that is
+// too slow.
 func (c *conn) attend(transfer *pace, finished <-chan struct{}) {
 	timer := c.options.Clock.NewTimer(leastTime)
 	defer timer.Stop()
@@ -186,15 +186,15 @@ func (c *conn) attend(transfer *pace, finished <-chan struct{}) {
 			c.lose(errSlow)
 			return
 		}
-		timer.Reset(max(left, time.Second)) // while content is awaited, left does not become less
+		timer.Reset(max(left, time.Second)) // while the receiver waits for content, left doesn't decrease
 	}
 }
 
-// contentError is an error of what is to be sent, and not of the connection.
+// contentError is an error of the content, not of the connection.
 type contentError struct{ err error }
 
-// Error is error.
+// Error implements error.
 func (e *contentError) Error() string { return "reading the content: " + e.err.Error() }
 
-// Unwrap gives the error of the content's reader.
+// Unwrap returns the error of the content's reader.
 func (e *contentError) Unwrap() error { return e.err }

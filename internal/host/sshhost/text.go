@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxWords bounds in bytes what a host's own words take in an error.
+	// maxWords limits a host's own text in an error, in bytes.
 	maxWords = 512
-	// minSecret is the shortest run of characters, in bytes, that is taken for a secret when it is
-	// part of one. Words and paths are shorter or have characters that secrets lack.
+	// minSecret is the shortest part of a secret that is redacted, in bytes. Words and paths are shorter or
+	// have characters that secrets lack.
 	minSecret = 16
 )
 
@@ -23,7 +23,7 @@ type tail struct {
 	kept []byte
 }
 
-// Write is io.Writer.
+// Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,15 +34,15 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String gives what was kept.
+// String returns the kept bytes.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.kept)
 }
 
-// printable makes a host's words fit for an error of one line: no control characters, no invalid
-// UTF-8, not long.
+// printable returns a host's text in a form fit for an error of one line: no control characters, no invalid
+// UTF-8, cut to limit.
 func printable(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
 		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")
@@ -57,9 +57,9 @@ func printable(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-// redact makes a host's words printable and takes out of them what stands in the secret parts of
-// the request: those of type []byte, which hold kubeconfigs and certificates, as they travel and as
-// they are.
+// redact returns a host's text in printable form, without parts of the request's secrets. Secrets are the
+// fields of type []byte, which hold kubeconfigs and certificates. Both their encoded and their decoded form
+// are redacted.
 func redact(words string, request []byte) string {
 	secrets := secretParts(request)
 	var out strings.Builder
@@ -76,14 +76,13 @@ func redact(words string, request []byte) string {
 	return printable(out.String(), maxWords)
 }
 
-// secretRun is the length of the run of characters of tokens, keys and base64 that text begins
-// with.
+// secretRun returns the length of text's prefix that consists of characters of tokens, keys and base64.
 func secretRun(text string) int {
 	return len(text) - len(strings.TrimLeft(text,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-"))
 }
 
-// leaks says whether any piece of run of minSecret bytes stands in a secret.
+// leaks reports whether any part of run with minSecret bytes is part of a secret.
 func leaks(run string, secrets [][]byte) bool {
 	for at := 0; at+minSecret <= len(run); at++ {
 		for _, s := range secrets {
@@ -95,7 +94,7 @@ func leaks(run string, secrets [][]byte) bool {
 	return false
 }
 
-// secretParts finds the values of type []byte in a request, encoded and decoded.
+// secretParts returns the []byte values in a request, encoded and decoded.
 func secretParts(request []byte) [][]byte {
 	var tree any
 	if json.Unmarshal(request, &tree) != nil {

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// handshakeBudget is how many bytes a host may send before the login is done. A key exchange and
-	// a login take less than 10 KiB, and some hosts send a banner.
+	// handshakeBudget is how many bytes a host may send before the login is complete. A key exchange and a
+	// login take less than 10 KiB, and some hosts send a banner.
 	handshakeBudget = 256 << 10
-	// stepBudget is how many bytes a host may send during one step, such as a call: the longest
-	// answer, and the same again for what SSH and SFTP put around it.
+	// stepBudget is how many bytes a host may send during one step, such as a call: the longest answer, plus
+	// the same size for the overhead of SSH and SFTP.
 	stepBudget = 2 * maxAnswer
-	// acknowledgement is the part of what we send that a host may send beyond that, to acknowledge
-	// it: OpenSSH takes some 100 bytes for each 32 KiB.
+	// acknowledgement: for every 8 bytes that we send, the host may send one more byte, to acknowledge them.
+	// OpenSSH sends about 100 bytes for each 32 KiB.
 	acknowledgement = 8
-	// maxFirst is how much is remembered of what a host sends first. Its offer for the key exchange is in the first
-	// two KiB, and no host says much before it.
+	// maxFirst is how many of a host's first bytes are kept. The key exchange offer is in the first two KiB,
+	// and no host sends much before it.
 	maxFirst = 16 << 10
 )
 
-// errFlood ends a connection over which the host sent more than any honest one.
+// errFlood ends the connection of a host that sends more than its budget.
 var errFlood = errors.New("the host sends without end")
 
-// wire is a TCP connection that remembers when it last heard something, and its first error. The
-// error tells a connection that broke from a peer that said no, without reading the words of
-// either. It ends the connection of a host that sends more than its budget.
+// wire is a TCP connection that records its first error and when it last received data. The recorded error
+// distinguishes a broken connection from a peer that refused, without parsing texts. wire closes the
+// connection of a host that exceeds its budget.
 type wire struct {
 	net.Conn
 	clock clock.PassiveClock
@@ -41,7 +41,7 @@ type wire struct {
 
 	mu    sync.Mutex
 	first error
-	// sent is what the host sent first: see offered.
+	// sent are the host's first bytes: see offered.
 	sent []byte
 }
 
@@ -51,10 +51,10 @@ func newWire(conn net.Conn, c clock.PassiveClock) *wire {
 	return w
 }
 
-// beginStep gives the host the budget of a step. What was left of the last one is gone.
+// beginStep sets the budget of a step. The rest of the previous budget expires.
 func (w *wire) beginStep() { w.budget.Store(stepBudget) }
 
-// Read is net.Conn.
+// Read implements net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
@@ -69,7 +69,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write is net.Conn.
+// Write implements net.Conn.
 func (w *wire) Write(p []byte) (int, error) {
 	w.budget.Add(int64(len(p)) / acknowledgement)
 	n, err := w.Conn.Write(p)
@@ -88,28 +88,28 @@ func (w *wire) note(err error) {
 	}
 }
 
-// keep remembers what the host sends first.
+// keep records the host's first bytes.
 func (w *wire) keep(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent = append(w.sent, p[:min(len(p), maxFirst-len(w.sent))]...)
 }
 
-// offered are the host key algorithms that the host offered when the connection began.
+// offered returns the host key algorithms that the host offered at the start of the connection.
 func (w *wire) offered() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return offered(w.sent)
 }
 
-// broken is the first error of reading or writing; nil when there was none.
+// broken returns the first read or write error, or nil.
 func (w *wire) broken() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.first
 }
 
-// silence is how long nothing was heard.
+// silence returns how long the host has sent nothing.
 func (w *wire) silence() time.Duration {
 	return w.clock.Since(w.began) - time.Duration(w.heard.Load())
 }
