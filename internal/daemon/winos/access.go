@@ -6,32 +6,30 @@ import (
 	"strings"
 )
 
-// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may
-// touch: P switches inheritance off, FA is full access, OICI lets what is made in a directory have
-// the same. The owner is named because an owner may always change the list, and a file would
-// otherwise belong to the user who happened to be logged in. Syntax:
+// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may access: P
+// disables inheritance, FA is full access, OICI passes the rights on to new children. The owner is set
+// explicitly, because an owner may always change the list, and the default owner is the user who happens to
+// be logged in. Syntax:
 // https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format.
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
-	// Pods whose programs are no administrators write into their volumes with LC and DC, and have full access to
-	// what they made as its owner, CO.
+	// Pods whose programs aren't administrators write into their volumes with LC and DC. As the owner (CO),
+	// they have full access to what they created.
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
 
-// administrators are the group Administrators and the account SYSTEM, in short form and as
-// identifiers.
+// administrators returns the group Administrators and the account SYSTEM, in short form and as SIDs.
 func administrators() []string { return []string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"} }
 
-// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one
-// that surely lets nobody in but those who are trusted, and that has nothing from the directory
-// above.
+// accessOf parses a security descriptor in text form. It returns AccessAdministrators only if the descriptor
+// certainly grants access to trusted accounts only and inherits nothing.
 func accessOf(sddl string, trusted []string) Access {
 	if !slices.Contains(trusted, section(sddl, "O:")) {
 		return AccessInherit
 	}
 	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
-	// NO_ACCESS_CONTROL, a list that is absent and lets everybody in, has no entries either.
+	// NO_ACCESS_CONTROL, a missing list that grants access to everybody, also has no entries.
 	if !found {
 		return AccessInherit
 	}
@@ -42,7 +40,7 @@ func accessOf(sddl string, trusted []string) Access {
 			return AccessInherit
 		}
 		switch fields[0] {
-		case "D": // denies; it lets nobody in
+		case "D": // denies access, so it grants nothing
 		case "A":
 			if !slices.Contains(trusted, fields[5]) {
 				return AccessInherit
@@ -54,16 +52,16 @@ func accessOf(sddl string, trusted []string) Access {
 	return AccessAdministrators
 }
 
-// foreign says whether a security descriptor in text form lets somebody who is not trusted replace a
-// directory or what lies in it: the owner may change its rights, and so may who has WRITE_DAC or
-// WRITE_OWNER; who has DELETE may rename it, and who has FILE_DELETE_CHILD what others made in it.
+// foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or
+// its content. The owner, WRITE_DAC and WRITE_OWNER permit a change of the rights. DELETE permits a rename.
+// FILE_DELETE_CHILD permits the deletion of other accounts' files in the directory.
 func foreign(sddl string, trusted []string) bool {
 	if !slices.Contains(trusted, section(sddl, "O:")) {
 		return true
 	}
 	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
 	if !found {
-		return true // no list lets everybody in
+		return true // without a list, everybody has access
 	}
 	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
 		fields := strings.Split(entry, ";")
@@ -78,20 +76,20 @@ func foreign(sddl string, trusted []string) bool {
 	return false
 }
 
-// replaces says whether rights, in letters or as a number, have one that lets replace a directory or
-// what lies in it.
+// replaces reports whether rights, in letters or as a number, include a right to replace a directory or its
+// content.
 func replaces(rights string) bool {
 	const deleteIt, deleteChild, writeDAC, writeOwner, genericAll = 0x10000, 0x40, 0x40000, 0x80000, 0x10000000
 	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {
 		return number&(deleteIt|deleteChild|writeDAC|writeOwner|genericAll) != 0
 	}
 	return slices.ContainsFunc(flags(rights), func(right string) bool {
-		// DT has the bit of FILE_DELETE_CHILD.
+		// DT includes the bit of FILE_DELETE_CHILD.
 		return slices.Contains([]string{"FA", "GA", "KA", "SD", "DT", "WD", "WO"}, right)
 	})
 }
 
-// flags splits a text of two letters each.
+// flags splits a text into items of two letters.
 func flags(text string) (all []string) {
 	for ; len(text) >= 2; text = text[2:] {
 		all = append(all, text[:2])
@@ -99,7 +97,7 @@ func flags(text string) (all []string) {
 	return all
 }
 
-// section cuts one part (O:, G:, D:, S:) out of a security descriptor.
+// section returns one part (O:, G:, D:, S:) of a security descriptor.
 func section(sddl, mark string) string {
 	depth := 0
 	start := -1
@@ -126,7 +124,7 @@ func section(sddl, mark string) string {
 	return sddl[start:]
 }
 
-// inherited finds the flag ID among the flags of an entry, which are two letters each.
+// inherited reports whether the flags of an entry, two letters each, include ID.
 func inherited(flags string) bool {
 	for ; len(flags) >= 2; flags = flags[2:] {
 		if flags[:2] == "ID" {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Age is how long ago something was by the host's clock. A time in the future, as a clock that was
-// set back leaves behind, is as old as can be: it ends every pause, and counts for nothing.
+// Age returns how long ago a time was, by the host's clock. If the time is in the future, because the clock
+// was set back, Age returns the maximum duration: every delay is over.
 func Age(now, at time.Time) time.Duration {
 	if now.Before(at) {
 		return math.MaxInt64

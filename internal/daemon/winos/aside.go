@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// asideMark stands before the number in the name of a program that makes room.
+// asideMark precedes the number in the name of a program that was moved aside.
 const asideMark = ".old-"
 
-// AsidePath is the name under which the running program at path makes room for another, by number.
+// AsidePath returns the name to which a running program is renamed to make room for its successor.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
-// StartedPath is the path that a program had when it was started: Windows names a process by where its
-// exe is now, which may be an AsidePath. A program is never moved aside twice.
+// StartedPath returns the path from which a program was started. Windows reports the current path of a
+// process's exe, which may be an AsidePath. A program is never moved aside twice.
 func StartedPath(path string) string {
 	first := strings.TrimRight(path, "0123456789")
 	if first == path {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf16"
 )
 
-// encodeEnvironment turns variables into the lines NAME=value of a REG_MULTI_SZ, sorted by name, so
-// that equal variables give equal lines.
+// encodeEnvironment converts variables to the lines NAME=value of a REG_MULTI_SZ. The lines are sorted by
+// name, so that equal variables have equal lines.
 func encodeEnvironment(variables map[string]string) ([]string, error) {
 	names := slices.SortedFunc(maps.Keys(variables), func(a, b string) int {
 		return strings.Compare(strings.ToUpper(a), strings.ToUpper(b))
@@ -27,8 +27,8 @@ func encodeEnvironment(variables map[string]string) ([]string, error) {
 	return lines, nil
 }
 
-// decodeEnvironment is the other way round. Lines that are no variable are left out; of variables
-// given twice the last one holds.
+// decodeEnvironment is the inverse of encodeEnvironment. It skips invalid lines. If a variable occurs twice,
+// the last value wins.
 func decodeEnvironment(lines []string) map[string]string {
 	variables := map[string]string{}
 	for _, line := range lines {
@@ -45,11 +45,11 @@ func decodeEnvironment(lines []string) map[string]string {
 	return variables
 }
 
-// longestVariable is the limit of Windows for one variable, in UTF-16 units.
+// longestVariable is Windows' limit for one variable, in UTF-16 units.
 const longestVariable = 32767
 
-// checkVariable says whether Windows can keep an environment variable. The error doesn't show the
-// value, which may be secret.
+// checkVariable reports whether Windows can store an environment variable. The error omits the value, which
+// may be secret.
 func checkVariable(name, value string) error {
 	switch {
 	case name == "":
@@ -64,9 +64,9 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// encodeStrings makes a list of strings as Windows wants it: each ended by NUL, and one more NUL.
-// An empty list is two NULs, which to ChangeServiceConfig means "none", while a null pointer would
-// mean "leave it".
+// encodeStrings encodes a list of strings for Windows: each string ends with NUL, and the list with another
+// NUL. An empty list is two NULs, which ChangeServiceConfig takes as "none". A null pointer would mean "don't
+// change".
 func encodeStrings(list []string) []uint16 {
 	var block []uint16
 	for _, s := range list {
@@ -85,7 +85,7 @@ func appendString(block []uint16, s string) []uint16 {
 	return block
 }
 
-// decodeStrings reads such a list; it stops at the first empty string, or at the end of the block.
+// decodeStrings decodes such a list, up to the first empty string or the end of the block.
 func decodeStrings(block []uint16) []string {
 	var list []string
 	for {

@@ -5,9 +5,8 @@ import "io/fs"
 // win32OfHRESULT is the part of an HRESULT that says "the lower half is a Win32 error code".
 const win32OfHRESULT = 0x8007
 
-// meaning translates an error code of Windows (Win32, or an HRESULT) into the error that callers
-// test for, or nil when it has none of its own. It is the only place where codes are classified.
-// Codes: https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
+// meaning maps a Windows error code (Win32 or HRESULT) to the error that callers test for, or nil. Codes are
+// classified only here. Codes: https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
 func meaning(code uint32) error {
 	if code>>16 == win32OfHRESULT {
 		code &= 0xffff

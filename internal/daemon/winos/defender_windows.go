@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// Group policy "Process Exclusions" of Windows Defender: a switch, and beside it a key with one
-// value for each exe, named by its path, "0". Source:
+// Group policy "Process Exclusions" of Windows Defender: a switch, and a key with one value "0" per exe,
+// named by the exe's path. Source:
 // https://learn.microsoft.com/en-us/windows/client-management/mdm/policy-csp-defender#excludedprocesses.
 const (
 	exclusionsKey    = `SOFTWARE\Policies\Microsoft\Windows Defender\Exclusions`
@@ -19,8 +19,8 @@ const (
 	defenderService  = "WinDefend"
 )
 
-// ExcludeFromDefender writes the local policy, which Defender watches; the other ways in are
-// PowerShell and WMI.
+// ExcludeFromDefender writes the local policy, which Defender watches. The alternatives are PowerShell and
+// WMI.
 func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if err := errors.Join(ctx.Err(), CheckPath(exe)); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	// A service that we may not even look at is there.
+	// If the service may not be read, it exists.
 	if err == nil {
 		h.close()
 	} else if !errors.Is(err, ErrDenied) {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// function finds a function that x/sys doesn't declare in a DLL of Windows' own directory. Where it
-// is absent the error wraps ErrUnsupported. Looking it up anew each time costs microseconds: the
-// DLL stays loaded.
+// function returns a function, which x/sys doesn't declare, of a DLL in Windows' own directory. If the
+// function is missing, the error wraps ErrUnsupported. A lookup costs microseconds, because the DLL stays
+// loaded.
 func function(dll, name string) (*windows.LazyProc, error) {
 	found := windows.NewLazySystemDLL(dll).NewProc(name)
 	if err := found.Find(); err != nil {

@@ -19,7 +19,7 @@ type environment struct{}
 
 var _ Environment = environment{}
 
-// All gives the values as they are kept, without replacing the %NAME% in them.
+// All returns the stored values, without expanding %NAME%.
 func (environment) All(ctx context.Context) (map[string]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	for _, name := range names {
 		value, _, err := key.GetStringValue(name)
 		if errors.Is(err, registry.ErrUnexpectedType) || errors.Is(err, registry.ErrNotExist) {
-			continue // no variable to Windows either; or gone meanwhile
+			continue // not a variable to Windows either, or deleted meanwhile
 		}
 		if err != nil {
 			return nil, fail(err, "reading system variable %s", name)
@@ -47,9 +47,9 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// Set keeps the kind of an existing value: Windows replaces %NAME% in a REG_EXPAND_SZ only. A new
-// one is a REG_SZ, because the percent signs in a proxy's URL are meant as they are. Setting what
-// is set already changes and broadcasts nothing.
+// Set keeps the type of an existing value, because Windows expands %NAME% in a REG_EXPAND_SZ only. A new
+// value is a REG_SZ, because percent signs in a proxy's URL are literal. If the value is set already, Set
+// changes and broadcasts nothing.
 func (environment) Set(ctx context.Context, name, value string) error {
 	if err := errors.Join(ctx.Err(), checkVariable(name, value)); err != nil {
 		return err
@@ -93,17 +93,17 @@ func (environment) Unset(ctx context.Context, name string) error {
 	return broadcastEnvironment(ctx)
 }
 
-// broadcastEnvironment tells all top-level windows of our window station that the environment
-// changed, so that what they start has the new one. The value is in the registry by then, so an
-// answer that doesn't come, or no windows at all, is no failure; only the end of ctx is one.
-// Source: https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
+// broadcastEnvironment notifies all top-level windows of our window station, so that programs that they start
+// have the new environment. The registry already has the value, so a missing answer or a missing window is no
+// failure. Only the end of ctx is. Source:
+// https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
 func broadcastEnvironment(ctx context.Context) error {
 	const (
 		everybody     = 0xffff // HWND_BROADCAST
 		settingChange = 0x1a   // WM_SETTINGCHANGE
 		skipHung      = 0x0002 // SMTO_ABORTIFHUNG
 	)
-	// The limit holds for each window, of which the session of a service or of SSH has hardly any.
+	// The limit applies to each window. The session of a service or of SSH has hardly any.
 	const limit = time.Second
 	_, err := interruptible(ctx, func() (answer uintptr, err error) {
 		section, err := windows.UTF16PtrFromString("Environment")
@@ -118,7 +118,7 @@ func broadcastEnvironment(ctx context.Context) error {
 			uintptr(limit.Milliseconds()), uintptr(unsafe.Pointer(&answer)))
 		return answer, nil
 	})
-	if errors.Is(err, ErrUnsupported) { // a Windows without windows
+	if errors.Is(err, ErrUnsupported) { // a Windows installation without windows
 		return nil
 	}
 	return err

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fail says what was being done when Windows answered err, with the error that callers test for
-// when there is one. nil stays nil.
+// fail adds the operation to an error of Windows, and wraps the error that callers test for, if there is one.
+// It returns nil for nil.
 func fail(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -20,8 +20,8 @@ func fail(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// interruptible runs a call into Windows that knows nothing of contexts. When ctx ends first, the
-// call goes on by itself and its result is lost; it must own what it uses.
+// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in
+// the background and its result is dropped, so the call must own the data that it uses.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -44,7 +44,7 @@ func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error
 	}
 }
 
-// code is the error code of Windows in err, 0 if it has none.
+// code returns the Windows error code in err, or 0.
 func code(err error) uint32 {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

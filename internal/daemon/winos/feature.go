@@ -1,19 +1,19 @@
 package winos
 
-// failed says whether an HRESULT is an error. Positive ones are kinds of success, and so is
-// ERROR_SUCCESS_REBOOT_REQUIRED (3010) when DISM wraps it: Feature then answers Pending.
+// failed reports whether an HRESULT is an error. Positive values are successes, including
+// ERROR_SUCCESS_REBOOT_REQUIRED (3010) from DISM. Feature then returns Pending.
 func failed(hr uint32) bool {
 	const rebootRequired = 0x80070bc2
 	return int32(hr) < 0 && hr != rebootRequired
 }
 
-// featureState reads a DismPackageFeatureState:
+// featureState maps a DismPackageFeatureState:
 // https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dismpackagefeaturestate-enumeration.
-// One that is going away with the next boot counts as absent, and so does one that is there in
-// part: enabling is the right thing to do then.
+// A feature that the next boot removes, or that is partly installed, counts as absent, because it must be
+// enabled.
 func featureState(code uint32) FeatureState {
 	switch code {
-	case 4, 6: // installed; superseded by a newer one
+	case 4, 6: // installed, or superseded by a newer version
 		return FeatureEnabled
 	case 5: // install pending
 		return FeaturePending

@@ -15,7 +15,7 @@ func (s system) Feature(ctx context.Context, name string) (FeatureState, error) 
 		if err != nil {
 			return "", err
 		}
-		// The head of DismFeatureInfo, which is the same however the structure is packed.
+		// The first fields of DismFeatureInfo, which don't depend on the structure's packing.
 		var info *struct {
 			Name  *uint16
 			State uint32
@@ -30,8 +30,8 @@ func (s system) Feature(ctx context.Context, name string) (FeatureState, error) 
 	return state, fail(err, "looking at Windows feature %s", name)
 }
 
-// EnableFeature enables what the feature needs as well. When ctx ends, DISM is asked to cancel, and
-// is left to it.
+// EnableFeature also enables the feature's dependencies. If ctx ends, EnableFeature asks DISM to cancel and
+// doesn't wait for it.
 func (s system) EnableFeature(ctx context.Context, name string) error {
 	_, err := s.inSession(ctx, func(d dism, session uintptr) (FeatureState, error) {
 		text, err := windows.UTF16PtrFromString(name)
@@ -51,7 +51,7 @@ func (s system) EnableFeature(ctx context.Context, name string) error {
 	return fail(err, "enabling Windows feature %s", name)
 }
 
-// eventOf makes an event that is set when ctx ends. release frees it.
+// eventOf returns an event that is set when ctx ends. release frees it.
 func eventOf(ctx context.Context) (event windows.Handle, release func(), err error) {
 	event, err = windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
@@ -70,7 +70,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	}, nil
 }
 
-// dism are functions of the DISM API, which changes Windows features in our own process:
+// dism holds functions of the DISM API, which changes Windows features within our own process:
 // https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
 type dism struct {
 	initialize, shutdown, openSession, closeSession, getFeatureInfo, enableFeature, free *windows.LazyProc
@@ -92,8 +92,8 @@ func loadDISM() (dism, error) {
 	return d, nil
 }
 
-// inSession runs work in a DISM session on the running Windows. One caller at a time gets in: a
-// process initialises DISM as a whole.
+// inSession runs work in a DISM session on the running Windows, one caller at a time, because DISM is
+// initialised per process.
 func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState,
 	error) {
 	d, err := loadDISM()
@@ -103,7 +103,7 @@ func (s system) inSession(ctx context.Context, work func(d dism, session uintptr
 	return interruptible(ctx, func() (state FeatureState, err error) {
 		s.dismTurn.Lock()
 		defer s.dismTurn.Unlock()
-		runtime.LockOSThread() // it uses COM, which belongs to threads
+		runtime.LockOSThread() // DISM uses COM, which is bound to threads
 		defer runtime.UnlockOSThread()
 		if err := ctx.Err(); err != nil {
 			return "", err
@@ -131,7 +131,7 @@ func (s system) inSession(ctx context.Context, work func(d dism, session uintptr
 	})
 }
 
-// hresult turns an HRESULT into an error.
+// hresult converts an HRESULT to an error.
 func hresult(hr uintptr) error {
 	if !failed(uint32(hr)) {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// files is the file system of this machine.
+// files is this machine's file system.
 type files struct{}
 
 var _ Files = files{}
 
-// shareAll lets others read, write, rename and delete a file while we have it open.
+// shareAll lets other programs read, write, rename and delete a file while we have it open.
 const shareAll = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 
 func (files) Open(path string) (io.ReadCloser, error) {
@@ -36,7 +36,7 @@ func (files) Open(path string) (io.ReadCloser, error) {
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path}, nil
 }
 
-// Create makes a file under its final security descriptor.
+// Create creates a file with its final security descriptor.
 func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	doing := "creating " + path
 	name, err := systemPath(path)
@@ -58,7 +58,7 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, fail(err, "%s", doing)
 	}
-	// Others may read along, but neither write nor delete.
+	// Other programs may read the file, but not write or delete it.
 	h, err := windows.CreateFile(name, windows.GENERIC_WRITE, windows.FILE_SHARE_READ, security, disposition,
 		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path, written: true}, nil
 }
 
-// removeFile removes path if it is a file, so that a new one can take its place.
+// removeFile deletes path if it is a file, so that a new file can replace it.
 func (f files) removeFile(path string) error {
 	info, err := f.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,8 +96,7 @@ func (files) Rename(from, to string) error {
 	return fail(reason(target, err), "%s", doing)
 }
 
-// Remove also takes away files that are marked read-only. A link or junction is removed, not what
-// it points to.
+// Remove also deletes read-only files. It deletes a link or junction itself, not its target.
 func (files) Remove(path string) error {
 	doing := "removing " + path
 	name, err := systemPath(path)
@@ -140,7 +139,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	if err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
-	// Where a link leads is described above; who owns the link may lead it elsewhere.
+	// The security of a link's target was checked above. But the owner of the link can change the target.
 	alien := foreign(sddl, us)
 	if data.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
 		own, err := linkSecurity(name)
@@ -172,7 +171,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 	var data windows.Win32finddata
 	h, err := windows.FindFirstFile(pattern, &data)
 	if errors.Is(err, windows.ERROR_FILE_NOT_FOUND) && len(dir) == len(`C:\`) {
-		return nil, nil // the root of an empty drive: it has not even . and ..
+		return nil, nil // the root of an empty drive, which lacks even . and ..
 	}
 	if err != nil {
 		return nil, fail(err, "%s", doing)
@@ -189,7 +188,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 			continue // gone meanwhile
 		}
 		if err != nil {
-			access = AccessInherit // Windows hides the rights of some of its own files; nothing is claimed of them
+			access = AccessInherit // Windows hides the rights of some of its own files
 		}
 		all = append(all, FileInfo{
 			Name:    name,
@@ -219,7 +218,7 @@ func (files) MkdirAll(path string, access Access) error {
 		if err != nil {
 			return err
 		}
-		// Here a link or junction to a directory is as good as a directory.
+		// A link or junction to a directory counts as a directory here.
 		attributes, err := windows.GetFileAttributes(name)
 		switch {
 		case err == nil && attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0:
@@ -235,8 +234,7 @@ func (files) MkdirAll(path string, access Access) error {
 	return nil
 }
 
-// openFile is a file being read or written. Its errors are normalised, and closing after writing
-// flushes.
+// openFile is an open file. Its errors are normalised. Close flushes after writing.
 type openFile struct {
 	file    *os.File
 	path    string
@@ -264,7 +262,7 @@ func (f *openFile) Close() error {
 	return errors.Join(err, fail(f.file.Close(), "closing %s", f.path))
 }
 
-// systemPath checks a path and gives it in the form that Windows wants.
+// systemPath checks a path and converts it to the form that Windows needs.
 func systemPath(path string) (*uint16, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
@@ -273,12 +271,11 @@ func systemPath(path string) (*uint16, error) {
 	return name, fail(err, "path %s", path)
 }
 
-// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor
-// changes anything.
+// verbatim returns the verbatim form of a checked path. Windows doesn't limit its length to 260 and doesn't
+// normalise it.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf gives what a new file or directory is created with: the security descriptor sddl, or nil to inherit if
-// that is empty.
+// securityOf returns the security attributes for a new file or directory, or nil to inherit if sddl is empty.
 func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	if sddl == "" {
 		return nil, nil
@@ -292,7 +289,7 @@ func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	return security, nil
 }
 
-// descriptor is the security descriptor of a new directory, or empty to inherit.
+// descriptor returns the security descriptor of a new directory, or "" to inherit.
 func (a Access) descriptor() string {
 	switch a {
 	case AccessAdministrators:
@@ -305,7 +302,7 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// accessOn reads who may open what is at path.
+// accessOn returns who may access path.
 func accessOn(path string, trusted []string) (Access, error) {
 	sddl, err := securityOn(path)
 	if err != nil {
@@ -314,8 +311,7 @@ func accessOn(path string, trusted []string) (Access, error) {
 	return accessOf(sddl, trusted), nil
 }
 
-// securityOn reads the security descriptor of what is at path; it is empty on a file system without
-// rights, such as FAT.
+// securityOn reads the security descriptor of path. It is empty on a file system without rights, such as FAT.
 func securityOn(path string) (sddl string, err error) {
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
 	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
@@ -342,8 +338,8 @@ func linkSecurity(name *uint16) (sddl string, err error) {
 	return descriptor.String(), nil
 }
 
-// trusted are the administrators, and the account that we run as if it is one of them: Wine keeps
-// rights as its host does, and gives them to that account where it was told of the group.
+// trusted returns the administrators, and our own account if it is an administrator. Wine stores rights as
+// its host does, and assigns the group's rights to that account.
 func trusted() ([]string, error) {
 	var facts Facts
 	if err := readAdmin(&facts); err != nil || !facts.Admin {
@@ -367,9 +363,9 @@ func reason(target *uint16, err error) error {
 	})
 }
 
-// reasonOf finds out what "access denied" on a file means. Windows also says it of deleting or
-// replacing the exe of a running process; opening that for writing is then a sharing violation,
-// which tells the two apart.
+// reasonOf determines the meaning of "access denied" for a file. Windows returns this error also when the exe
+// of a running process is deleted or replaced. To tell the two apart, reasonOf opens the file for writing:
+// for a running exe this is a sharing violation.
 func reasonOf(err error, openToWrite func() error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return err
@@ -381,8 +377,8 @@ func reasonOf(err error, openToWrite func() error) error {
 	return err
 }
 
-// isDirectory tells directories from files and from links and junctions, which RemoveAll must not
-// follow.
+// isDirectory reports whether attributes belong to a directory, and not to a file, link or junction.
+// RemoveAll must not follow links.
 func isDirectory(attributes uint32) bool {
 	return attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0 && attributes&windows.FILE_ATTRIBUTE_REPARSE_POINT == 0
 }

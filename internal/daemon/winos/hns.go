@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// hnsSubnet is a subnet of a network as HNS tells it, with what holds for it.
+// hnsSubnet is a subnet of an HNS network with its policies.
 type hnsSubnet struct {
 	prefix   string
 	policies []json.RawMessage
 }
 
-// describeHNS puts together what HNS says of a network: its first IPv4 subnet with its VNI, and its
-// management address, which is empty until the network has taken over the address of the network
-// card.
+// describeHNS converts HNS's description of a network: the first IPv4 subnet with its VNI, and the management
+// address, which is empty until the network has taken over the network card's address.
 func describeHNS(id, name string, subnets []hnsSubnet, management string) HNSNetwork {
 	found := HNSNetwork{ID: id, Name: name}
 	for _, subnet := range subnets {
@@ -29,7 +28,7 @@ func describeHNS(id, name string, subnets []hnsSubnet, management string) HNSNet
 	return found
 }
 
-// vniOf finds the VNI among the policies of a subnet, where its name is VSID; 0 if it is not there.
+// vniOf returns the VNI from the policies of a subnet, where it is called VSID, or 0.
 func vniOf(policies []json.RawMessage) uint32 {
 	for _, raw := range policies {
 		var policy struct {
@@ -43,8 +42,8 @@ func vniOf(policies []json.RawMessage) uint32 {
 	return 0
 }
 
-// sameID compares identifiers of HNS, which its two interfaces write with or without braces and in
-// either case.
+// sameID compares HNS identifiers. HNS's two interfaces write them with or without braces, and in either
+// case.
 func sameID(a, b string) bool {
 	return strings.EqualFold(strings.Trim(a, "{}"), strings.Trim(b, "{}"))
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// hostCompartment is the network compartment of the host itself; containers have others.
+// hostCompartment is the host's own network compartment. Containers have others.
 const hostCompartment = 1
 
 func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
@@ -36,8 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint takes an endpoint that it finds as it is, and attaches it if the host lacks its
-// address.
+// EnsureEndpoint doesn't change an existing endpoint. It only attaches it if the host lacks its address.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -50,7 +49,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 		}
 		if mine == nil {
 			if err = ctx.Err(); err != nil {
-				return netip.Addr{}, err // whoever gave this up may want no such endpoint any more
+				return netip.Addr{}, err // the caller that gave up may no longer want this endpoint
 			}
 			made := &hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}
 			if address.IsValid() && !taken {
@@ -61,8 +60,8 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 				return netip.Addr{}, err
 			}
 		}
-		// One that came too late stays for the next call, which finds it. To remove it would make a
-		// service that is always this slow begin anew each time.
+		// If the endpoint was created too late, keep it for the next call. If it were deleted, a slow service
+		// would start over on each call.
 		if err = ctx.Err(); err != nil {
 			return netip.Addr{}, err
 		}
@@ -79,9 +78,9 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint on one network by its name, or else a local one without a name by its
-// address, as kube-proxy creates it; nil if there is neither. Names are not unique in HNS. Taken says
-// that some endpoint has the address.
+// endpointOn finds an endpoint on one network by its name. Otherwise it finds a local endpoint without a name
+// by its address, as kube-proxy creates it. It returns nil if there is neither. Names aren't unique in HNS.
+// taken reports that some endpoint has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {
@@ -105,8 +104,8 @@ func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSE
 	return found, taken, nil
 }
 
-// hasAddress says whether one of the host's interfaces has an address, which is what attaching an
-// endpoint is for.
+// hasAddress reports whether one of the host's interfaces has an address. An endpoint is attached for this
+// purpose.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {
@@ -138,7 +137,7 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return false, err // whoever gave this up may have made use of the network since
+			return false, err // the caller that gave up may use the network by now
 		}
 		if err := raw.Delete(); err != nil && !gone(err) {
 			return false, err
@@ -148,12 +147,11 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 	return failHNS(err, "removing HNS network %s", name)
 }
 
-// withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds: see
-// WithTimeouts.
+// withHNS runs work if HNS exists. Its calls don't support contexts and may take seconds: see WithTimeouts.
 //
-// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves
-// networks and what is in them. Attaching an endpoint to the host, and a network's management
-// address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
+// HNS has two DLLs. The newer one (computenetwork, hcn) manages networks and their content. Only the older
+// one (vmcompute, HNS version 1), which sees the same objects, can attach an endpoint to the host and read a
+// network's management address.
 func withHNS[T any](ctx context.Context, work func() (T, error)) (none T, err error) {
 	if err = ctx.Err(); err != nil {
 		return none, err
@@ -170,7 +168,7 @@ func failHNS(err error, format string, args ...any) error {
 	if gone(err) && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	// hcsshim's errors don't unwrap; those of its newer half tell their code on request.
+	// hcsshim's errors don't unwrap. Those of its newer half have a method for their code.
 	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED,
 		windows.ERROR_SERVICE_NOT_ACTIVE,
 		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {
@@ -181,5 +179,5 @@ func failHNS(err error, format string, args ...any) error {
 	return fail(err, format, args...)
 }
 
-// gone says whether HNS answered that a thing isn't there.
+// gone reports whether HNS returned that an object doesn't exist.
 func gone(err error) bool { return err != nil && hcn.IsNotFoundError(err) }

@@ -7,8 +7,8 @@ type logs struct{}
 
 var _ Logs = logs{}
 
-// Empty works because Go programs, which all of ours are, let others write along; they don't let
-// anybody rename or delete.
+// Empty works because all our programs are Go programs, which share their log files for writing, but not for
+// renaming or deleting.
 func (logs) Empty(path string) error {
 	name, err := systemPath(path)
 	if err != nil {

@@ -43,8 +43,8 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 }
 
 // routes reads the IPv4 routing table:
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
-// Routes of interfaces that are not there (any more) are left out.
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2. It skips
+// routes of missing interfaces.
 func routes(cards map[uint32]card) ([]route, error) {
 	var raw *windows.MibIpForwardTable2
 	if err := windows.GetIpForwardTable2(windows.AF_INET, &raw); err != nil {
@@ -76,7 +76,7 @@ func routes(cards map[uint32]card) ([]route, error) {
 // https://learn.microsoft.com/en-us/windows/win32/api/iptypes/ns-iptypes-ip_adapter_addresses_lh.
 const dhcpEnabled = 0x4
 
-// hnsStateKey is where the host network service keeps what it is set to.
+// hnsStateKey is where HNS stores its configuration.
 const hnsStateKey = `SYSTEM\CurrentControlSet\Services\hns\State`
 
 // card is one network interface.
@@ -85,7 +85,7 @@ type card struct {
 	connected bool
 	addresses []address
 	name      string
-	dynamic   bool // its address is a DHCP server's
+	dynamic   bool // a DHCP server assigned its address
 }
 
 // networkCards reads the interfaces that have IPv4, by index:
@@ -120,8 +120,8 @@ func networkCards() (map[uint32]card, error) {
 	}
 }
 
-// readCards says how the interface with the default route came by its address, and whether others
-// have a default route, too.
+// readCards reads whether the interface with the default route has its address from DHCP, and whether other
+// interfaces have a default route as well.
 func readCards(facts *Facts) error {
 	cards, err := networkCards()
 	if err != nil {
@@ -158,7 +158,7 @@ func addressesOf(entry *windows.IpAdapterUnicastAddress) []address {
 	return addresses
 }
 
-// addressIn reads the IPv4 address in a SOCKADDR_INET; the zero address if it is of another kind.
+// addressIn returns the IPv4 address in a SOCKADDR_INET, or the zero address.
 func addressIn(union *windows.RawSockaddrInet) netip.Addr {
 	if union.Family != windows.AF_INET {
 		return netip.Addr{}
@@ -205,8 +205,8 @@ func tcpListeners(family uintptr) ([]byte, error) {
 		switch windows.Errno(result) {
 		case windows.ERROR_SUCCESS:
 			return buffer, nil
-		case windows.ERROR_INSUFFICIENT_BUFFER: // size says how much it wants; the table may grow meanwhile
-		case windows.ERROR_NOT_SUPPORTED, windows.WSAEAFNOSUPPORT: // no IPv6 here
+		case windows.ERROR_INSUFFICIENT_BUFFER: // size is now the required size; the table may grow meanwhile
+		case windows.ERROR_NOT_SUPPORTED, windows.WSAEAFNOSUPPORT: // IPv6 is off
 			return nil, nil
 		default:
 			return nil, fail(windows.Errno(result), "reading the listening ports")
@@ -216,7 +216,7 @@ func tcpListeners(family uintptr) ([]byte, error) {
 
 func (network) Listen(ctx context.Context, port int) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	// A port that another program has to itself is "access denied" to everybody else.
+	// If another program uses a port exclusively, the error is "access denied".
 	if errors.Is(err, windows.WSAEADDRINUSE) || errors.Is(err, windows.WSAEACCES) {
 		return nil, fmt.Errorf("listening on port %d: %w: %w", port, ErrInUse, err)
 	}

@@ -13,14 +13,13 @@ const (
 	longestPath      = 32767
 )
 
-// CheckPath says whether path is an absolute path that every Windows Server accepts: a drive
-// letter, backslashes, and names without reserved characters, reserved device names, or a dot or
-// space at their end. A drive's root is C:\; no other path ends with a backslash. The error wraps
-// ErrInvalidName and names what is wrong.
+// CheckPath reports whether path is an absolute path that every Windows Server accepts: a drive letter,
+// backslashes, and names without reserved characters, reserved device names, or a trailing dot or space. A
+// drive's root is C:\. No other path ends with a backslash. The error wraps ErrInvalidName and explains the
+// flaw.
 //
-// It is our own check, done before the operating system is asked, for two reasons: paths in
-// verbatim form (\\?\) skip much of Windows' own checking, and Wine, on which part of the tests
-// run, accepts names that Windows refuses. The rules are those of
+// The check precedes the call into Windows for two reasons: paths in verbatim form (\\?\) skip many of
+// Windows' own checks, and Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
 // https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }
@@ -45,7 +44,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// wrongName says what is wrong with one component of a path, or nothing.
+// wrongName returns the flaw of one component of a path, or "".
 func wrongName(name string) string {
 	switch {
 	case name == "":
@@ -66,7 +65,7 @@ func wrongName(name string) string {
 	return ""
 }
 
-// isDevice tells names that mean a device in every directory, with or without an extension.
+// isDevice reports whether a name means a device in every directory, with or without an extension.
 func isDevice(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	base = strings.ToUpper(strings.TrimRight(base, " "))
@@ -78,14 +77,14 @@ func isDevice(name string) bool {
 	if !ok {
 		digit, ok = strings.CutPrefix(base, "LPT")
 	}
-	// The superscript digits count as digits here. Windows no longer lists 0, but older ones
-	// reserved it.
+	// The superscript digits count as digits here. Windows' documentation no longer lists 0, but older
+	// versions reserved it.
 	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("0123456789¹²³", digit)
 }
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// units counts the UTF-16 units of s, in which Windows measures names.
+// units returns the number of UTF-16 units of s, in which Windows measures names.
 func units(s string) int {
 	n := 0
 	for _, r := range s {
@@ -94,8 +93,7 @@ func units(s string) int {
 	return n
 }
 
-// parents lists the directories above a checked path, the drive's root first, and the path itself
-// last.
+// parents lists the directories above a checked path, the drive's root first, and the path itself last.
 func parents(path string) []string {
 	all := []string{path[:3]}
 	for i := 3; i < len(path); i++ {

@@ -2,9 +2,9 @@ package winos
 
 import "strings"
 
-// replacedAtBoot reads PendingFileRenameOperations: pairs of what is moved and where to, in the
-// form of the kernel (\??\C:\dir\file). An empty target means a deletion; an exclamation mark
-// before it, that it may exist. It gives the targets. Source:
+// replacedAtBoot parses PendingFileRenameOperations and returns the targets. The list has pairs of source and
+// target in the kernel's form (\??\C:\dir\file). An empty target is a deletion. A target with a leading
+// exclamation mark may exist. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-movefileexw
 // (MOVEFILE_DELAY_UNTIL_REBOOT).
 func replacedAtBoot(list []string) (targets []string) {

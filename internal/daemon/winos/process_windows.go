@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// process is one process that can be waited for. Its zero value stands for one that has ended.
+// process is a process to wait for. Its zero value is a process that has ended.
 type process struct{ handle windows.Handle }
 
-// process opens the process of a service, if it has one of its own. One that can't be opened
-// because it is gone, or because Windows protects it, counts as ended: there is no way to wait for
+// process opens the service's process, if the service has a process of its own. A process that can't be
+// opened, because it has ended or because Windows protects it, counts as ended, because nothing can wait for
 // it.
 func (h serviceHandle) process(status serviceStatus) (process, error) {
 	if status.ProcessId == 0 || status.shared {
@@ -26,8 +26,8 @@ func (h serviceHandle) process(status serviceStatus) (process, error) {
 	return process{handle: opened}, fail(err, "opening the process of service %s", h.name)
 }
 
-// processGone says whether there surely is no such process (any more). 0 is no process, and not
-// gone either.
+// processGone reports whether a process certainly doesn't exist. For 0, which is no process, it returns
+// false.
 func processGone(pid uint32) bool {
 	if pid == 0 {
 		return false
@@ -47,7 +47,7 @@ func (p process) close() {
 	}
 }
 
-// ended says whether a process that could be opened has ended.
+// ended reports whether an opened process has ended.
 func (p process) ended() bool {
 	if p.handle == 0 {
 		return false
@@ -56,8 +56,7 @@ func (p process) ended() bool {
 	return err == nil && event == windows.WAIT_OBJECT_0
 }
 
-// wait returns when the process has ended. A wait for a handle can't be interrupted, so it is cut
-// into slices.
+// wait returns when the process has ended. A wait for a handle can't be interrupted, so wait polls in slices.
 func (p process) wait(ctx context.Context) error {
 	const slice = 50 * time.Millisecond
 	for p.handle != 0 {
@@ -72,8 +71,8 @@ func (p process) wait(ctx context.Context) error {
 	return nil
 }
 
-// processNames names the exe of every process that runs. A snapshot has the names of protected
-// processes too, which can't be opened.
+// processNames returns the exe name of every process. Unlike OpenProcess, a snapshot also has the names of
+// protected processes.
 func processNames() (map[uint32]string, error) {
 	names := map[uint32]string{}
 	err := eachProcess(func(entry windows.ProcessEntry32) {
@@ -85,7 +84,7 @@ func processNames() (map[uint32]string, error) {
 	return names, nil
 }
 
-// eachProcess visits every process that runs.
+// eachProcess visits every process.
 func eachProcess(visit func(entry windows.ProcessEntry32)) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {

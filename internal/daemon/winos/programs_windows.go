@@ -17,10 +17,10 @@ type launcher struct{}
 
 var _ Programs = launcher{}
 
-// killedCode is the exit code of a process that we end.
+// killedCode is the exit code of a process that we kill.
 const killedCode = 1
 
-// Run names the exe apart from the command line, so that Windows looks for no other.
+// Run passes the exe separately from the command line, so that Windows doesn't search for it.
 func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -46,7 +46,7 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	p := process{handle: info.Process}
 	defer p.close()
 	if err = p.wait(ctx); err != nil {
-		// Its exe can be removed only when it has ended.
+		// The exe can't be deleted before the process has ended.
 		if killed := windows.TerminateProcess(p.handle, killedCode); killed == nil {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 			defer cancel()
@@ -61,9 +61,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	return int(int32(code)), nil
 }
 
-// Kill is Programs. A process that ends by itself at that moment can't be terminated any more,
-// which is no error. Its exe is read by the handle that ends it: Windows gives numbers of processes
-// that have ended to others.
+// Kill implements Programs. A process that ends by itself in this moment can't be terminated, which is no
+// error. Kill reads the exe from the same handle that it kills, because Windows reuses process ids.
 func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := ctx.Err(); err != nil || pid == windows.GetCurrentProcessId() {
 		return err
@@ -71,7 +70,7 @@ func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 	opened, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.SYNCHRONIZE|
 		windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if errors.Is(err, windows.ERROR_INVALID_PARAMETER) {
-		return nil // there is none
+		return nil // no such process
 	}
 	if err != nil {
 		return fail(err, "opening process %d", pid)
@@ -93,7 +92,7 @@ func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
 }
 
-// Processes is Programs. What can't be opened is protected by Windows, and not ours.
+// Processes implements Programs. A process that can't be opened is protected by Windows, so it isn't ours.
 func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	if err := errors.Join(ctx.Err(), CheckPath(path)); err != nil {
 		return nil, err
@@ -111,7 +110,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath is the path from which a process was started, or empty when it is not known.
+// imagePath returns the path from which a process was started, or "".
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {
@@ -125,8 +124,8 @@ func imagePath(pid uint32) string {
 	return path
 }
 
-// imageOf is the path from which an opened process was started. Windows itself answers where its exe
-// is now.
+// imageOf returns the path from which an opened process was started. Windows itself reports the current path
+// of the exe.
 func imageOf(h windows.Handle) (string, error) {
 	var name [windows.MAX_LONG_PATH]uint16
 	size := uint32(len(name))
@@ -136,8 +135,8 @@ func imageOf(h windows.Handle) (string, error) {
 	return StartedPath(windows.UTF16ToString(name[:size])), nil
 }
 
-// Lock is Programs. The lock is a file that Windows deletes when its holder closes it or ends, and
-// that nobody else may open to write meanwhile. Its content is the holder's process id.
+// Lock implements Programs. The lock is a file that Windows deletes when its holder closes it or ends, and
+// that no other process can open for writing meanwhile. It contains the holder's process id.
 func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	name, err := systemPath(path)
 	if err = errors.Join(ctx.Err(), err); err != nil {
@@ -166,7 +165,7 @@ func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, er
 	return unlock, 0, nil
 }
 
-// lockHolder reads who holds a lock; 0 when that is not known.
+// lockHolder returns the process id of a lock's holder, or 0 if it is unknown.
 func lockHolder(name *uint16) uint32 {
 	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
 	if err != nil {
@@ -185,7 +184,7 @@ func lockHolder(name *uint16) uint32 {
 	return uint32(pid)
 }
 
-// RemoveAtBoot is Programs.
+// RemoveAtBoot implements Programs.
 func (launcher) RemoveAtBoot(path string) error {
 	name, err := systemPath(path)
 	if err != nil {
@@ -195,8 +194,8 @@ func (launcher) RemoveAtBoot(path string) error {
 		path)
 }
 
-// RemoveLayer is Programs. It first takes apart what a container that was killed left mounted; for
-// what is not mounted, and for an image's layer, that answers an error which says nothing.
+// RemoveLayer implements Programs. It first unmounts what a killed container left mounted. For layers that
+// aren't mounted and for images' layers, this returns an error that means nothing.
 func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	if _, err := function("vmcompute.dll", "DestroyLayer"); err != nil {
 		return err
@@ -210,7 +209,7 @@ func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	return fail(err, "removing the layer %s", path)
 }
 
-// atOrBelow says whether path is dir or lies below it. Windows knows no letter case.
+// atOrBelow reports whether path is dir or is below it, ignoring case.
 func atOrBelow(dir, path string) bool {
 	return strings.EqualFold(dir, path) ||
 		strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))

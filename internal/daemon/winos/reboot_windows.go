@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// rebootDelay lets the caller answer over SSH before the machine goes.
+// rebootDelay lets the caller answer over SSH before the machine reboots.
 const rebootDelay = 5 * time.Second
 
 // longestReason is the limit of Windows for the text of a shutdown (MAX_REASON_COMMENT_LEN).
 const longestReason = 512
 
-// Reboot is also content when a shutdown is under way or scheduled already.
+// Reboot also succeeds if a shutdown is in progress or scheduled already.
 func (system) Reboot(ctx context.Context, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (system) Reboot(ctx context.Context, why string) error {
 	return fail(err, "asking for a reboot")
 }
 
-// allowShutdown switches the privilege on that administrators have but processes start without.
+// allowShutdown enables the shutdown privilege. Administrators have it, but processes start with it disabled.
 // Source: https://learn.microsoft.com/en-us/windows/win32/shutdown/how-to-shut-down-the-system.
 func allowShutdown() error {
 	var token windows.Token
@@ -56,6 +56,6 @@ func allowShutdown() error {
 		return fail(err, "finding the privilege to reboot")
 	}
 	wanted.Privileges[0].Attributes = windows.SE_PRIVILEGE_ENABLED
-	// This succeeds also when the token lacks the privilege; the shutdown is denied then.
+	// This succeeds even if the token lacks the privilege. Then Windows denies the shutdown.
 	return fail(windows.AdjustTokenPrivileges(token, false, &wanted, 0, nil, nil), "taking the privilege to reboot")
 }

@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// actionRestart is the kind of recovery action that is ours (SC_ACTION_TYPE):
+// actionRestart is the only recovery action that we use (SC_ACTION_TYPE):
 // https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-sc_action.
 const actionRestart = 1
 
-// recoveryAction is one SC_ACTION. Its delay is in milliseconds, while the reset period beside it
-// is in seconds.
+// recoveryAction is one SC_ACTION. Its delay is in milliseconds, while the reset period is in seconds.
 type recoveryAction struct {
 	Kind  uint32
 	Delay uint32
 }
 
-// recovery is what the service manager keeps about a service that ends unexpectedly
+// recovery is the service manager's configuration for a service that ends unexpectedly
 // (SERVICE_FAILURE_ACTIONS).
 type recovery struct {
 	Reset   uint32 // seconds
 	Actions []recoveryAction
 }
 
-// encodeRecovery turns delays before restarts into actions. A part of a millisecond or of a second
-// counts as a whole one. Without restarts there is no reset period: Windows deletes it together
-// with the actions.
+// encodeRecovery converts restart delays to actions, rounded up to milliseconds, and the reset period to
+// seconds. Without restarts there is no reset period, because Windows deletes it together with the actions.
 func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, error) {
 	seconds, err := whole(reset, time.Second)
 	if err != nil {
@@ -47,8 +45,8 @@ func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, erro
 	return encoded, nil
 }
 
-// decodeRecovery is the other way round. The list ends at the first action that is not a restart:
-// what comes after it never happens.
+// decodeRecovery is the inverse of encodeRecovery. It stops at the first action that isn't a restart, because
+// later actions never happen.
 func decodeRecovery(encoded recovery) (delays []time.Duration, reset time.Duration) {
 	for _, action := range encoded.Actions {
 		if action.Kind != actionRestart {
@@ -59,24 +57,24 @@ func decodeRecovery(encoded recovery) (delays []time.Duration, reset time.Durati
 	return delays, time.Duration(encoded.Reset) * time.Second
 }
 
-// whole counts units in d, rounded up.
+// whole returns d in units, rounded up.
 func whole(d, unit time.Duration) (uint32, error) {
 	n := d / unit
 	if d%unit > 0 {
 		n++
 	}
-	// The largest value means "never" (INFINITE) to Windows.
+	// To Windows, the largest value means "never" (INFINITE).
 	if n < 0 || n >= math.MaxUint32 {
 		return 0, fmt.Errorf("%v is out of range", d)
 	}
 	return uint32(n), nil
 }
 
-// The registry value FailureActions of a service: a SERVICE_FAILURE_ACTIONS with 32-bit pointers,
-// that of the actions being their offset, and the actions behind it.
+// FailureActions of a service in the registry: a SERVICE_FAILURE_ACTIONS with 32-bit pointers,
+// followed by the actions. The pointer to the actions is their offset.
 const failureActionsHead = 20
 
-// bytes is the registry's form.
+// bytes returns the registry's format.
 func (r recovery) bytes() []byte {
 	raw := binary.LittleEndian.AppendUint32(nil, r.Reset)
 	raw = append(raw, make([]byte, 8)...) // no message before a reboot, no command
@@ -89,7 +87,7 @@ func (r recovery) bytes() []byte {
 	return raw
 }
 
-// recoveryOf reads the registry's form; what is too short for it is no recovery.
+// recoveryOf parses the registry's format. Data that is too short means no recovery.
 func recoveryOf(raw []byte) recovery {
 	if len(raw) < failureActionsHead {
 		return recovery{}

@@ -7,22 +7,21 @@ import (
 	"slices"
 )
 
-// route is one row of the routing table, with what matters of its interface.
+// route is a row of the routing table, with the relevant fields of its interface.
 type route struct {
 	Destination netip.Prefix
 	NextHop     netip.Addr
 	Interface   uint32 // index
-	// Metric of the route and InterfaceMetric add up to what Windows compares.
+	// Windows compares the sum of Metric and InterfaceMetric.
 	Metric, InterfaceMetric uint32
-	// Connected says that the interface has a link.
+	// Connected reports that the interface has a link.
 	Connected bool
 }
 
-// defaultRoute chooses the IPv4 default route that Windows uses: of those whose interface is
-// connected the one with the smallest sum of metrics, and among equals that of the lowest interface
-// index. Source:
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2
-// (member Metric).
+// defaultRoute returns the IPv4 default route that Windows uses: the one with a connected interface and the
+// smallest sum of metrics. If sums are equal, the lowest interface index wins. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2 (member
+// Metric).
 func defaultRoute(table []route) (route, bool) {
 	candidates := slices.DeleteFunc(slices.Clone(table), func(r route) bool {
 		return r.Destination != netip.PrefixFrom(netip.IPv4Unspecified(), 0) || !r.Connected
@@ -35,7 +34,7 @@ func defaultRoute(table []route) (route, bool) {
 	}), true
 }
 
-// gateways are the connected interfaces that have an IPv4 default route, in the table's order.
+// gateways returns the connected interfaces with an IPv4 default route, in the table's order.
 func gateways(table []route) (interfaces []uint32) {
 	for _, r := range table {
 		if r.Destination == netip.PrefixFrom(netip.IPv4Unspecified(), 0) && r.Connected &&
@@ -51,13 +50,12 @@ func (r route) cost() uint64 { return uint64(r.Metric) + uint64(r.InterfaceMetri
 // address is one address of an interface.
 type address struct {
 	Prefix netip.Prefix // the address with the length of its network
-	// Usable says that Windows has found no duplicate of it on the network.
+	// Usable reports that Windows has found no duplicate of the address on the network.
 	Usable bool
 }
 
-// addressFor chooses which of an interface's addresses the node is known by: the one in the network
-// of the next hop, or else the first that is not link-local. The order of addresses is the
-// interface's own.
+// addressFor returns the node's address among an interface's addresses, in the interface's order: the first
+// in the next hop's network, or else the first that isn't link-local.
 func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	var first netip.Addr
 	for _, a := range addresses {
@@ -75,9 +73,8 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour is the route by which packets to one address go where the default route goes. has says
-// that the table has such a route already, whatever its next hop; without a default route there is
-// none.
+// detour returns the route that sends packets for one address the way of the default route. has reports that
+// the table already has a route to this address, whatever its next hop. Without a default route, ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -90,7 +87,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
 }
 
-// shown is a table as others see it, those to the widest destination first.
+// shown converts the table for callers, with the widest destination first.
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {

@@ -51,9 +51,9 @@ func (routing) Table(ctx context.Context) ([]Route, error) {
 	return shown(table, func(index uint32) string { return cards[index].name }), nil
 }
 
-// Ensure adds a row by
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2.
-// Such rows live until the next boot, or until their interface goes.
+// Ensure adds a row with
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Such rows
+// last until the next boot or until their interface disappears.
 func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error) {
 	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
 		return false, err
@@ -86,14 +86,14 @@ func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error
 	row.InterfaceIndex = way.Interface
 	row.DestinationPrefix = windows.IpAddressPrefix{Prefix: socketAddress(to), PrefixLength: uint8(to.BitLen())}
 	row.NextHop = socketAddress(way.NextHop)
-	row.Metric = 0 // on top of the interface's
+	row.Metric = 0 // added to the interface's metric
 	row.Protocol = windows.MIB_IPPROTO_NETMGMT
 	// The result is the error code itself.
 	result, _, _ := create.Call(uintptr(unsafe.Pointer(&row)))
 	switch windows.Errno(result) {
 	case windows.ERROR_SUCCESS:
 		return true, nil
-	case windows.ERROR_OBJECT_ALREADY_EXISTS: // somebody was faster
+	case windows.ERROR_OBJECT_ALREADY_EXISTS: // someone else added it meanwhile
 		return false, nil
 	}
 	return false, fail(windows.Errno(result), "adding a route to %s", to)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// How often the service manager is asked while a service starts or stops, and how long one may show
-// no progress at all. Microsoft's samples ask every tenth of the hint that the service gives, but
-// at least every 10 s; asking is cheap (a local call), and a join waits for it.
+// Polling interval while a service starts or stops, and the longest time without progress. Microsoft's
+// samples poll at a tenth of the service's wait hint, at most every 10 s. A poll is a cheap local call, and a
+// join waits for it.
 const (
 	quickestLook = 10 * time.Millisecond
 	slowestLook  = 250 * time.Millisecond
@@ -24,7 +24,7 @@ func serviceState(code uint32) ServiceState {
 	switch code {
 	case 1:
 		return ServiceStopped
-	case 2, 5: // start pending; continue pending, on its way to running as well
+	case 2, 5: // start pending, and continue pending, which also ends in running
 		return ServiceStartPending
 	case 3:
 		return ServiceStopPending
@@ -36,21 +36,21 @@ func serviceState(code uint32) ServiceState {
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
 }
 
-// UnansweredError is an ErrInUse: the process of a service has not answered a request to stop, as one that is
-// suspended or has stopped taking requests. Its service goes on as Running.
+// UnansweredError is an ErrInUse: a service's process didn't answer a request to stop, because it is
+// suspended or no longer handles requests. Its service remains Running.
 type UnansweredError struct{ Service string }
 
-// Error is error.
+// Error implements error.
 func (e UnansweredError) Error() string {
 	return "service " + e.Service + " has not answered a request to stop: " + ErrInUse.Error()
 }
 
-// Unwrap gives ErrInUse.
+// Unwrap returns ErrInUse.
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
-// stopError is what an error of a request to stop means. ERROR_SERVICE_REQUEST_TIMEOUT is the same code as of
-// a start that failed; here it says that the service's process takes no request. The service manager may
-// say nothing at all where an earlier request has not been taken either.
+// stopError classifies an error of a stop request. ERROR_SERVICE_REQUEST_TIMEOUT also means that a start
+// failed. For a stop it means that the service's process doesn't answer. If an earlier request wasn't
+// answered either, the service manager may not answer at all.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053
 	switch {
@@ -62,7 +62,7 @@ func stopError(service string, code uint32, err error) error {
 	return err
 }
 
-// unfinished is the ErrInUse of a stop whose time is over, by the state of the service then.
+// unfinished returns the ErrInUse of a stop that timed out, by the service's state at that time.
 func unfinished(service string, state ServiceState) error {
 	if state == ServiceRunning || state == ServicePaused {
 		return UnansweredError{Service: service}
@@ -70,8 +70,8 @@ func unfinished(service string, state ServiceState) error {
 	return ErrInUse
 }
 
-// checkServiceName says whether the service manager takes a name. It also keeps names from leaving
-// the services' key of the registry.
+// checkServiceName reports whether the service manager accepts a name. It also prevents names that point
+// outside of the services' registry key.
 func checkServiceName(name string) error {
 	const longest = 256
 	if name == "" || units(name) > longest || strings.ContainsAny(name, "/\\\x00") {
@@ -80,7 +80,7 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// checkServiceConfig says whether a configuration can be applied.
+// checkServiceConfig reports whether a configuration can be applied.
 func checkServiceConfig(config ServiceConfig) error {
 	if err := checkServiceName(config.Name); err != nil {
 		return err
@@ -99,28 +99,27 @@ func checkServiceConfig(config ServiceConfig) error {
 	return nil
 }
 
-// pendingWait decides when to look again at a service that is starting or stopping, and when it has
-// stood still for too long.
+// pendingWait decides when to poll a starting or stopping service again, and when it has made no progress for
+// too long.
 type pendingWait struct {
 	seen       bool
 	checkpoint uint32
 	since      time.Time // when the checkpoint last changed
 }
 
-// next takes what the service manager says now: the service's checkpoint and the time it asks for
-// until the next one.
+// next evaluates the service's present checkpoint, and its hint for the time until the next checkpoint.
 func (p *pendingWait) next(now time.Time, checkpoint uint32, hint time.Duration) (wait time.Duration, stalled bool) {
 	if !p.seen || checkpoint != p.checkpoint {
 		p.seen, p.checkpoint, p.since = true, checkpoint, now
 	}
-	// A service may be late: twice what it asked for.
+	// A service may take twice as long as its hint.
 	stalled = now.Sub(p.since) > max(2*hint, longestStall)
 	return min(max(hint/10, quickestLook), slowestLook), stalled
 }
 
-// dependants lists the services that need name, directly or through others, each before those that
-// it needs: the order in which to stop them. needs says what each service that may have to be
-// stopped depends on. Names are compared without case; a circle is walked once.
+// dependants lists the services that need name, directly or through other services, in the order in which to
+// stop them: each before those that it needs. needs maps each active service to its dependencies. Names are
+// compared without case. A cycle is visited once.
 func dependants(needs map[string][]string, name string) []string {
 	neededBy := map[string][]string{}
 	for service, dependencies := range needs {
@@ -134,7 +133,7 @@ func dependants(needs map[string][]string, name string) []string {
 	var walk func(string)
 	walk = func(name string) {
 		direct := neededBy[strings.ToLower(name)]
-		slices.Sort(direct) // the same order every time
+		slices.Sort(direct) // for a stable order
 		for _, service := range direct {
 			if key := strings.ToLower(service); !seen[key] {
 				seen[key] = true

@@ -17,7 +17,7 @@ import (
 // localSystem is the account that our services run as.
 const localSystem = "LocalSystem"
 
-// connect opens the service manager with just the rights that are needed; mgr.Connect asks for all.
+// connect opens the service manager with the required rights only. mgr.Connect requests all rights.
 func connect(access uint32) (*mgr.Mgr, error) {
 	h, err := windows.OpenSCManager(nil, nil, access)
 	if err != nil {
@@ -64,7 +64,7 @@ func createService(config ServiceConfig, access uint32) (serviceHandle, error) {
 	if err != nil {
 		return serviceHandle{}, fail(err, "creating service %s", config.Name)
 	}
-	// The account is LocalSystem when none is named.
+	// Without a name, the account is LocalSystem.
 	h, err := windows.CreateService(scm.Handle, name, name, access, windows.SERVICE_WIN32_OWN_PROCESS,
 		windows.SERVICE_AUTO_START,
 		windows.SERVICE_ERROR_NORMAL, command, nil, nil, &encodeStrings(config.Dependencies)[0], nil, nil)
@@ -72,18 +72,18 @@ func createService(config ServiceConfig, access uint32) (serviceHandle, error) {
 }
 
 func (h serviceHandle) close() {
-	_ = windows.CloseServiceHandle(h.handle) // fails only for a handle that isn't one
+	_ = windows.CloseServiceHandle(h.handle) // fails only for an invalid handle
 }
 
-// serviceStatus is svc.Status with the hint as a duration.
+// serviceStatus is svc.Status with the wait hint as a duration.
 type serviceStatus struct {
 	svc.Status
 	hint time.Duration
-	// shared says that other services run in the same process.
+	// shared reports that other services run in the same process.
 	shared bool
 }
 
-// status asks QueryServiceStatusEx itself: mgr.Service.Query leaves out checkpoint and hint.
+// status calls QueryServiceStatusEx itself, because mgr.Service.Query omits checkpoint and wait hint.
 func (h serviceHandle) status() (serviceStatus, error) {
 	var raw windows.SERVICE_STATUS_PROCESS
 	var needed uint32
@@ -104,13 +104,13 @@ func (h serviceHandle) status() (serviceStatus, error) {
 		shared: raw.ServiceType&windows.SERVICE_WIN32_SHARE_PROCESS != 0,
 	}
 	if status.State != svc.Stopped && processGone(status.ProcessId) {
-		// Windows notices the end of a process at once; Wine goes on calling the service running.
+		// Windows notices the end of a process at once. Wine still reports the service as running.
 		status.State, status.ProcessId = svc.Stopped, 0
 	}
 	return status, nil
 }
 
-// serviceConfig is the part of QUERY_SERVICE_CONFIG that is ours to set.
+// serviceConfig is the part of QUERY_SERVICE_CONFIG that we set.
 type serviceConfig struct {
 	kind, start  uint32
 	command      string
@@ -118,8 +118,8 @@ type serviceConfig struct {
 	account      string
 }
 
-// config asks QueryServiceConfig itself: mgr.Service.Config also reads levels of
-// QueryServiceConfig2 that Wine lacks.
+// config calls QueryServiceConfig itself, because mgr.Service.Config also reads levels of QueryServiceConfig2
+// that Wine lacks.
 func (h serviceHandle) config() (serviceConfig, error) {
 	size := uint32(1024)
 	for {
@@ -140,14 +140,14 @@ func (h serviceHandle) config() (serviceConfig, error) {
 			account:      windows.UTF16PtrToString(raw.ServiceStartName),
 		}
 		if len(found.dependencies) == 0 {
-			// Wine answers none, though it keeps them where Windows does.
+			// Wine returns none, although it stores them where Windows does.
 			found.dependencies, err = serviceStrings(h.name, "DependOnService")
 		}
 		return found, err
 	}
 }
 
-// tail is what follows p in the buffer that it points into.
+// tail returns the rest of a buffer from p, which points into it.
 func tail(buffer []byte, p *uint16) []uint16 {
 	if p == nil {
 		return nil
@@ -159,8 +159,8 @@ func tail(buffer []byte, p *uint16) []uint16 {
 	return unsafe.Slice(p, (uintptr(len(buffer))-offset)/unsafe.Sizeof(*p))
 }
 
-// config2 reads one level of QueryServiceConfig2. Wine lacks most levels (ERROR_INVALID_LEVEL),
-// Windows none.
+// config2 reads one level of QueryServiceConfig2. Wine lacks most levels (ERROR_INVALID_LEVEL). Windows has
+// all.
 func (h serviceHandle) config2(level uint32) ([]byte, error) {
 	size := uint32(1024)
 	for {
@@ -185,7 +185,7 @@ func (h serviceHandle) description() (string, error) {
 	return windows.UTF16PtrToString(raw.Description), nil
 }
 
-// recovery asks the service manager, or the registry where that can't be asked: see keepRecovery.
+// recovery asks the service manager. If it can't answer, recovery reads the registry: see keepRecovery.
 func (h serviceHandle) recovery() (recovery, error) {
 	buffer, err := h.config2(windows.SERVICE_CONFIG_FAILURE_ACTIONS)
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
@@ -220,7 +220,7 @@ func (h serviceHandle) applyConfig(want ServiceConfig) error {
 	if err != nil {
 		return fail(err, "configuring service %s", h.name)
 	}
-	var account, password *uint16 // nil leaves them
+	var account, password *uint16 // nil keeps the present values
 	if !sameAccount {
 		account, password = windows.StringToUTF16Ptr(localSystem), windows.StringToUTF16Ptr("")
 	}
@@ -239,7 +239,7 @@ func (h serviceHandle) applyDescription(want string) error {
 	if err != nil {
 		return fail(err, "describing service %s", h.name)
 	}
-	raw := windows.SERVICE_DESCRIPTION{Description: text} // an empty text deletes it
+	raw := windows.SERVICE_DESCRIPTION{Description: text} // an empty text deletes the description
 	err = windows.ChangeServiceConfig2(h.handle, windows.SERVICE_CONFIG_DESCRIPTION, (*byte)(unsafe.Pointer(&raw)))
 	return fail(err, "describing service %s", h.name)
 }
@@ -249,7 +249,7 @@ func (h serviceHandle) applyRecovery(want recovery) error {
 	if err != nil || have.Reset == want.Reset && slices.Equal(have.Actions, want.Actions) {
 		return err
 	}
-	// No actions and a pointer that isn't nil delete what is there; nil would leave it.
+	// An empty list with a non-nil pointer deletes the actions. A nil pointer would keep them.
 	actions := make([]windows.SC_ACTION, max(1, len(want.Actions)))
 	for i, action := range want.Actions {
 		actions[i] = windows.SC_ACTION{Type: action.Kind, Delay: action.Delay}
@@ -268,8 +268,9 @@ func (h serviceHandle) applyRecovery(want recovery) error {
 
 const failureActionsValue = "FailureActions"
 
-// keepRecovery keeps what was set where Windows' service manager keeps it. Wine's takes recovery
-// actions, but neither keeps nor tells them; a caller that compares would set them for ever.
+// keepRecovery stores the recovery actions in the registry, where Windows' service manager keeps them. Wine's
+// service manager accepts them but neither stores nor returns them, so a caller that compares would set them
+// again and again.
 func (h serviceHandle) keepRecovery(want recovery) error {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(h.name), registry.SET_VALUE)
 	if err != nil {
@@ -296,9 +297,8 @@ func (h serviceHandle) keptRecovery() (recovery, error) {
 	return recoveryOf(raw), fail(err, "reading the recovery actions of service %s", h.name)
 }
 
-// applyFailureFlag makes the recovery actions hold also for a service that reports its own end with
-// an error code, not only for one whose process crashes (FailureActionsOnNonCrashFailures). Where
-// the level is unknown (Wine) there is nothing to set.
+// applyFailureFlag extends the recovery actions from crashes to services that report their own end with an
+// error code (FailureActionsOnNonCrashFailures). Wine lacks this level, so there it does nothing.
 func (h serviceHandle) applyFailureFlag(want bool) error {
 	var raw windows.SERVICE_FAILURE_ACTIONS_FLAG
 	if want {
@@ -320,9 +320,9 @@ func (h serviceHandle) applyFailureFlag(want bool) error {
 	return fail(err, "setting the recovery flag of service %s", h.name)
 }
 
-// startService blocks until the process of the service has connected to the service manager, for up
-// to 30 s; it has its own handle, so that ctx can end the wait. asked is false when the service
-// manager is too busy to be asked now.
+// startService blocks until the service's process has connected to the service manager, for up to 30 s. It
+// uses its own handle, so that the end of ctx ends the wait. asked is false if the service manager is too
+// busy for the request.
 func startService(ctx context.Context, name string) (asked bool, err error) {
 	_, err = interruptible(ctx, func() (serviceHandle, error) {
 		h, err := openService(name, windows.SERVICE_START)
@@ -334,18 +334,17 @@ func startService(ctx context.Context, name string) (asked bool, err error) {
 	})
 	switch {
 	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
-		// the service manager is busy, or has a trouble of its own: it is asked again for as long
-		// as it may take
+		// The service manager is busy or has a problem of its own. The caller retries until its time is over.
 		return false, nil
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
-		return true, nil // somebody was quicker
+		return true, nil // someone else started it
 	case errors.Is(err, windows.ERROR_FILE_NOT_FOUND), errors.Is(err, windows.ERROR_PATH_NOT_FOUND):
-		err = errors.Join(ErrStartFailed, err) // there is no exe
+		err = errors.Join(ErrStartFailed, err) // the exe is missing
 	}
 	return true, fail(err, "starting service %s", name)
 }
 
-// controlService blocks until the service has answered, also for up to 30 s.
+// controlService blocks until the service has answered, for up to 30 s.
 func controlService(ctx context.Context, name string, control svc.Cmd) error {
 	access := uint32(windows.SERVICE_STOP)
 	if control == svc.Continue {
@@ -363,8 +362,8 @@ func controlService(ctx context.Context, name string, control svc.Cmd) error {
 	return fail(err, "sending control %d to service %s", control, name)
 }
 
-// serviceKey is where the service manager keeps a service; the value Environment in it is a list of
-// NAME=value for the service's process.
+// serviceKey is the service's registry key. Its value Environment is a list of NAME=value for the service's
+// process.
 func serviceKey(name string) string { return `SYSTEM\CurrentControlSet\Services\` + name }
 
 const serviceEnvironmentValue = "Environment"
@@ -373,7 +372,7 @@ func serviceEnvironment(name string) ([]string, error) {
 	return serviceStrings(name, serviceEnvironmentValue)
 }
 
-// serviceStrings reads a list in a service's key of the registry.
+// serviceStrings reads a list from a service's registry key.
 func serviceStrings(name, value string) ([]string, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(name), registry.QUERY_VALUE)
 	if errors.Is(err, registry.ErrNotExist) {
@@ -385,7 +384,7 @@ func serviceStrings(name, value string) ([]string, error) {
 	defer closeKey(key)
 	lines, _, err := key.GetStringsValue(value)
 	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
-		return nil, nil // something of another type is no list to the service manager either
+		return nil, nil // the service manager also ignores values of other types
 	}
 	return lines, fail(err, "reading %s of service %s", value, name)
 }

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// services is the service manager of this machine. It holds no handle between calls: a handle that
-// stays open keeps a deleted service alive.
+// services is this machine's service manager. It keeps no handle between calls, because an open handle keeps
+// a deleted service alive.
 type services struct{}
 
 var _ Services = services{}
 
-// longestDelete bounds how long Delete waits for others to let go of a service. A service console
-// that is open somewhere holds it for ever.
+// longestDelete limits how long Delete waits until other programs close their handles of a service. An open
+// service console holds its handle forever.
 const longestDelete = 30 * time.Second
 
 func (services) List(ctx context.Context) ([]string, error) {
@@ -81,8 +81,8 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 	return service, nil
 }
 
-// Apply reads first and writes only what differs. A creation that ends halfway is completed by the
-// next Apply.
+// Apply reads the configuration first and writes only the differences. The next Apply completes a creation
+// that was interrupted.
 func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err := errors.Join(ctx.Err(), checkServiceConfig(config)); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err != nil {
 		return fmt.Errorf("environment of service %s: %w", config.Name, err)
 	}
-	// Setting a restart as recovery action asks for the right to start.
+	// Setting a restart as recovery action needs the right to start the service.
 	const access = windows.SERVICE_QUERY_CONFIG | windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START
 	h, err := openService(config.Name, access)
 	if errors.Is(err, ErrNotFound) {
@@ -119,11 +119,11 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	return nil
 }
 
-// Start also starts what the service needs, as Windows would by itself: so the error names the one
-// that failed, and it works under Wine, which leaves them stopped.
+// Start also starts the service's dependencies. Windows would start them itself, but this way the error names
+// the service that failed. Wine doesn't start them.
 func (s services) Start(ctx context.Context, name string) error { return s.start(ctx, name, nil) }
 
-// start knows the services that wait for this one to be started.
+// start starts a service. waiting are the services that wait for it.
 func (s services) start(ctx context.Context, name string, waiting []string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err
@@ -170,8 +170,7 @@ func (s services) start(ctx context.Context, name string, waiting []string) erro
 	}
 }
 
-// startNeeded starts what a service depends on. Windows lets nobody make a circle of dependencies,
-// Wine does.
+// startNeeded starts the dependencies of a service. Windows rejects cyclic dependencies. Wine doesn't.
 func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []string) error {
 	if slices.ContainsFunc(waiting, func(other string) bool { return strings.EqualFold(other, h.name) }) {
 		return fmt.Errorf("starting service %s: %w: it needs itself", h.name, ErrStartFailed)
@@ -186,8 +185,8 @@ func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []st
 			continue
 		}
 		if err := s.start(ctx, needed, waiting); err != nil {
-			// What became of the other service is told, not wrapped: ErrNotFound, say, is not about
-			// this one.
+			// The other service's error is quoted and not wrapped: for example, its ErrNotFound isn't about
+			// this service.
 			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed,
 				err) //nolint:errorlint // see above
 		}
@@ -204,7 +203,7 @@ func (s services) Stop(ctx context.Context, name string) error {
 		return err
 	}
 	for _, dependant := range all {
-		// One that is gone by now needs no stop.
+		// A service that no longer exists needs no stop.
 		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
 		}
@@ -220,8 +219,8 @@ func (services) Dependants(ctx context.Context, name string) ([]string, error) {
 	return dependants(needs, name), err
 }
 
-// stopOne stops a service whose dependants have stopped, and waits for the end of its process,
-// until which its exe is in use.
+// stopOne stops a service whose dependants have stopped. It waits for the end of the service's process,
+// because the exe is in use until then.
 func (s services) stopOne(ctx context.Context, name string) error {
 	h, err := openService(
 		name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG|windows.SERVICE_ENUMERATE_DEPENDENTS)
@@ -233,7 +232,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The process is looked up before the stop: afterwards the service manager no longer knows it.
+	// Look up the process before the stop, because the service manager forgets it afterwards.
 	process, err := h.process(status)
 	if err != nil {
 		return err
@@ -266,15 +265,15 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	return nil
 }
 
-// askToStop sends the request to stop. asked is false when the service can't take it right now.
+// askToStop sends the request to stop. asked is false if the service can't accept it at this moment.
 func (s services) askToStop(ctx context.Context, h serviceHandle) (asked bool, err error) {
 	err = controlService(ctx, h.name, svc.Stop)
 	switch {
 	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
-		// One was started in the meantime, or depends on the service's load order group.
+		// A dependant was started meanwhile, or depends on the service's load order group.
 		return false, s.stopDependants(ctx, h)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
-		return false, nil // its state is changing right now
+		return false, nil // its state is just changing
 	}
 	return err == nil, stopError(h.name, code(err), err)
 }
@@ -284,7 +283,7 @@ func (s services) stopDependants(ctx context.Context, h serviceHandle) error {
 	if err != nil {
 		return fail(err, "listing dependants of service %s", h.name)
 	}
-	// Their order is the reverse of the order in which they would be started.
+	// Stop them in the reverse order of their start.
 	for _, name := range names {
 		if err := s.stopOne(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("stopping %s, which needs %s: %w", name, h.name, err)
@@ -302,7 +301,7 @@ func (services) Delete(ctx context.Context, name string) error {
 	case errors.Is(err, ErrNotFound):
 		return nil
 	case errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE):
-		// Somebody deleted it before us; what is left is to wait.
+		// Someone else has deleted it already. Wait for the end of the deletion.
 	case err != nil:
 		return err
 	}
@@ -325,7 +324,7 @@ func (services) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// DeleteAtStop is Services.
+// DeleteAtStop implements Services.
 func (services) DeleteAtStop(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err
@@ -361,9 +360,8 @@ func deleteService(name string) error {
 	return fail(windows.DeleteService(h.handle), "deleting service %s", name)
 }
 
-// activeServices says what each service that isn't stopped depends on. EnumDependentServices
-// answers the same question for one service, but not under Wine; reading all configurations takes
-// some 10 ms.
+// activeServices returns the dependencies of each service that isn't stopped. EnumDependentServices answers
+// this for one service, but not on Wine. Reading all configurations takes about 10 ms.
 func activeServices(ctx context.Context) (map[string][]string, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_ENUMERATE_SERVICE)
 	if err != nil {
@@ -379,9 +377,9 @@ func activeServices(ctx context.Context) (map[string][]string, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		// One that can't be read is deleted by now, or protected, or broken, and is no reason not
-		// to stop another. Should it need the service after all, Windows refuses the stop, and
-		// askToStop goes another way.
+		// A service that can't be read is deleted, protected or broken. That must not prevent the stop of
+		// another service. If it depends on that service after all, Windows refuses the stop, and askToStop
+		// stops the dependants.
 		if config, active, err := activeConfig(name); err == nil && active {
 			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {
 				return strings.HasPrefix(s, loadOrderGroup)

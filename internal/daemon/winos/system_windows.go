@@ -29,10 +29,10 @@ const (
 	computerNameKey   = `SYSTEM\CurrentControlSet\Control\ComputerName\ComputerName`
 	activeNameKey     = `SYSTEM\CurrentControlSet\Control\ComputerName\ActiveComputerName`
 	computerNameValue = "ComputerName"
-	// Windows makes these keys while it wants a reboot, and removes them at boot.
+	// Windows creates these keys when it needs a reboot, and deletes them at boot.
 	servicingKey = `SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending`
 	updateKey    = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
-	// The session manager works through this list before anything else runs.
+	// The session manager processes this list before anything else runs.
 	sessionKey   = `SYSTEM\CurrentControlSet\Control\Session Manager`
 	renamesValue = "PendingFileRenameOperations"
 )
@@ -54,9 +54,8 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 	return facts, nil
 }
 
-// readHostname gives the name of this boot: a name that was set since then doesn't show yet.
-// Source:
-// https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
+// readHostname reads the host name of this boot. A name that was set since then appears after the next boot.
+// Source: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
 func readHostname(facts *Facts) (err error) {
 	if facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname); err == nil {
 		facts.FullName, err = computerName(windows.ComputerNamePhysicalDnsFullyQualified)
@@ -90,8 +89,7 @@ func readVersion(facts *Facts) error {
 	if found.ProductType, err = text(productKey, "ProductType"); err != nil {
 		return err
 	}
-	// Neither is needed: the kernel knows the build too, and a Windows that was never updated has
-	// no UBR.
+	// Both values are optional: the kernel also knows the build, and a Windows without updates has no UBR.
 	if found.CurrentBuildNumber, err = text(versionKey, "CurrentBuildNumber"); err != nil &&
 		!errors.Is(err, ErrNotFound) {
 		return err
@@ -136,8 +134,8 @@ const (
 	counterValue = "Counter"
 )
 
-// readBegun gives both parts of the boot's name. begun is 0 where there is no key of the boot, and we
-// may not make it.
+// readBegun reads both parts of the boot's id. If the boot's key doesn't exist and we may not create it,
+// begun is 0.
 func readBegun(sequence uint32) (number uint32, begun uint64, err error) {
 	key, err := makeVolatile(bootKeyPath)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -154,7 +152,7 @@ func readBegun(sequence uint32) (number uint32, begun uint64, err error) {
 	return number, begun, fail(err, "reading the key of the boot")
 }
 
-// makeVolatile makes a key that the next boot finds no more, or opens it.
+// makeVolatile creates or opens a key that doesn't survive the next boot.
 func makeVolatile(path string) (registry.Key, error) {
 	create, err := function("advapi32.dll", "RegCreateKeyExW")
 	if err != nil {
@@ -174,7 +172,7 @@ func makeVolatile(path string) (registry.Key, error) {
 	return key, nil
 }
 
-// volatileKey is the key of the boot.
+// volatileKey is the boot's key.
 type volatileKey struct{ registry.Key }
 
 var _ bootKey = volatileKey{}
@@ -201,13 +199,13 @@ func (k volatileKey) setCounter(number uint32) error {
 }
 
 func (volatileKey) set(err error) error {
-	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // an administrator's process will
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // an administrator's process will set it
 		return nil
 	}
 	return err
 }
 
-// volatile tries to make a key that lasts below it, which Windows refuses below one that does not.
+// volatile tries to create a persistent key below this key. Windows refuses this below a volatile key.
 func (k volatileKey) volatile() (bool, error) {
 	const probe = "lasting"
 	key, _, err := registry.CreateKey(k.Key, probe, registry.QUERY_VALUE)
@@ -229,9 +227,9 @@ func (k volatileKey) changed() (uint64, error) {
 	return uint64(info.ModTime().UnixNano()), nil
 }
 
-// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS
-// loader", from the page that the kernel shares with every process. ReadProcessMemory on ourselves
-// answers with an error where a pointer would crash. Source:
+// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS loader", from the
+// page that the kernel shares with every process. It uses ReadProcessMemory on its own process, which returns
+// an error where a pointer would crash. Source:
 // https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ntddk/ns-ntddk-kuser_shared_data.
 func bootSequence() (uint32, error) {
 	const page, offset = 0x7ffe0000, 0x2c4
@@ -246,8 +244,7 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// A token of 0 stands for the caller's. Without elevation the group is there for denying only,
-	// and the answer is no.
+	// Token 0 is the caller's. Without elevation, the group is for denials only, and the result is false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }
@@ -289,9 +286,9 @@ func readDisk(facts *Facts) error {
 	return nil
 }
 
-// readReboot looks for the signs of a reboot that Windows itself waits for: servicing, updates, and
-// a new computer name. A fourth that one often reads of, PendingFileRenameOperations, is told
-// apart: any installer or browser update sets it.
+// readReboot checks whether Windows itself needs a reboot: for servicing, updates or a new computer name.
+// PendingFileRenameOperations, which is often listed as a fourth sign, is reported separately, because any
+// installer or browser update sets it.
 func readReboot(facts *Facts) error {
 	for _, sign := range []struct{ name, path string }{{SignServicing, servicingKey}, {SignUpdate, updateKey}} {
 		there, err := keyExists(sign.path)
@@ -321,7 +318,7 @@ func readReboot(facts *Facts) error {
 	return nil
 }
 
-// SetHostname refuses on a member of a domain, where the name also has to change in the directory.
+// SetHostname fails on a domain member, where the name must also change in the directory.
 func (system) SetHostname(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkHostname(name)); err != nil {
 		return err
@@ -341,7 +338,7 @@ func (system) SetHostname(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The NetBIOS name follows by itself.
+	// Windows sets the NetBIOS name by itself.
 	if ok, _, err := setComputerNameEx.Call(windows.ComputerNamePhysicalDnsHostname,
 		uintptr(unsafe.Pointer(text))); ok == 0 {
 		return fail(err, "setting the host name")
@@ -361,7 +358,7 @@ func inDomain() (bool, error) {
 	return status == windows.NetSetupDomainName, nil
 }
 
-// text reads a string of the registry.
+// text reads a string from the registry.
 func text(path, name string) (string, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {
@@ -372,7 +369,7 @@ func text(path, name string) (string, error) {
 	return value, absent(err, path+`\`+name)
 }
 
-// texts reads a list of strings of the registry, of which some may be empty.
+// texts reads a list of strings, some of which may be empty, from the registry.
 func texts(path, name string) ([]string, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {
@@ -383,7 +380,7 @@ func texts(path, name string) ([]string, error) {
 	return values, absent(err, path+`\`+name)
 }
 
-// number reads a number of the registry.
+// number reads a number from the registry.
 func number(path, name string) (uint64, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {
@@ -406,7 +403,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent says that something of the registry isn't there; meaning would call it a file.
+// absent maps a missing registry key or value to ErrNotFound; meaning would map it to a missing file.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

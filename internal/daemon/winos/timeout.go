@@ -16,40 +16,40 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Limits. kubelet with many pods and containerd with many images start within half a minute on slow
-// disks; the service manager itself gives a service 30 s to begin to start. A stop includes the
-// dependants'.
+// Limits. kubelet with many pods and containerd with many images start within half a minute on slow disks.
+// The service manager itself gives a service 30 s to begin its start. The limit of a stop includes the
+// dependants.
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = time.Minute
 )
 
-// killLimit bounds how long the end of a killed process is waited for, and maxKills how often a
-// stop is tried again after a kill: once for the service and for each layer of dependants.
+// killLimit limits the wait for the end of a killed process. maxKills is how often a stop is retried after a
+// kill: once for the service and once for each level of dependants.
 const (
 	killLimit = 30 * time.Second
 	maxKills  = 4
 )
 
-// WithTimeouts gives a host on which starts and stops of services end in time and leave no process
-// behind, and calls of the host network service end in time.
+// WithTimeouts returns a host whose service starts, service stops and HNS calls end in time, and whose
+// stopped services leave no process behind.
 //
-// A start that takes too long is ErrStartFailed, and the process of a managed service is killed. A service that has
-// been asked to stop and does not end, or whose process does not answer, has its processes killed; ErrInUse means that
-// this did not help either.
+// A start that takes too long fails with ErrStartFailed, and the process of a managed service is killed. If a
+// service doesn't end after a stop request, or its process doesn't answer, its processes are killed. ErrInUse
+// means that the kill had no effect either.
 //
-// After a stop, and before a start, whatever runs a program of the service's command line is killed
-// too: csi-proxy reports that it has stopped and goes on, and of a wrapped program Windows ends the
-// wrapper only. Two of one program would fight over ports and pipes.
+// After a stop and before a start, all processes that run a program of the service's command line are killed
+// as well: csi-proxy reports that it has stopped and continues to run, and of a wrapped program Windows ends
+// only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
 	host.Network = &limitedNetwork{Network: host.Network}
 	return host
 }
 
-// hnsLimit bounds a call of the host network service, which may take seconds where many pods start;
-// hnsRemovalLimit that which removes a network and its endpoints, one by one. hnsLeft is how many calls
-// may be left behind.
+// hnsLimit limits an HNS call, which may take seconds while many pods start. hnsRemovalLimit limits the
+// removal of a network, which deletes its endpoints one by one. hnsLeft is how many abandoned calls may be
+// pending.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
@@ -58,25 +58,25 @@ const (
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
 
-// limitedNetwork is a Network whose calls of the host network service end in time. Such a call can't
-// be interrupted: one that is given up is left to itself, with a context that has ended.
+// limitedNetwork is a Network whose HNS calls end in time. Such a call can't be interrupted. When it times
+// out, it is abandoned with a cancelled context and continues in the background.
 type limitedNetwork struct {
 	Network
-	// left are calls that were given up and have not ended.
+	// left counts the abandoned calls that haven't ended.
 	left atomic.Int32
-	// changing is held by the call that changes something, given up or not. Another that looks meanwhile
-	// does not see what the first is about to make, and would make it once more.
+	// changing is held by a call that changes HNS, even after the call is abandoned. A second call would not
+	// see what the first one is creating, and would create it twice.
 	changing sync.Mutex
 }
 
-// HNSNetwork is Network.
+// HNSNetwork implements Network.
 func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
 	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
 		return l.Network.HNSNetwork(ctx, name)
 	})
 }
 
-// EnsureEndpoint is Network.
+// EnsureEndpoint implements Network.
 func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
 	address netip.Addr) (netip.Addr, error) {
 	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (ip netip.Addr, err error) {
@@ -88,7 +88,7 @@ func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint s
 	})
 }
 
-// RemoveHNSNetwork is Network.
+// RemoveHNSNetwork implements Network.
 func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
 	_, err := callHNS(ctx, &l.left, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, l.change(func() error { return l.Network.RemoveHNSNetwork(ctx, name) })
@@ -96,7 +96,7 @@ func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) erro
 	return err
 }
 
-// change makes a call that changes something, unless another one is still under way.
+// change runs a call that changes HNS, unless another one is still running.
 func (l *limitedNetwork) change(call func() error) error {
 	if !l.changing.TryLock() {
 		return fmt.Errorf("an earlier change: %w", errNoHNSAnswer)
@@ -105,8 +105,8 @@ func (l *limitedNetwork) change(call func() error) error {
 	return call()
 }
 
-// callHNS makes a call, and leaves it when its time is over or ctx ends. While too many are left it
-// makes none.
+// callHNS runs a call, and abandons it if its time is over or ctx ends. If too many abandoned calls are
+// pending, it returns an error at once.
 func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
 	call func(ctx context.Context) (T, error)) (none T, err error) {
 	if ctx.Err() != nil {
@@ -119,7 +119,7 @@ func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration
 		value T
 		err   error
 	}
-	answered := make(chan answer) // received, or given up
+	answered := make(chan answer) // received or abandoned
 	givenUp, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
 	defer cancel()
 	go func() {
@@ -146,7 +146,7 @@ type limited struct {
 
 var _ Services = limited{}
 
-// Start is Services.
+// Start implements Services.
 func (l limited) Start(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil {
@@ -169,8 +169,8 @@ func (l limited) Start(ctx context.Context, name string) error {
 	return errors.Join(err, l.killStarting(ctx, name))
 }
 
-// killStarting kills the process of a managed service that has not come up in time. The service manager leaves one
-// alone that has answered it and does not report that it runs, and starts no other meanwhile.
+// killStarting kills the process of a managed service that didn't start in time. If a process connected but
+// never reported Running, the service manager leaves it alone and starts no other.
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
@@ -183,7 +183,7 @@ func (l limited) killStarting(ctx context.Context, name string) error {
 	return nil
 }
 
-// Stop is Services.
+// Stop implements Services.
 func (l limited) Stop(ctx context.Context, name string) error {
 	service, err := l.Get(ctx, name)
 	if err != nil {
@@ -211,7 +211,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 	}
 }
 
-// stop asks once. ErrInUse says that the service, or one that needs it, did not end.
+// stop sends one stop request. ErrInUse means that the service or one of its dependants didn't end.
 func (l limited) stop(ctx context.Context, name string) error {
 	limit, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
@@ -227,8 +227,8 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the processes of a service and of its dependants that neither run nor have ended, and
-// of the one that did not answer, as stopErr may say: that one passes for running.
+// killHung kills the processes of a service and its dependants that are neither running nor stopped. It also
+// kills the process that didn't answer (stopErr names its service), whose state is Running.
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)
@@ -239,7 +239,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	for _, service := range append([]string{name}, dependants...) {
 		s, err := l.Get(ctx, service)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // it has ended meanwhile
 		}
 		hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
 			strings.EqualFold(service, silent.Service)
@@ -254,9 +254,9 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	return killed, nil
 }
 
-// killPrograms kills every process that runs a program of a service's command line. The daemon's
-// own exe is left out: it also runs verbs. So are those of services of others, which may have processes beside, as
-// svchost.exe has.
+// killPrograms kills every process that runs a program of a service's command line. Exceptions: the daemon's
+// own exe, which also runs verbs, and the programs of services that we don't manage, which may have other
+// processes, such as svchost.exe.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)
@@ -293,7 +293,7 @@ func (l limited) kill(ctx context.Context, s Service, pid uint32, exes ...string
 	return l.programs.Kill(ctx, pid, Runs(exes...))
 }
 
-// Runs recognises a process by the absolute path of its exe.
+// Runs returns a function that recognises a process by the absolute path of its exe.
 func Runs(exes ...string) func(exe string) bool {
 	return func(exe string) bool { return within(exes, exe) }
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RemoveAll is Files. It goes from one open directory to the next, since a path may lead elsewhere by
-// the time that it is used.
+// RemoveAll implements Files. It opens one directory after the other, because a path may lead elsewhere by
+// the time it is used.
 func (f files) RemoveAll(path string) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -28,11 +28,10 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree removes what is called name in an open directory, with everything in it. Its path is for
-// errors.
+// removeTree deletes name in an open directory, with its content. path is for errors.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
-		return err // a name that Windows, and os.Root, take for another
+		return err // Windows and os.Root interpret the name differently
 	}
 	err := removeName(above, name, path)
 	if err == nil {
@@ -45,7 +44,7 @@ func removeTree(above *os.Root, name, path string) error {
 	return errors.Join(removeContent(dir, path), removeName(above, name, path))
 }
 
-// removeContent empties an open directory, and closes it: Windows may not remove it before.
+// removeContent empties an open directory and closes it. Windows can't delete the directory before.
 func removeContent(dir *os.Root, path string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	all := []error{fail(err, "listing %s", path)}
@@ -55,7 +54,7 @@ func removeContent(dir *os.Root, path string) error {
 	return errors.Join(append(all, dir.Close())...)
 }
 
-// openDirectory opens a directory that lies in another. A link is none, and neither is a file.
+// openDirectory opens a subdirectory. It fails for a link or a file.
 func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	info, err := above.Lstat(name)
 	if err != nil || !info.IsDir() {
@@ -65,7 +64,7 @@ func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A link that was put there meanwhile may have led to another directory in the one above.
+	// Someone may have replaced the directory with a link meanwhile, to another directory in the one above.
 	opened, err := dir.Stat(".")
 	if err == nil && os.SameFile(info, opened) {
 		return dir, nil
@@ -73,14 +72,14 @@ func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	return nil, errors.Join(err, dir.Close())
 }
 
-// removeName removes a file, a link or an empty directory, also one that is marked read-only.
+// removeName deletes a file, a link or an empty directory, even if it is read-only.
 func removeName(above *os.Root, name, path string) error {
 	err := above.Remove(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	err = reasonOf(err, func() error {
-		_ = above.Chmod(name, 0o600) // the mark would deny it, too
+		_ = above.Chmod(name, 0o600) // the read-only flag would also deny the write
 		file, err := above.OpenFile(name, os.O_WRONLY, 0)
 		if err == nil {
 			_ = file.Close()

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// trust is the store ROOT of this machine (LocalMachine), which shows the machine's own
-// certificates together with those that group policy and Windows Update bring.
+// trust is this machine's store ROOT (LocalMachine). It contains the machine's own certificates and those
+// from group policy and Windows Update.
 type trust struct{}
 
 var _ Trust = trust{}
 
-// encodings of the certificates that are looked at.
+// encodings of the certificates.
 const encodings = windows.X509_ASN_ENCODING | windows.PKCS_7_ASN_ENCODING
 
-// List never parses a certificate, so one that is odd is no obstacle to the others.
+// List never parses a certificate, so an invalid one doesn't hide the others.
 func (trust) List(ctx context.Context) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func (trust) List(ctx context.Context) ([][]byte, error) {
 	return all, err
 }
 
-// Add compares contents itself: to CryptoAPI another certificate of the same issuer and serial
-// number is "the same" one, and would keep ours out.
+// Add compares contents itself, because CryptoAPI considers certificates with the same issuer and serial
+// number equal, and would not add ours.
 func (trust) Add(ctx context.Context, der []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		return err
 	}
 	err := inStore(0, func(store windows.Handle) error {
-		// Looked up first and deleted afterwards: deleting invalidates the enumeration.
+		// Look up first, because a deletion invalidates the enumeration.
 		have, err := matches(store, der)
 		if err != nil {
 			release(have)
@@ -80,7 +80,7 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		}
 		var failed []error
 		for _, certificate := range have {
-			// Deleting also frees the context, whether it succeeds or not.
+			// The deletion also frees the context, even if it fails.
 			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate),
 				"removing a root certificate"))
 		}
@@ -95,8 +95,8 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-// commit has changes written. Windows writes them at once, but Wine only when told. What comes of
-// it is for expect to find out. Source:
+// commit writes changes to storage. Windows writes them at once, but Wine only on request. Afterwards, expect
+// checks the result. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
 func commit(store windows.Handle) {
 	const toStorage = 3 // CERT_STORE_CTRL_COMMIT
@@ -105,8 +105,8 @@ func commit(store windows.Handle) {
 	}
 }
 
-// expect opens the store anew and checks that a certificate is there, or isn't: what can't be
-// changed, such as what group policy brings, would otherwise go unnoticed.
+// expect opens the store again and checks whether it contains a certificate. Otherwise it would go unnoticed
+// that a certificate can't be changed, such as one from group policy.
 func expect(der []byte, there bool) error {
 	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
 		have, err := matches(store, der)
@@ -118,7 +118,7 @@ func expect(der []byte, there bool) error {
 	})
 }
 
-// inStore runs work with the store open.
+// inStore runs work with the open store.
 func inStore(flags uint32, work func(windows.Handle) error) error {
 	name, err := windows.UTF16PtrFromString("ROOT")
 	if err != nil {
@@ -133,11 +133,11 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
-// eachCertificate visits all certificates of a store. The context is valid during the visit only.
+// eachCertificate visits all certificates of a store. The context is valid only during the visit.
 func eachCertificate(store windows.Handle, visit func(*windows.CertContext) error) error {
 	var certificate *windows.CertContext
 	for {
-		// The call frees the context that it is given.
+		// The call frees its argument.
 		next, err := windows.CertEnumCertificatesInStore(store, certificate)
 		switch {
 		case errors.Is(err, windows.Errno(windows.CRYPT_E_NOT_FOUND)), errors.Is(err, windows.ERROR_NO_MORE_FILES):
@@ -152,8 +152,7 @@ func eachCertificate(store windows.Handle, visit func(*windows.CertContext) erro
 	}
 }
 
-// matches gives contexts, which the caller must free, of all certificates with exactly this
-// content.
+// matches returns the contexts of all certificates with exactly this content. The caller must free them.
 func matches(store windows.Handle, der []byte) ([]*windows.CertContext, error) {
 	var all []*windows.CertContext
 	err := eachCertificate(store, func(certificate *windows.CertContext) error {
@@ -176,7 +175,7 @@ func release(certificates []*windows.CertContext) {
 	}
 }
 
-// encoded is the certificate's DER, in memory that belongs to the context.
+// encoded returns the certificate's DER, in memory of the context.
 func encoded(certificate *windows.CertContext) []byte {
 	return unsafe.Slice(certificate.EncodedCert, certificate.Length)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// version is what the registry says under HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion and in
-// ProductOptions, as text and number.
+// version has the values of HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion and ProductOptions in the
+// registry.
 type version struct {
 	CurrentBuildNumber string
 	UBR                uint64
@@ -17,8 +17,8 @@ type version struct {
 	ProductType        string
 }
 
-// describe fills in the facts about Windows' version. kernelBuild is what RtlGetVersion says, 0 if
-// unknown; it wins over the registry, which programs and people can edit.
+// describe sets the facts about Windows' version. kernelBuild is RtlGetVersion's build, or 0. It takes
+// precedence over the registry, which programs and people can edit.
 func (v version) describe(facts *Facts, kernelBuild int) error {
 	facts.ProductName = v.ProductName
 	facts.UBR = int(v.UBR)
@@ -35,27 +35,26 @@ func (v version) describe(facts *Facts, kernelBuild int) error {
 	return nil
 }
 
-// isServer reads ProductType: WinNT is a client, ServerNT a server, LanmanNT a domain controller.
+// isServer evaluates ProductType: WinNT is a client, ServerNT a server, LanmanNT a domain controller.
 func isServer(productType string) bool {
 	return strings.EqualFold(productType, "ServerNT") || strings.EqualFold(productType, "LanmanNT")
 }
 
-// bootSigns are what tells one boot from another.
+// bootSigns are the values that distinguish one boot from another.
 type bootSigns struct {
-	// sequence is the number that the boot loader counts up with every boot
-	// (KUSER_SHARED_DATA.BootId); 0 on Wine. On some virtual machines it does not advance.
+	// sequence is the boot loader's count of boots (KUSER_SHARED_DATA.BootId), or 0 on Wine. On some virtual
+	// machines it doesn't advance.
 	sequence uint32
-	// begun is when something that lasts until the next boot was first made; 0 where nobody may
-	// make it.
+	// begun is when the boot's volatile key was first created, or 0 if nobody may create it.
 	begun uint64
-	// time is the moment of the boot, and corrections those of the clock since.
+	// time is the time of the boot. corrections is the sum of clock corrections since.
 	time, corrections int64
 }
 
-// id names the boot: by its number and by what lasts as long as it. Either alone proves a reboot,
-// and neither depends on the clock, which time synchronisation often corrects in the first minutes
-// of a virtual machine and which would look like a reboot that never was. Where there is neither,
-// the moment of the boot has to do, less all corrections of the clock since.
+// id returns the boot's id, from the loader's count and the time of the volatile key. A change of either
+// proves a reboot, and neither depends on the clock. Time synchronisation often corrects the clock in the
+// first minutes of a virtual machine, which would look like a reboot. If both are missing, the id is the time
+// of the boot without the later corrections of the clock.
 func (s bootSigns) id() (string, error) {
 	if s.sequence != 0 || s.begun != 0 {
 		return contract.BootName(s.sequence, s.begun), nil
@@ -66,25 +65,24 @@ func (s bootSigns) id() (string, error) {
 	return "time-" + strconv.FormatInt(s.time-s.corrections, 16), nil
 }
 
-// bootKey is a key of the registry that Windows keeps in memory only, so that the next boot finds it
-// no more.
+// bootKey is a registry key that Windows keeps only in memory, so that the next boot deletes it.
 type bootKey interface {
-	// begun is the number in it, and 0 while there is none.
+	// begun returns the stored number, or 0 if there is none.
 	begun() (uint64, error)
-	// setBegun writes that number.
+	// setBegun stores the number.
 	setBegun(begun uint64) error
-	// changed is when something in it was last written, or else when it was made.
+	// changed returns when the key was last written, or created.
 	changed() (uint64, error)
-	// counter is what the boot loader's number was when it was noted; 0 while it is not.
+	// counter returns the stored loader's count, or 0 if there is none.
 	counter() (uint32, error)
 	setCounter(number uint32) error
-	// volatile says whether Windows keeps it in memory only: somebody may have made it to last, or
-	// imported it from a copy of the registry.
+	// volatile reports whether Windows keeps the key only in memory. Someone may have created a persistent
+	// key, or imported it from a registry backup.
 	volatile() (bool, error)
 }
 
-// bootOf gives both parts of a boot's name. A key that is still there proves that nothing was booted,
-// even if the loader's number is another: a host that hibernates goes on with the kernel that it had.
+// bootOf returns both parts of a boot's id. If the key still exists, there was no boot, even if the loader's
+// count differs: a hibernated host resumes with the same kernel.
 func bootOf(key bootKey, sequence uint32) (number uint32, begun uint64, err error) {
 	if begun, err = bootBegun(key); err != nil || begun == 0 || sequence == 0 {
 		return sequence, begun, err
@@ -102,9 +100,9 @@ func bootOf(key bootKey, sequence uint32) (number uint32, begun uint64, err erro
 	return number, begun, nil
 }
 
-// bootBegun is the number of this boot. Whoever looks first writes it: the time of the key's last
-// change, which is the time of its making only until somebody writes to it. Of those who look at
-// once all write the same, since each makes sure that nobody had written when it read that time.
+// bootBegun returns the number of this boot. The first caller stores it: the time of the key's last change,
+// which equals the time of its creation until someone writes to it. Concurrent callers store the same number,
+// because each one checks that nobody had written when it read the time.
 func bootBegun(key bootKey) (uint64, error) {
 	begun, err := key.begun()
 	if err != nil || begun != 0 {

@@ -1,9 +1,9 @@
-// Package winos answers what the daemon may do to the Windows machine that it runs on, as small
-// interfaces, with the Windows API behind them on Windows.
+// Package winos answers what the daemon may do to the Windows machine that it runs on: small interfaces,
+// implemented with the Windows API on Windows.
 //
-// The daemon's verbs and reconcile loop use it; the simulated machine implements the same
-// interfaces and passes the same suite (winostest). It holds no decision, and nothing in it starts
-// a process but Programs, which is for trying out the daemon's own successor.
+// The daemon's verbs and reconcile loop use it. The simulated machine implements the same interfaces and
+// passes the same test suite (winostest). The package makes no decisions. Only Programs starts processes, to
+// try out the daemon's successor.
 package winos
 
 import (
@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// Errors that implementations normalise to; callers test with errors.Is.
+// Errors that implementations map to. Callers test them with errors.Is.
 var (
 	ErrNotFound = errors.New("not found")
-	// ErrInUse says that a file is open without sharing, such as the exe of a running process, or a
-	// service is still stopping.
+	// ErrInUse: a file is open without sharing, such as the exe of a running process, or a service is still
+	// stopping.
 	ErrInUse = errors.New("in use")
-	// ErrInvalidName says that Windows does not allow a path or name.
+	// ErrInvalidName: Windows doesn't allow a path or name.
 	ErrInvalidName = errors.New("invalid name")
 	ErrNoSpace     = errors.New("no space left on the disk")
-	// ErrStartFailed says that a service's process ended or reported an error while it started.
+	// ErrStartFailed: a service's process ended or reported an error while it started.
 	ErrStartFailed = errors.New("service did not start")
 	ErrDenied      = errors.New("access denied")
-	// ErrUnsupported says that this system lacks the facility (no HNS, for example).
+	// ErrUnsupported: this system lacks the facility (no HNS, for example).
 	ErrUnsupported = errors.New("unsupported on this system")
 )
 
@@ -46,17 +46,17 @@ type Host struct {
 	Programs    Programs
 }
 
-// ServiceConfig is what the service manager knows of a service.
+// ServiceConfig is a service's configuration in the service manager.
 type ServiceConfig struct {
 	Name        string
 	Description string
 	// Command is the full command line of the service's process.
 	Command      string
 	Dependencies []string
-	// Environment of the service's process, beside the system's.
+	// Environment of the service's process, in addition to the system's.
 	Environment map[string]string
-	// Recovery lists the delays before restarts after the first, second, … unexpected end;
-	// RecoveryReset the time after which the count starts anew.
+	// Recovery lists the delays before restarts after the first, second, … unexpected end. RecoveryReset is
+	// the time after which the count starts again.
 	Recovery      []time.Duration
 	RecoveryReset time.Duration
 }
@@ -64,7 +64,7 @@ type ServiceConfig struct {
 // ServiceState is the state of a service.
 type ServiceState string
 
-// States, after SERVICE_STATUS_PROCESS.
+// States, as in SERVICE_STATUS_PROCESS.
 const (
 	ServiceStopped      ServiceState = "Stopped"
 	ServiceStartPending ServiceState = "StartPending"
@@ -77,35 +77,36 @@ const (
 type Service struct {
 	ServiceConfig
 	State ServiceState
-	// PID of the process, 0 when there is none. A stopped service may still have one for a moment.
+	// PID of the process, or 0. A stopped service may still have a process for a moment.
 	PID uint32
-	// NoAutoStart says that its start type is not Automatic, so it does not start at boot; one that
-	// is disabled does not start at all.
+	// NoAutoStart reports that the start type isn't Automatic, so the service doesn't start at boot. A
+	// disabled service doesn't start at all.
 	NoAutoStart bool
 }
 
-// Services is the service manager. All our services start automatically at boot. Errors of Start and
-// Stop say what was done with which service.
+// Services is the service manager. All our services start automatically at boot. Errors of Start and Stop
+// name the operation and the service.
 type Services interface {
 	// List names all services of the machine.
 	List(ctx context.Context) ([]string, error)
-	// Get answers ErrNotFound for a service that does not exist.
+	// Get returns ErrNotFound for a service that doesn't exist.
 	Get(ctx context.Context, name string) (Service, error)
-	// Apply creates a service or changes its configuration, start type included, and never starts or
-	// stops it. Repeating it changes nothing.
+	// Apply creates a service or changes its configuration, including the start type. It never starts or
+	// stops the service. A repeated call changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
-	// Start returns when the service runs; one that runs already is left alone. Its dependencies
-	// are started by the service manager.
+	// Start returns when the service runs, and does nothing if it runs already. The service manager starts
+	// its dependencies.
 	Start(ctx context.Context, name string) error
-	// Stop stops the running dependants, then the service, and returns when their processes have
-	// ended. A stopped service is left alone.
+	// Stop stops the running dependants, then the service, and returns when their processes have ended. It
+	// does nothing if the service is stopped.
 	Stop(ctx context.Context, name string) error
 	// Dependants lists the services that Stop would stop for this one, each before those that it needs.
 	Dependants(ctx context.Context, name string) ([]string, error)
-	// Delete removes a stopped service. Deleting what does not exist is fine.
+	// Delete deletes a stopped service. A missing service is no error.
 	Delete(ctx context.Context, name string) error
-	// DeleteAtStop has a service go when it has stopped and nobody has it open, which it does not wait for; until
-	// then nobody can start or install it. Repeating it changes nothing.
+	// DeleteAtStop marks a service for deletion. It returns at once. Windows deletes the service when it has
+	// stopped and no handle of it is open. Until then nobody can start or install it. A repeated call changes
+	// nothing.
 	DeleteAtStop(ctx context.Context, name string) error
 }
 
@@ -114,24 +115,24 @@ type Access int
 
 // Kinds of access.
 const (
-	// AccessInherit takes what the directory gives.
+	// AccessInherit inherits the rights of the parent directory.
 	AccessInherit Access = iota
-	// AccessAdministrators lets only Administrators and SYSTEM in; inheritance is off.
+	// AccessAdministrators permits access by Administrators and SYSTEM only. Inheritance is off.
 	AccessAdministrators
-	// AccessUsers is for directories: inheritance is off, and users may do in it what they may in C:\ of a server,
-	// read and keep what they make there. What has it is AccessInherit in a FileInfo.
+	// AccessUsers is for directories. Inheritance is off. Users may do the same as in C:\ of a server: read,
+	// and create and keep files of their own. A FileInfo shows such a directory as AccessInherit.
 	AccessUsers
 )
 
-// FileInfo is what is known of a file.
+// FileInfo describes a file.
 type FileInfo struct {
 	Name    string
 	Size    int64
 	Dir     bool
 	ModTime time.Time
 	Access  Access
-	// Foreign says that somebody who is no administrator owns it, or may change its rights, or take
-	// it or what lies in it away. It is known from Stat only.
+	// Foreign reports that an account that is no administrator owns the file, or may change its rights, or
+	// may delete it or its content. Only Stat sets it.
 	Foreign bool
 }
 
@@ -139,30 +140,29 @@ type FileInfo struct {
 // fs.ErrNotExist, ErrInUse, ErrInvalidName, ErrNoSpace or ErrDenied.
 type Files interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create makes or truncates a file; Close reports what writing could not, after flushing to
-	// disk.
+	// Create creates or truncates a file. Close flushes to disk and returns delayed write errors.
 	Create(path string, access Access) (io.WriteCloser, error)
-	// Rename replaces an existing file at to; ErrInUse when that is the exe of a running process.
-	// (Moving a running exe away is allowed.)
+	// Rename replaces an existing file at to. It returns ErrInUse if that file is the exe of a running
+	// process. A running exe itself may be renamed.
 	Rename(from, to string) error
-	// Remove deletes a file or an empty directory. Removing what does not exist is fine.
+	// Remove deletes a file or an empty directory. A missing file is no error.
 	Remove(path string) error
-	// RemoveAll deletes a file, or a directory with everything in it, and goes on after an error. Of a
-	// link or junction in it the link is deleted, also of one that somebody puts in the place of a
-	// directory meanwhile; nobody but administrators may be able to replace what is above path.
-	// Removing what does not exist is fine.
+	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes
+	// links and junctions, but never their targets, even if someone replaces a directory with a link
+	// meanwhile. Only administrators may be able to replace the directories above path. A missing file is no
+	// error.
 	RemoveAll(path string) error
-	// Stat answers fs.ErrNotExist for what does not exist.
+	// Stat returns fs.ErrNotExist for a missing file.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
-	// MkdirAll makes a directory and its parents. access is for those that it makes.
+	// MkdirAll creates a directory and its parents. access applies to the directories that it creates.
 	MkdirAll(path string, access Access) error
-	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever rights it had. What
-	// lies in a directory keeps its own rights, except those that it inherits. Repeating it changes nothing.
+	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The content of a
+	// directory keeps its own rights, except inherited ones. A repeated call changes nothing.
 	Restrict(path string) error
 }
 
-// Environment is the system's environment in the registry, which services get when they start.
+// Environment is the system's environment in the registry. Services get it when they start.
 type Environment interface {
 	All(ctx context.Context) (map[string]string, error)
 	// Set and Unset broadcast the change (WM_SETTINGCHANGE). Names are case-insensitive.
@@ -172,10 +172,9 @@ type Environment interface {
 
 // Trust is the root certificate store of the local machine.
 type Trust interface {
-	// List gives the DER of each certificate, including those that do not parse.
+	// List returns the DER of each certificate, including those that can't be parsed.
 	List(ctx context.Context) ([][]byte, error)
-	// Add and Remove work on exactly one certificate, by its content. Repeating them changes
-	// nothing.
+	// Add and Remove affect exactly one certificate, by its content. A repeated call changes nothing.
 	Add(ctx context.Context, der []byte) error
 	Remove(ctx context.Context, der []byte) error
 }
@@ -183,50 +182,50 @@ type Trust interface {
 // FeatureState is the state of a Windows feature.
 type FeatureState string
 
-// Feature states, after DismPackageFeatureState.
+// Feature states, as in DismPackageFeatureState.
 const (
 	FeatureAbsent  FeatureState = "Absent"
-	FeaturePending FeatureState = "Pending" // installed with the next boot
+	FeaturePending FeatureState = "Pending" // the next boot completes the installation
 	FeatureEnabled FeatureState = "Enabled"
 )
 
 // Facts describe the machine.
 type Facts struct {
-	// Hostname is the computer's DNS host name, as Windows writes it.
+	// Hostname is the computer's DNS host name, in Windows' spelling.
 	Hostname string
-	// FullName is the host name with the computer's primary DNS suffix, if it has one, as in a domain.
+	// FullName is the host name with the computer's primary DNS suffix, if it has one, such as in a domain.
 	FullName string
-	// MachineID is the MachineGuid of the registry.
+	// MachineID is the registry's MachineGuid.
 	MachineID string
-	// BootID differs with every boot.
+	// BootID changes with every boot.
 	BootID      string
 	ProductName string
 	// Server is false for client editions of Windows.
 	Server bool
 	Build  int
 	UBR    int
-	// Admin says whether the process has administrators' rights.
+	// Admin reports whether the process has administrator rights.
 	Admin  bool
 	Memory int64 // bytes
-	// DiskFree and DiskTotal are about the system drive, in bytes.
+	// DiskFree and DiskTotal are the system drive's, in bytes.
 	DiskFree, DiskTotal int64
-	// StaticAddress says that no DHCP server gave the address of the interface that has the default
-	// route, DeviceLessNICDisabled that HNS is set to let such an address be. Source: the
-	// prerequisites of bring-your-own hosts in OpenShift's Windows documentation.
+	// StaticAddress reports that the interface with the default route doesn't have its address from DHCP.
+	// DeviceLessNICDisabled reports that HNS is configured to keep such an address. Source: the prerequisites
+	// of bring-your-own hosts in OpenShift's Windows documentation.
 	StaticAddress, DeviceLessNICDisabled bool
-	// Gateways are the connected interfaces that have an IPv4 default route.
+	// Gateways are the connected interfaces with an IPv4 default route.
 	Gateways []string
-	// RebootPending says that Windows itself asks for a reboot.
+	// RebootPending reports that Windows itself needs a reboot.
 	RebootPending bool
-	// RebootSigns are the reasons of Windows' own parts for that, sorted; a new host name is none.
+	// RebootSigns are Windows' own reasons for the reboot, sorted. A new host name isn't one of them.
 	RebootSigns []string
-	// ReplacedAtBoot are files that the next boot puts in their places, because they are in use.
-	// What it only deletes is not meant: installers and updates leave such behind all the time, on
-	// some machines at every boot, and nothing waits for it.
+	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are
+	// omitted: installers and updates leave them all the time, on some machines at every boot, and nothing
+	// depends on their deletion.
 	ReplacedAtBoot []string
 }
 
-// Signs of a reboot that Windows waits for, as in Facts.RebootSigns.
+// Reasons for a pending reboot, as in Facts.RebootSigns.
 const (
 	SignServicing = "ComponentBasedServicing"
 	SignUpdate    = "WindowsUpdate"
@@ -235,130 +234,128 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
-	// Now is the wall clock, without a monotonic reading: that stands still while a virtual machine is
-	// paused.
+	// Now is the wall clock without a monotonic reading, which stops while a virtual machine is paused.
 	Now() time.Time
 	// SetHostname takes effect with the next boot.
 	SetHostname(ctx context.Context, name string) error
 	Feature(ctx context.Context, name string) (FeatureState, error)
-	// EnableFeature may take minutes. It may need a reboot: see Feature.
+	// EnableFeature may take minutes and may need a reboot: see Feature.
 	EnableFeature(ctx context.Context, name string) error
-	// Reboot asks for a restart and returns before it happens.
+	// Reboot requests a restart and returns before it happens.
 	Reboot(ctx context.Context, why string) error
-	// ExcludeFromDefender lets Windows Defender skip the process of an exe, where Defender is
-	// there. Repeating it changes nothing.
+	// ExcludeFromDefender excludes the process of an exe from Windows Defender, if Defender exists. A
+	// repeated call changes nothing.
 	ExcludeFromDefender(ctx context.Context, exe string) error
 }
 
-// HNSNetwork is a network of the host network service.
+// HNSNetwork is a network of the host network service (HNS).
 type HNSNetwork struct {
 	ID, Name     string
 	Subnet       netip.Prefix
 	ManagementIP netip.Addr
-	// VNI is the number that an overlay network has in VXLAN; 0 where HNS tells none.
+	// VNI is an overlay network's VXLAN identifier, or 0 if HNS doesn't report it.
 	VNI uint32
 }
 
-// Network is the machine's network. Methods about HNS answer ErrUnsupported where it is absent,
-// and may outlast their context: see WithTimeouts.
+// Network is the machine's network. If HNS is missing, its methods return ErrUnsupported. They may run longer
+// than their context: see WithTimeouts.
 type Network interface {
-	// NodeIP is the IPv4 address of the interface that holds the default route.
+	// NodeIP returns the IPv4 address of the interface with the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
-	// Listening lists the TCP ports that are listened on and the name of the program, as far as it
-	// is known.
+	// Listening returns the listening TCP ports with the name of the program, which is empty if it is
+	// unknown.
 	Listening(ctx context.Context) (map[int]string, error)
-	// HNSNetwork answers ErrNotFound while there is none of that name.
+	// HNSNetwork returns ErrNotFound if there is no network of that name.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else one without a name that
-	// has the address. If there is neither, it creates one: with that address, if it is valid and no
-	// other endpoint has it. It attaches the endpoint to the host's compartment and returns its IPv4
-	// address.
+	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else an endpoint without a name
+	// that has the address. If there is neither, it creates one, with that address if it is valid and unused.
+	// It attaches the endpoint to the host's compartment and returns its IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
-	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not
-	// exist is fine.
+	// RemoveHNSNetwork deletes the network of that name and its endpoints. A missing network is no error.
 	RemoveHNSNetwork(ctx context.Context, name string) error
-	// Listen listens on a TCP port of the loopback address, until it is closed. A port that
-	// somebody listens on is ErrInUse.
+	// Listen listens on a TCP port of the loopback address. If the port is in use, it returns ErrInUse.
 	Listen(ctx context.Context, port int) (net.Listener, error)
-	// Dial connects to a TCP port of an address from this machine, past any proxy.
+	// Dial connects to a TCP port from this machine, without a proxy.
 	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 }
 
 // Route is one row of the routing table.
 type Route struct {
 	Destination netip.Prefix
-	// NextHop is unspecified where the destination is on the link.
+	// NextHop is unspecified if the destination is on the link.
 	NextHop netip.Addr
-	// Interface is its name, as Windows shows it.
+	// Interface is the interface's name in Windows.
 	Interface string
-	// Metric is the sum of those of route and interface, which is what Windows compares.
+	// Metric is the sum of the route's and the interface's metric, which Windows compares.
 	Metric uint32
 }
 
-// Routes is the routing table of IPv4. It changes routes to single addresses only.
+// Routes is the IPv4 routing table. It changes only routes to single addresses.
 type Routes interface {
-	// Addresses lists the IPv4 addresses of the machine's interfaces that have a link, without those that
-	// Windows does not use yet.
+	// Addresses lists the IPv4 addresses of the interfaces with a link, without addresses that Windows
+	// doesn't use yet.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
-	// Table lists the routes of interfaces that are there, those to the widest destination first.
+	// Table lists the routes of existing interfaces, with the widest destination first.
 	Table(ctx context.Context) ([]Route, error)
-	// Ensure has packets for one address leave the way that the default route takes, unless they do
-	// already. Such a route does not outlive a reboot, and network changes may take it away. added
-	// says whether it was missing. ErrNotFound means that there is no default route.
+	// Ensure adds a route that sends packets for one address the way of the default route, unless they go
+	// that way already. A reboot deletes the route, and network changes may delete it. added reports whether
+	// the route was missing. ErrNotFound means that there is no default route.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
-	// Remove takes the routes to exactly one address away. Removing what does not exist is fine.
+	// Remove deletes the routes to exactly one address. A missing route is no error.
 	Remove(ctx context.Context, to netip.Addr) error
 }
 
 // Logs are files that other programs hold open.
 type Logs interface {
-	// Empty cuts a file to nothing in place, also while a program has it open to write; one that
-	// appends goes on at the new end. ErrInUse when that program lets nobody else write,
-	// fs.ErrNotExist when there is no such file.
+	// Empty truncates a file in place, even while a program has it open for writing. A program that appends
+	// continues at the new end. If that program denies shared writes, Empty returns ErrInUse. If the file is
+	// missing, it returns fs.ErrNotExist.
 	Empty(path string) error
 }
 
-// Programs are exes on the machine, and their processes.
+// Programs are exes on the machine and their processes.
 type Programs interface {
-	// Run starts an exe with arguments that need no quotes, without a window or standard streams,
-	// and gives its exit code when it has ended. When ctx ends first, the process is killed.
-	// ErrStartFailed says that Windows does not start it.
+	// Run starts an exe with arguments that need no quotes, without a window or standard streams. It returns
+	// the exit code when the process has ended. If ctx ends first, it kills the process. ErrStartFailed means
+	// that Windows can't start the exe.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill ends a process without asking it, and returns when it has ended. runs is told its exe; a
-	// process that is gone, or runs another by now, is fine and left alone; so is the caller itself.
+	// Kill kills a process and returns when it has ended. It calls runs with the process's exe. It returns
+	// nil without a kill if the process is gone, if runs returns false, or if the process is the caller
+	// itself.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
-	// Processes lists the processes whose exe is path or lies below it, except the caller itself.
+	// Processes lists the processes whose exe is path or is below it, except the caller itself.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock that ends with the calling process, however that ends, and leaves nothing
-	// behind. While another process holds it, it answers ErrInUse and that process.
+	// Lock takes a lock that ends with the calling process, however that ends, and leaves no file behind. If
+	// another process holds the lock, Lock returns ErrInUse and that process's id.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
-	// RemoveAtBoot has the next boot delete a program's file that is in use now. Whatever is called
-	// so then is deleted, so it is for names that nobody uses again.
+	// RemoveAtBoot registers a file in use for deletion at the next boot. The boot deletes any file of that
+	// name, so use it only for names that aren't used again.
 	RemoveAtBoot(path string) error
-	// RemoveLayer removes the directory of an image's or a container's file system, with everything in
-	// it. Its files keep the rights that they have in the image, so nobody can delete them one by one.
-	// One that is gone is fine.
+	// RemoveLayer deletes the directory of an image's or a container's file system. Its files keep their
+	// rights from the image, so they can't be deleted one by one. A missing directory is no error.
 	RemoveLayer(ctx context.Context, path string) error
 }
 
 // Process is a running process.
 type Process struct {
 	PID uint32
-	// Parent started it. It may have ended, and another process may have its number by now.
+	// Parent is the id of the process that started it. That process may have ended, and another process may
+	// have the id now.
 	Parent uint32
-	// Exe is the absolute path from which its program was started, also when that has been moved aside
+	// Exe is the absolute path from which the program was started, even if the file has been moved aside
 	// since: see AsidePath.
 	Exe string
 }
 
-// MakesNew says whether Create makes a file new, in place of one of the same name: one for
-// Administrators, and a temporary one. Truncating what exists would keep that one's owner and
-// rights, the handles that others may have on it, and what else a hard link leads to.
+// MakesNew reports whether Create replaces an existing file with a new one: a file for Administrators, or a
+// temporary file. A truncated file would keep its owner, its rights, other programs' handles and its hard
+// links.
 func MakesNew(path string, access Access) bool {
 	return access == AccessAdministrators || strings.HasSuffix(path, ".tmp")
 }
 
-// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed with Replace.
+// WriteFile writes content to path: first to a temporary file beside it, then flushed and renamed with
+// Replace.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
 	w, err := files.Create(temporary, access)
@@ -377,25 +374,27 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	return nil
 }
 
-// Replace renames a file to path, which it replaces, as soon as nobody has either of them open: see UntilClosed.
+// Replace renames a file to path and replaces an existing file. It waits until neither of them is open: see
+// UntilClosed.
 func Replace(files Files, from, path string) error {
 	return UntilClosed(nil, func() error { return files.Rename(from, path) })
 }
 
-// OpenClosed opens a file as soon as nobody keeps others from it: see UntilClosed.
+// OpenClosed opens a file. It waits until no other program denies access to it: see UntilClosed.
 func OpenClosed(files Files, path string) (r io.ReadCloser, err error) {
 	err = UntilClosed(nil, func() error { r, err = files.Open(path); return err })
 	return r, err
 }
 
-// RemoveClosed removes a file as soon as nobody has it open: see UntilClosed.
+// RemoveClosed deletes a file. It waits until no program has it open: see UntilClosed.
 func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed makes an attempt to open, start, move or remove files, and makes it again while somebody else has one of
-// them open. For such a file Windows answers a sharing violation or that access is denied, and scanners open any file
-// for a moment: it is tried for up to a second, or until stop is closed, and then answers ErrInUse or ErrDenied.
+// UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries while another program
+// has one of them open. For such a file Windows returns a sharing violation or "access denied". Scanners open
+// any file for a moment. So UntilClosed retries for up to a second or until stop is closed, and then returns
+// ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
@@ -410,13 +409,13 @@ func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	return err
 }
 
-// Between attempts to move files that are open: together about a second.
+// Delays between attempts, about a second in total.
 const (
 	firstPause = 8 * time.Millisecond
 	lastPause  = 512 * time.Millisecond
 )
 
-// Until reads from r as long as ctx lasts.
+// Until returns a reader that reads from r until ctx ends.
 func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
 
 type until struct {
@@ -424,7 +423,7 @@ type until struct {
 	reader io.Reader
 }
 
-// Read is io.Reader.
+// Read implements io.Reader.
 func (u until) Read(p []byte) (int, error) {
 	if u.ctx.Err() != nil {
 		return 0, context.Cause(u.ctx)
@@ -442,7 +441,7 @@ func ReadFile(files Files, path string) (content []byte, err error) {
 	return io.ReadAll(r)
 }
 
-// Exists says whether a path exists.
+// Exists reports whether a path exists.
 func Exists(files Files, path string) (bool, error) {
 	_, err := files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
