@@ -10,12 +10,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// addressGrace is how long the host may be without the node's address until the node gets another one. A link that
-// goes down takes the address away for as long, and so does HNS while it makes a network.
+// addressGrace is how long the host may lack the node's address before the node gets another one. The address
+// disappears for a short time while a link is down and while HNS creates a network.
 const addressGrace = time.Minute
 
-// nodeIP is the node's address: the one that its instance says, or else the one that it had last, for as long as the
-// host has that. It is empty when the default route is to tell another one.
+// nodeIP returns the node's address: the one in its instance, or else the last one while the host has it. If
+// it is empty, the default route decides.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
 	if last == "" || !a.choosesAddress() {
@@ -26,7 +26,7 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 		return last
 	}
 	if a.missing.IsZero() {
-		a.missing = time.Now() // not the host's: a link that comes up is when its clock is set
+		a.missing = time.Now() // Not the host's clock, which may be set just when a link comes up.
 	}
 	if time.Since(a.missing) >= addressGrace {
 		return ""
@@ -34,17 +34,17 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 	return last
 }
 
-// choosesAddress says whether somebody is to get the node's address, and its instance does not say it.
+// choosesAddress reports whether something needs the node's address and the instance doesn't set it.
 func (a *Applier) choosesAddress() bool {
 	return a.state.NodeIP == "" && plan.AsksFor(a.state.Manifest, contract.FactNodeIP)
 }
 
-// isMoved says that the node has to get another address than it had.
+// isMoved reports that the node needs another address than before.
 func (a *Applier) isMoved(ctx context.Context) bool {
 	return a.state.LastIP != "" && a.choosesAddress() && a.nodeIP(ctx) == ""
 }
 
-// keepAddress keeps the address that the default route told.
+// keepAddress stores the address from the default route.
 func (a *Applier) keepAddress(ctx context.Context, facts plan.Lookup[contract.Fact]) {
 	if !a.choosesAddress() {
 		return

@@ -16,11 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Registry is what containerd is sent to for its pulls.
+// Registry is the mirror that containerd uses for pulls.
 type Registry interface {
-	// Follow takes over what the cluster says about pulls, and gives the files by which containerd
-	// finds its way. Repeating it changes nothing. With a problem, there may be files that count until
-	// it is gone; without any, containerd is left to what it was told before.
+	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A repeated
+	// call changes nothing. With a problem, it may return files that apply until the problem is fixed.
+	// Without files, containerd keeps its present ones.
 	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
 		*contract.Problem)
 }
@@ -30,13 +30,13 @@ type Options struct {
 	Host winos.Host
 	// State is the host's state file.
 	State *state.File
-	// Registry serves containerd; without one, the files for it are left as they are.
+	// Registry serves containerd. If it is nil, its files stay unchanged.
 	Registry Registry
-	// Reach tries whether an API server answers, with a certificate of its CA; apiclient.Reach if nil.
+	// Reach checks whether an API server answers with a certificate of its CA. Default: apiclient.Reach.
 	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
-// Applier holds one host at its desired state. It is not for concurrent use.
+// Applier keeps one host in its desired state. It is not safe for concurrent use.
 type Applier struct {
 	host     winos.Host
 	state    *state.File
@@ -48,19 +48,19 @@ type Applier struct {
 	repeats  repeats
 	kept     kept
 	waits    waits
-	// sane are the processes that ran when their services were last configured as they should be.
+	// sane are the processes that ran when their services' configuration was last correct.
 	sane map[string]uint32
-	// last is what the last Apply wanted, for QuickCheck.
+	// last is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
-	// missing is since when the host was seen without the node's address, or zero.
+	// missing is since when the host has lacked the node's address, or zero.
 	missing time.Time
-	// resumed counts how often services of others did not start again.
+	// resumed counts failed restarts of other vendors' services.
 	resumed map[string]int
-	// boot is what bootID found.
+	// boot caches bootID.
 	boot string
 }
 
-// New makes an Applier.
+// New returns an Applier.
 func New(o Options) *Applier {
 	now := o.Host.System.Now
 	if o.Reach == nil {
@@ -77,45 +77,44 @@ func New(o Options) *Applier {
 	}
 }
 
-// Request says what to bring about.
+// Request is the input of Apply.
 type Request struct {
 	Scope plan.Scope
-	// Node is the Node in its unstructured form, or nil while it is not known.
+	// Node is the Node in unstructured form, or nil if it is unknown.
 	Node map[string]any
-	// Thorough reads every file again, instead of trusting those whose size and time are as before.
+	// Thorough reads every file again, even if its size and time are unchanged.
 	Thorough bool
-	// Whole takes all steps or, if something can't be prepared, none, and stops at the first that
-	// fails. Otherwise a step that fails keeps only those from being taken that need it.
+	// Whole takes no step if something can't be prepared, and stops at the first failure. Otherwise, a failed
+	// step prevents only the steps that depend on it.
 	Whole bool
 }
 
-// Report is the outcome of a pass.
+// Report is the result of a pass.
 type Report struct {
 	// Steps that were taken.
 	Steps []plan.Step
-	// Waiting is what is not known yet, Failed what could not be done, in order of importance.
+	// Waiting is what is still unknown. Failed is what failed. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
-	// Broken are those of Failed because of which programs may not run as they should: steps on
-	// files, variables and services. The others are about what stands beside, such as certificates
-	// and mirrors, and files that are no longer wanted.
+	// Broken is the part of Failed because of which programs may not run correctly: steps on files, variables
+	// and services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
 	Broken []state.Fault
-	// CrashLooping are those of Failed about services that start and do not stay up.
+	// CrashLooping is the part of Failed about services that start and don't stay up.
 	CrashLooping []state.Fault
-	// Kept is what somebody else keeps as it is, and Beside what goes wrong without the revision being concerned. They
-	// are reported, and everything may hold all the same.
+	// Kept lists what someone else keeps unchanged. Beside lists problems that don't concern the revision.
+	// They are reported, but the revision can still hold.
 	Kept, Beside []*contract.Problem
-	// Changed says that a step on files, variables or services was taken, or tried.
+	// Changed reports that a step on files, variables or services was tried.
 	Changed bool
-	// Left says that steps were left for another pass: the host did not say what is there, something is not known yet
-	// or is in the way, or what failed kept others from being taken.
+	// Left reports that steps remain for another pass: the host couldn't be read, a fact is unknown,
+	// something blocks the step, or an earlier step failed.
 	Left bool
 }
 
-// Holds says whether everything is as it must be.
+// Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort tells what will come by itself from what will not: a value that can't be used is a failure,
-// not something to wait for.
+// sort assigns unknown facts to Waiting or Failed. A value that can't be used is a failure, because waiting
+// doesn't help.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
@@ -127,7 +126,7 @@ func (r *Report) sort(unknown []*contract.Problem) {
 	}
 }
 
-// Note adds problems of what goes on beside a pass.
+// Note adds problems of background tasks.
 func (r *Report) Note(problems ...*contract.Problem) {
 	for _, p := range problems {
 		if p.Reason.IsBesideRevision() {
@@ -140,7 +139,7 @@ func (r *Report) Note(problems ...*contract.Problem) {
 
 func (r *Report) failed(problems ...*contract.Problem) { r.Failed = append(r.Failed, problems...) }
 
-// Problem is the most important reason why not everything holds, or nil.
+// Problem returns the most important reason why the host isn't in its desired state, or nil.
 func (r Report) Problem() *contract.Problem {
 	for _, p := range slices.Concat(r.Failed, r.Waiting) {
 		return p
@@ -148,7 +147,7 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Aside is the first problem of what goes on beside a pass, or nil.
+// Aside returns the first problem of background tasks, or nil.
 func (r Report) Aside() *contract.Problem {
 	for _, p := range r.Beside {
 		return p
@@ -156,8 +155,8 @@ func (r Report) Aside() *contract.Problem {
 	return nil
 }
 
-// Apply looks at the host, plans, and takes the steps. What is wanted is in the state file: the manifest, which must be
-// valid, and its confidential part. While that part is not known, nothing is taken away.
+// Apply observes the host, plans, and takes the steps. The state file has the desired state: the manifest,
+// which must be valid, and its confidential part. While the confidential part is unknown, nothing is removed.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
 	a.waits = waits{left: waitLimit}
@@ -205,16 +204,16 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	return report
 }
 
-// isStateLost reports whether it is unknown who put in place what is there: until the first revision holds since the
-// state file was lost.
+// isStateLost reports whether the owner of existing objects is unknown: from the loss of the state file until
+// the first revision holds.
 func (a *Applier) isStateLost() bool {
 	return a.state.Lost && !a.state.Verified && a.state.Before == nil
 }
 
-// adopt has files and variables that are in place as they should be count as ours while that is forgotten: such a
-// revision most likely put them there, and otherwise nobody would ever take them away again. Later on, what is there
-// already is somebody else's. Certificates are left alone: a cluster may want those that Windows itself brings. It is
-// written at the end of the pass.
+// adopt records correct files and variables as ours while the state is lost. Most likely a lost revision
+// created them, and otherwise nobody would ever remove them. Once the state is known, existing objects belong
+// to someone else. Certificates are not adopted, because a cluster may want the same ones as Windows itself.
+// The end of the pass writes the state file.
 func (a *Applier) adopt(want plan.Desired, have plan.Observed) {
 	if !a.isStateLost() {
 		return
@@ -231,7 +230,7 @@ func (a *Applier) adopt(want plan.Desired, have plan.Observed) {
 	}
 }
 
-// bootID is the present boot, which this process does not outlive; empty while it is not known.
+// bootID returns the id of this boot, or "" while it is unknown. This process doesn't outlive the boot.
 func (a *Applier) bootID(ctx context.Context) string {
 	if a.boot == "" {
 		if facts, err := a.host.System.Facts(ctx); err == nil {
@@ -241,7 +240,7 @@ func (a *Applier) bootID(ctx context.Context) string {
 	return a.boot
 }
 
-// resolve finds out what is wanted.
+// resolve determines the desired state.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
 	told := maps.Clone(a.state.HostValues)
 	if told == nil {
@@ -277,7 +276,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	a.remember(facts)
 	a.keepAddress(ctx, facts)
 	if request.Scope == plan.Everything {
-		a.state.AddNetwork(want.Network) // written with the steps that have it made
+		a.state.AddNetwork(want.Network) // written together with the steps that create it
 		if problem := a.reserved(ctx, facts); problem != nil {
 			report.failed(problem)
 		}
@@ -285,8 +284,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	return want
 }
 
-// remember keeps the facts that name the Node. It is written with the next change of the
-// state file.
+// remember stores the facts that name the Node. The next change of the state file writes them.
 func (a *Applier) remember(facts plan.Lookup[contract.Fact]) {
 	for _, f := range plan.Naming() {
 		if !plan.AsksFor(a.state.Manifest, f) || a.state.HostValues[f] != "" {
@@ -301,7 +299,7 @@ func (a *Applier) remember(facts plan.Lookup[contract.Fact]) {
 	}
 }
 
-// routes has single addresses be reached the way that they must.
+// routes ensures the routes to single addresses.
 func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	for _, to := range a.last.Routes {
 		added, err := a.host.Routes.Ensure(ctx, to)
@@ -313,8 +311,8 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 			continue
 		}
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
-		// Noted afterwards, unlike all else: one that was there before is nobody's business, and
-		// one of ours ends with the next boot anyway.
+		// Recorded after the change, unlike everything else: a route that existed before isn't ours, and our
+		// own ends with the next boot anyway.
 		a.state.AddRoute(to.String())
 		if err = a.state.Save(); err != nil {
 			problems = append(problems, FileProblem(err))
@@ -323,22 +321,22 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	return problems
 }
 
-// VerifyTime is how long a service that was started anew must run until it counts as one that
-// starts: programs that refuse their configuration end within a second.
+// VerifyTime is how long a restarted service must run before its start counts as successful. Programs that
+// refuse their configuration end within a second.
 const VerifyTime = 2 * time.Second
 
-// StayTime is how long a service has to be seen until it is known whether it stays up.
+// StayTime is how long a service must be observed before it is known whether it stays up.
 const StayTime = endsWindow
 
-// Try begins a trial: what is started from now on is part of it.
+// Try starts a trial. Services started from now on are part of it.
 func (a *Applier) Try() {
 	for _, known := range a.lives.of {
 		known.tried = false
 	}
 }
 
-// Ended names the services of the last pass that we started in this trial, and that have ended since: before they were
-// seen to run for VerifyTime, or again and again.
+// Ended returns the services of the last pass that we started in this trial and that have failed since: they
+// ended before they had run for VerifyTime, or they ended repeatedly.
 func (a *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range a.last.Services {
 		if s.Waiting != nil {

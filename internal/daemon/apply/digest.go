@@ -10,36 +10,35 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// digestLife is how long a digest is trusted while size and time of the file don't change. The
-// payload is some 300 MB, so reading it once an hour costs nothing that anybody notices, and finds
-// what hides from size and time.
+// digestLife is how long a digest is trusted while the file's size and time don't change. Reading the payload
+// of about 300 MB once an hour is cheap, and it finds changes that keep size and time.
 const digestLife = time.Hour
 
-// digests knows the digests of files without reading them all the time.
+// digests caches the digests of files.
 type digests struct {
 	files winos.Files
 	now   func() time.Time
 	known map[string]seen
 }
 
-// seen is a file when it was read; a file that was not there has no digest.
+// seen is the state of a file when it was read. A missing file has no digest.
 type seen struct {
 	info   winos.FileInfo
 	digest string
 	at     time.Time
 }
 
-// changed is the digest of a file that no longer looks as it did when it was read.
+// changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// of is the digest of a file, or nothing when there is no such file, and who may open it. A file that
-// somebody has open is waited for.
+// of returns the digest of a file, or "" if it is missing, and who may access it. It waits while another
+// program has the file open.
 func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {
 		return digest, access, nil
 	}
-	// The look comes first: a change while reading then shows as a change since.
+	// Stat before reading: then a change during the read is noticed later.
 	info, err := d.files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		d.known[path] = seen{at: d.now()}
@@ -62,8 +61,7 @@ func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.
 	return digest, info.Access, nil
 }
 
-// cached is the digest of a file that looks as it did when it was read, not too long ago; changed
-// otherwise.
+// cached returns the cached digest of an unchanged file if it isn't too old. Otherwise it returns changed.
 func (d *digests) cached(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || winos.Age(d.now(), s.at) > digestLife {

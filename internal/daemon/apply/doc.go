@@ -1,8 +1,8 @@
-// Package apply answers how this host is brought to, and held at, what it must be: it looks, plans,
-// and takes the steps.
+// Package apply answers how this host is brought to its desired state and kept there: it observes, plans, and
+// takes the steps.
 //
-// Bootstrap makes one pass with it; the service makes one whenever something changed. Every step
-// may be repeated, and is written into the state file before it is taken, so a pass that dies
-// anywhere is finished by the next. Files are written beside what is there, verified and renamed,
-// also while a running program has them open. It talks to no API server and has no schedule.
+// Bootstrap makes one pass. The service makes a pass whenever something has changed. Every step is idempotent
+// and is recorded in the state file before it is taken, so the next pass completes an interrupted one. A new
+// file is written next to the old one, verified and renamed, even while a running program has the old one
+// open. The package doesn't talk to the API server and has no schedule.
 package apply

@@ -16,25 +16,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// run is one pass while it takes its steps, in three movements: what needs room on the disk is
-// prepared beside what is there; the state file learns all that is about to happen, in one write;
-// then it happens, in steps that need no more room. So a full disk is noticed before anything has
-// changed.
+// run executes the steps of one pass in three phases. First it stages everything that needs disk space. Then
+// it records all changes in the state file, in one write. Then it makes the changes, which need no more
+// space. So a full disk is noticed before anything has changed.
 type run struct {
 	*Applier
 	want plan.Desired
 	have plan.Observed
 	// whole stops at the first failure: see Request.
 	whole bool
-	// broken services can't be started, because something that they need failed.
+	// broken are services that can't start because a dependency failed.
 	broken map[string]bool
-	// aside is where a program that runs is moved, by path.
+	// aside maps a running program's path to the name to which it is moved.
 	aside  map[string]string
 	report *Report
 	log    logr.Logger
 }
 
-// take takes steps, in order.
+// take executes steps in order.
 func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 	starts := maps.Clone(r.state.Services)
@@ -45,7 +44,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	for ok && len(steps) > 0 {
 		if ctx.Err() != nil {
 			r.report.failed(contract.NewProblem(contract.ReasonInProgress, "stopped before everything was done"))
-			return // what was staged is forgotten by the next pass
+			return // the next pass deletes the staged files
 		}
 		ok = r.step(ctx, steps[0]) || !r.whole
 		steps = steps[1:]
@@ -55,7 +54,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 }
 
-// forgetStaged removes what was prepared and not used, be it by a pass before that died.
+// forgetStaged deletes staged files that weren't used, including those of an interrupted pass.
 func (r *run) forgetStaged() {
 	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(path string) bool {
 		err := UnstageFile(r.host.Files, path)
@@ -66,8 +65,8 @@ func (r *run) forgetStaged() {
 	})
 }
 
-// stage prepares the content of files. It drops the steps of files that can't be prepared; ok is
-// false if then nothing is to be done at all.
+// stage stages the content of files and drops the steps whose content can't be staged. If ok is false, no
+// step may be taken.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
 	if len(writes) == 0 {
@@ -78,9 +77,9 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 		r.state.AddStaged(s.Name)
 		dirs = append(dirs, state.Parent(s.Name))
 	}
-	// The directories come with the first write of the state file.
+	// The first write of the state file creates the directories.
 	if err := state.Ensure(r.host.Files, r.state, dirs...); err != nil {
-		r.refuse(writes, FileProblem(err), "") // some directory, which the problem names
+		r.refuse(writes, FileProblem(err), "") // the problem names the directory
 		return without(steps, writes), !r.whole
 	}
 	var failed []plan.Step
@@ -96,8 +95,8 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	return without(steps, failed), true
 }
 
-// refuse reports steps on files that can't be taken for a problem about something, and breaks what
-// reads those files.
+// refuse reports a problem that prevents steps on files, and marks the services that read those files as
+// broken.
 func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string) {
 	r.fail(problem)
 	r.breaks(problem, about)
@@ -129,8 +128,8 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 	return err
 }
 
-// declare writes down what is about to happen. If that fails, only what leaves no trace is done:
-// services that are down are started.
+// declare records the steps in the state file. If that fails, only steps without a trace remain: stopped
+// services are started.
 func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
@@ -147,7 +146,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 			case plan.AddRoot:
 				r.state.AddCertificate(r.want.Roots[s.Name])
 			case plan.SetService:
-				// A service made by us is never unknown.
+				// A service that we created is never unknown.
 				if _, ours := r.state.Services[s.Name]; !ours {
 					r.state.SetService(s.Name, state.Start{})
 				}
@@ -183,8 +182,8 @@ func (r *run) declareFile(path string) error {
 	return nil
 }
 
-// forgetStarts is for services that read what is about to be written: from here on, a process may get the new content,
-// so what the state file says about it counts no longer.
+// forgetStarts deletes the recorded starts of services that read a file that is about to change, because from
+// here on a process may have read the new content.
 func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
 		if _, ours := file.Services[name]; ours {
@@ -193,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts takes back what declare forgot, of services that still have the process that they had, and of whose
-// files none was replaced: the pass ended before, or could not.
+// rememberStarts restores the starts that declare deleted, for services that still have the same process and
+// none of whose files was replaced, because the pass ended early.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {
@@ -216,8 +215,8 @@ func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start)
 	}
 }
 
-// touch notes what a variable was before us. Where that is forgotten, it may be ours of an earlier revision, and is not
-// put back.
+// touch records a variable's value before our change. While the state is lost, the value may be from an
+// earlier revision of ours, so it isn't recorded for restoring.
 func (r *run) touch(name string) {
 	var before *string
 	if value, there := variable(r.have.Environment, name); there && !r.isStateLost() {
@@ -226,7 +225,7 @@ func (r *run) touch(name string) {
 	r.state.TouchVariable(name, before)
 }
 
-// variable finds a variable by its name, whose case Windows does not tell apart.
+// variable finds a variable by name. Windows ignores the case of names.
 func variable(environment map[string]string, name string) (value string, there bool) {
 	for other, value := range environment {
 		if strings.EqualFold(other, name) {
@@ -236,8 +235,8 @@ func variable(environment map[string]string, name string) (value string, there b
 	return "", false
 }
 
-// step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it
-// failed.
+// step executes one step and records the result. It skips a step whose dependency is broken. ok is false if
+// the step failed.
 func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	beside := false
 	switch step.Kind {
@@ -247,7 +246,7 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 			return true
 		}
 	case plan.Restrict, plan.AddRoot, plan.RemoveRoot, plan.RemoveFile:
-		beside = true // a file that is no longer wanted keeps no program from running as it should
+		beside = true // a leftover file doesn't prevent a program from running correctly
 	}
 	r.report.Changed = r.report.Changed || !beside || step.Kind == plan.RemoveFile
 	reason, err := r.do(ctx, step)
@@ -276,12 +275,13 @@ func (r *run) fail(problem *contract.Problem) {
 	}
 }
 
-// breaks notes that for a problem about something programs may not run as they should.
+// breaks records that a problem may keep programs from running correctly.
 func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }
 
-// needsBroken says whether a service or one that it depends on is broken; it then is broken itself.
+// needsBroken reports whether a service or one of its dependencies is broken. If so, it marks the service as
+// broken.
 func (r *run) needsBroken(name string) bool {
 	if !r.broken[name] {
 		s := r.service(name)

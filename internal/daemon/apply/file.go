@@ -15,12 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrDigest says that content does not have the digest that it should have.
+// ErrDigest: content doesn't have the expected digest.
 var ErrDigest = errors.New("content has another digest")
 
-// WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and
-// path is as it was. The exe of a running program is moved aside, which Windows allows, and noted
-// in the state file for Sweep. Other errors are those of winos.Files and of content.
+// WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves
+// path unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the
+// state file for Sweep. Other errors are those of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -41,7 +41,7 @@ func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, pa
 	return nil
 }
 
-// Content is what a file is to hold.
+// Content is the content of a file.
 type Content struct {
 	// Digest is the lower-case hex SHA-256 of Content.
 	Digest  string
@@ -49,8 +49,8 @@ type Content struct {
 	Access  winos.Access
 }
 
-// StageFile leaves content beside path and verifies it; path itself stays as it is until Commit.
-// Content that is another than it should be is ErrDigest. After an error nothing is left.
+// StageFile writes content to a temporary file next to path and verifies it. path stays unchanged until
+// CommitFile. If the digest differs, it returns ErrDigest. After an error it leaves no file.
 func StageFile(ctx context.Context, files winos.Files, path string, blob Content) error {
 	w, err := files.Create(temporary(path), blob.Access)
 	if err != nil {
@@ -68,13 +68,12 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 	return nil
 }
 
-// UnstageFile takes away what Stage left. Repeating it changes nothing.
+// UnstageFile deletes the staged file. A repeated call changes nothing.
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
-// CommitFile gives what was staged its name, at once. The exe of a running program is moved to
-// aside first; aside is empty for what is no program. It is a matter of one or two renames, which
-// need no room on the disk, and is tried for a second while somebody has one of the files open, or
-// until ctx ends.
+// CommitFile renames the staged file to path. It first moves the exe of a running program to aside, which is
+// empty if path is no program. It needs one or two renames and no disk space. While another program has one
+// of the files open, it retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false
 	return winos.UntilClosed(ctx.Done(), func() error {
@@ -82,7 +81,7 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 		if aside != "" && !moved && errors.Is(err, winos.ErrInUse) {
 			switch running := files.Rename(path, aside); {
 			case errors.Is(running, fs.ErrNotExist):
-				return err // there is no program so far, and the new one is open
+				return err // there was no program, and the new one is in use
 			case running != nil:
 				return fmt.Errorf("moving the running program aside: %w", running)
 			}
@@ -90,8 +89,8 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 			err = files.Rename(temporary(path), path)
 		}
 		if err != nil && moved {
-			// Better the old program than none. One that is open now comes back with the next
-			// attempt, if the new one does not take its place.
+			// Restore the old program, because it is better than none. If it is open now, the next attempt
+			// restores or replaces it.
 			back := files.Rename(aside, path)
 			moved = back != nil
 			err = errors.Join(err, back)
@@ -102,7 +101,7 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 
 func temporary(path string) string { return path + ".tmp" }
 
-// MoveAside is a name beside path that nothing has yet.
+// MoveAside returns an unused name next to path.
 func MoveAside(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
 		name := winos.AsidePath(path, n)
@@ -116,8 +115,8 @@ func MoveAside(files winos.Files, path string) (string, error) {
 	}
 }
 
-// RemoveAside removes programs that were moved aside and that nothing runs any more. Those that
-// still run stay for the next time.
+// RemoveAside deletes programs that were moved aside and no longer run. Programs that still run stay for the
+// next call.
 func RemoveAside(files winos.Files, stateFile *state.File) error {
 	var all []error
 	stateFile.Aside = slices.DeleteFunc(stateFile.Aside, func(path string) bool {
@@ -130,8 +129,8 @@ func RemoveAside(files winos.Files, stateFile *state.File) error {
 	return errors.Join(append(all, stateFile.Save())...)
 }
 
-// DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist; one
-// that somebody has open is waited for.
+// DigestOf returns the lower-case hex SHA-256 of a file, or fs.ErrNotExist. It waits while another program
+// has the file open.
 func DigestOf(ctx context.Context, files winos.Files, path string) (string, error) {
 	return digestOf(ctx, path, func() (io.ReadCloser, error) { return winos.OpenClosed(files, path) })
 }
@@ -149,7 +148,7 @@ func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, erro
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// FileProblem turns an error of writing a file into the reason that an administrator sees.
+// FileProblem converts an error of writing a file to a problem for the administrator.
 func FileProblem(err error) *contract.Problem {
 	if p, ok := contract.AsProblem(err); ok {
 		return p

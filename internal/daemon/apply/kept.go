@@ -11,8 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A CA of ours that Windows does not let go is brought by somebody else, too, such as by group policy, which
-// shows in the same store. That says nothing about a revision and keeps none from being verified. Its removal is tried
+// If Windows refuses to remove one of our CAs, someone else also provides it, such as group policy, whose
+// certificates appear in the same store. This doesn't concern the revision. The removal is retried a few
+// times. Then the CA counts as someone else's and stays.
 // again a few times, in case that ends; then the CA is the other's, and is left to him.
 const (
 	removalPause = time.Hour
@@ -25,20 +26,20 @@ type kept struct {
 	of  map[string]*denial
 }
 
-// denial is what is known of one.
+// denial records refused removals of one CA.
 type denial struct {
 	problem *contract.Problem
 	times   int
 	last    time.Time
 }
 
-// held says whether a step is to be left for now.
+// held reports whether a step must be skipped for now.
 func (k *kept) held(step plan.Step) bool {
 	d := k.of[step.Name]
 	return step.Kind == plan.RemoveRoot && d != nil && winos.Age(k.now(), d.last) < removalPause
 }
 
-// denied takes note of a step that failed, if it is a removal that is denied. It says whether it was that.
+// denied records a failed step if it is a refused removal, and reports whether it was one.
 func (k *kept) denied(step plan.Step, err error, problem *contract.Problem) bool {
 	if step.Kind != plan.RemoveRoot || !errors.Is(err, winos.ErrDenied) {
 		return false
@@ -52,8 +53,8 @@ func (k *kept) denied(step plan.Step, err error, problem *contract.Problem) bool
 	return true
 }
 
-// giveUp has what was tried often enough count as somebody else's, and names the rest. What is wanted again is no
-// problem.
+// giveUp treats CAs with enough refused removals as someone else's, and reports the remaining ones. A CA that
+// is wanted again is no problem.
 func (k *kept) giveUp(stateFile *state.File, wanted map[string][]byte) (problems []*contract.Problem) {
 	ours := map[string]bool{}
 	for _, der := range slices.Clone(stateFile.Certificates) {

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// behind finds the kubeconfigs that are to have another CA of the API server. What they have stays for as long as the
-// other does not verify it: the node may hold a revision from before a rotation, or one that came too early.
+// behind finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the new
+// CA verifies the API server: the node's revision may predate a rotation of the CA, or may come too early.
 func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Observed) {
 	have.Behind = map[string]bool{}
 	reached := map[string]error{}
@@ -35,7 +35,7 @@ func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 	}
 }
 
-// repointed is the API server of a kubeconfig with the CA that it is to have, or nil if that has it.
+// repointed returns a kubeconfig's API server with the new CA, or nil if the kubeconfig has it already.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
 	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // for the next QuickCheck
 		return nil, err
@@ -47,7 +47,7 @@ func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Ser
 	return to, err
 }
 
-// isRewritten says that a kubeconfig was written since the last pass.
+// isRewritten reports that a kubeconfig was written since the last pass.
 func (a *Applier) isRewritten() bool {
 	return slices.ContainsFunc(a.last.Kubeconfigs, func(f plan.File) bool {
 		digest, _ := a.digests.cached(f.Path)
@@ -55,7 +55,7 @@ func (a *Applier) isRewritten() bool {
 	})
 }
 
-// point has a kubeconfig verify the API server by the CA that is wanted.
+// point writes the new CA into a kubeconfig.
 func (r *run) point(path string) error {
 	f := r.want.Kubeconfig(path)
 	r.digests.drop(path)

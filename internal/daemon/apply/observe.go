@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// observe looks at what is desired and what the state file names, and reads files where that is needed.
+// observe reads the state of everything that is desired or in the state file, and reads files if needed.
 func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
 	have, err := a.look(ctx, want, func(path string) (string, winos.Access, error) {
 		return a.digests.of(ctx, path, &a.waits)
@@ -33,9 +33,9 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	return have, nil
 }
 
-// QuickCheck says whether something that the last Apply brought about is visibly no longer so. It asks for the
-// states of services, the sizes and times of files, the environment, certificates, routes and the node's address; it
-// reads no file and starts nothing. What Apply could not do, waits for, or holds back does not
+// QuickCheck reports whether a result of the last Apply has visibly changed. It checks the states of
+// services, the sizes and times of files, the environment, certificates, routes and the node's address. It
+// reads no file content and starts nothing. Steps that Apply could not take, waits for or holds back don't
 // count.
 func (a *Applier) QuickCheck(ctx context.Context) bool {
 	have, err := a.lookAgain(ctx)
@@ -57,8 +57,8 @@ func (a *Applier) QuickCheck(ctx context.Context) bool {
 	return len(plan.Diff(a.last, have, a.state.State).Steps) > 0
 }
 
-// Differences are the steps that would be taken now for what the last Apply wanted, as far as QuickCheck sees,
-// also those that are held back. It changes nothing.
+// Differences returns the steps that QuickCheck would find for the last desired state, including those that
+// are held back. It changes nothing.
 func (a *Applier) Differences(ctx context.Context) []plan.Step {
 	have, err := a.lookAgain(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *Applier) Differences(ctx context.Context) []plan.Step {
 	return plan.Diff(a.last, have, a.state.State).Steps
 }
 
-// lookAgain looks for what the last Apply wanted, and reads no file.
+// lookAgain observes the last desired state without reading files.
 func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	return a.look(ctx, a.last, func(path string) (string, winos.Access, error) {
 		digest, access := a.digests.cached(path)
@@ -76,7 +76,7 @@ func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	})
 }
 
-// look asks the host for what is desired and what the state file names. digest says what a file holds.
+// look observes everything that is desired or in the state file. digest returns the digest of a file.
 func (a *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(a.sane), Digests: map[string]string{},
@@ -105,14 +105,14 @@ func (a *Applier) look(ctx context.Context, want plan.Desired,
 		}
 		have.Digests[f.Path] = d
 		if f.Access == winos.AccessAdministrators && access != f.Access && d == f.Digest {
-			have.Loose = append(have.Loose, f.Path) // one with another content is written anew, with its rights
+			have.Loose = append(have.Loose, f.Path) // other content is written again anyway
 		}
 	}
 	a.private(&have)
 	return have, nil
 }
 
-// absent are the files that services require and that are not there.
+// absent returns the missing files that services require.
 func (a *Applier) absent(want plan.Desired) map[string]bool {
 	all := map[string]bool{}
 	for _, s := range want.Services {
@@ -126,7 +126,7 @@ func (a *Applier) absent(want plan.Desired) map[string]bool {
 	return all
 }
 
-// private finds out which of the files and directories that are nobody else's others may open.
+// private finds our private files and directories that other users may access.
 func (a *Applier) private(have *plan.Observed) {
 	for _, path := range state.Private(a.state) {
 		info, err := a.host.Files.Stat(path)
@@ -143,8 +143,8 @@ func (a *Applier) private(have *plan.Observed) {
 	}
 }
 
-// roots are the fingerprints in the root store, as far as anybody wants to know; nil with an error.
-// One store that can't be read keeps nothing else back.
+// roots returns the relevant fingerprints in the root store, or nil with an error. An unreadable store blocks
+// only the steps on certificates.
 func (a *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
 	found := map[string]bool{}
 	if len(want.Roots)+len(a.state.Certificates) == 0 {
@@ -183,8 +183,8 @@ func (a *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 	return nil
 }
 
-// held says whether a step is to be left for now, because somebody undoes it or because a service
-// does not stay up.
+// held reports whether a step must be skipped for now, because someone undoes it or a service doesn't stay
+// up.
 func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return a.lives.held(step.Name, step.Want)

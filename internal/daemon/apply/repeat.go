@@ -13,11 +13,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A step that is taken maxRepeats times within repeatsWindow, each time to the same end, is undone
-// by somebody: a group policy or another tool, which act every few minutes at the most. A person
-// who tries things out rarely gets there. Then it is said, and the step is taken less and less
-// often, so that two programs do not fight all day; a fight that is over is noticed at the latest
-// after lastPause. What was not undone for twice the pause is no problem any more, as it would keep the
+// If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a
+// group policy or another tool, which act at most every few minutes. A person who tries things rarely reaches
+// this limit. Then the daemon reports the conflict and takes the step less and less often, so that two
+// programs don't fight all day. It notices the end of a conflict after lastPause at the latest. If the step
+// wasn't undone for twice the pause, it is no longer a problem, because it would block the next revision. It
+// is still remembered.
 // next revision from being reached; it is still remembered.
 const (
 	maxRepeats    = 3
@@ -26,44 +27,44 @@ const (
 	lastPause     = 15 * time.Minute
 )
 
-// repeats notices steps that have to be taken again and again.
+// repeats detects steps that are needed again and again.
 type repeats struct {
 	now func() time.Time
 	of  map[subject]*fight
 }
 
-// subject is what a step is about.
+// subject is the object of a step.
 type subject struct {
 	kind plan.Kind
 	name string
 }
 
-// fight is what is known of steps about one subject.
+// fight is the history of steps on one subject.
 type fight struct {
-	// want is what the steps were to bring about. Another end is another story.
+	// want is the goal of the steps. Another goal starts a new history.
 	want string
-	// times are when they were taken, the latest last.
+	// times are when the steps were taken, the latest last.
 	times []time.Time
-	// pause is how long the next one waits.
+	// pause is how long the next step waits.
 	pause time.Duration
 }
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
-// quiet is how long ago the last step was.
+// quiet returns how long ago the last step was.
 func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
 
-// over says that the next step was not needed for long enough.
+// over reports that no step was needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
-// took notes a step. Starts and stops are left out: lives knows more about those. So are networks of pods:
-// a service of ours made each that is removed, for a revision that did not hold.
+// took records a step. It ignores starts and stops, which lives tracks better. It also ignores removals of
+// pod networks, because one of our own services created each of them for a revision that failed.
 func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {
 		return
 	}
 	about := subject{step.Kind, step.Name}
-	// it was we who undid it, because something else is wanted now
+	// We undid it ourselves, because the desired state has changed.
 	maps.DeleteFunc(r.of, func(other subject, _ *fight) bool {
 		return strings.EqualFold(other.name, step.Name) && slices.Contains(undoes(step.Kind), other.kind)
 	})
@@ -78,7 +79,7 @@ func (r *repeats) took(step plan.Step) {
 	}
 }
 
-// undoes are the kinds of steps that a kind undoes.
+// undoes returns the kinds of steps that a kind undoes.
 func undoes(kind plan.Kind) []plan.Kind {
 	switch kind {
 	case plan.AddRoot:
@@ -101,13 +102,13 @@ func undoes(kind plan.Kind) []plan.Kind {
 	return nil
 }
 
-// held says whether a step is to be left for now.
+// held reports whether a step must be skipped for now.
 func (r *repeats) held(step plan.Step) bool {
 	f := r.of[subject{step.Kind, step.Name}]
 	return f != nil && f.want == step.Want && f.on() && f.quiet(r.now()) < f.pause
 }
 
-// problems names what somebody else keeps changing.
+// problems reports what someone else keeps changing.
 func (r *repeats) problems() (all []*contract.Problem) {
 	now := r.now()
 	for about, f := range r.of {

@@ -15,19 +15,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// dirNetworks is where the CNI plugin host-local keeps a directory for each network, with a file for each
-// address that it gave out.
-// Source: containernetworking/plugins, plugins/ipam/host-local/backend/disk.
+// dirNetworks is the directory in which the CNI plugin host-local keeps a directory per network, with a file
+// for each assigned address. Source: containernetworking/plugins, plugins/ipam/host-local/backend/disk.
 const dirNetworks = state.DirCNIState + `\networks`
 
 func dirReserved(network string) string { return dirNetworks + `\` + network }
 
-// reservation is what our files there hold; those of pods begin with their container's id.
+// reservation is the content of our files there. The files of pods start with a container id.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
-// reserve keeps the address of kube-proxy's endpoint from pods. HNS takes it from the range that
-// host-local gives out, and host-local goes by its files alone. An address that a pod had before is
-// reserved once that pod's file has gone.
+// reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from
+// host-local's range, but host-local considers only its own files. An address that a pod had before is
+// reserved after that pod's file is gone.
 func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem {
 	dir := dirReserved(a.state.Manifest.HNSNetwork())
 	path := dir + `\` + address
@@ -47,7 +46,7 @@ func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem
 	return nil
 }
 
-// reserved keeps and reserves the address that kube-proxy's files name, if they do.
+// reserved keeps and reserves the address in kube-proxy's files, if there is one.
 func (a *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]) *contract.Problem {
 	if !plan.AsksFor(a.state.Manifest, contract.FactSourceVIP) {
 		return nil
@@ -56,11 +55,11 @@ func (a *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]
 		a.state.SourceVIP = address
 		return a.reserve(ctx, address)
 	}
-	return nil // what needs it says so
+	return nil // the step that needs it reports the problem
 }
 
-// ReleaseAddresses removes our reservations, in every network. One below a user's directory is kept: he could lead
-// what is removed there elsewhere.
+// ReleaseAddresses deletes our reservations in every network. It keeps reservations below a user's directory,
+// because that user could redirect the deletion to other files.
 func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	networks, err := files.List(dirNetworks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +83,7 @@ func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	return kept, errors.Join(all...)
 }
 
-// reservations are those of our files in the directory of a network.
+// reservations returns our files in the directory of a network.
 func reservations(files winos.Files, dir string) (ours []string, err error) {
 	entries, err := files.List(dir)
 	if err != nil {

@@ -10,49 +10,48 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A service that ends maxEnds times within endsWindow does not stay up: the service manager's own
-// restarts come after 10, 30 and 60 s, so a service that crashes at once reaches this within two
-// minutes, and one that crashes once a day never does. From then on we start it less and less
-// often, beside what the service manager does.
+// A service that ends maxEnds times within endsWindow doesn't stay up. The service manager restarts it after
+// 10, 30 and 60 s, so a service that crashes at once reaches this limit within two minutes, and a service
+// that crashes once a day never does. From then on we start it less and less often, in addition to the
+// service manager's restarts.
 const (
 	maxEnds    = 3
 	endsWindow = 5 * time.Minute
 	firstRest  = 30 * time.Second
 	lastRest   = 4 * time.Minute
-	// trialWindow is within how long a service ends maxEnds times that fails a trial by that: some run for minutes
-	// each time, and an administrator may restart one now and then while a trial waits.
+	// trialWindow is the time within which maxEnds ends of a service fail a trial. Some services run for
+	// minutes each time, and an administrator may restart one now and then during a long trial.
 	trialWindow = time.Hour
 )
 
-// lives notices services that run whenever one looks, but not for long.
+// lives detects services that are running at each check but don't run for long.
 type lives struct {
 	now func() time.Time
 	of  map[string]*life
 }
 
-// life is what is known of one service.
+// life is the history of one service.
 type life struct {
-	// up says that it was seen running, or started; pid is its process then, 0 if it was gone again
-	// when we looked.
+	// up reports that it was seen running, or started. pid is its process then, or 0 if it had already ended.
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// with is what it was last started with, started when, and rest how long the next start then
-	// waits.
+	// with are the inputs of its last start, started is the time of that start, and rest is how long the next
+	// start waits.
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried says that we started it since the last call of Applier.Try, stayed that it was seen to run for VerifyTime
-	// since, and fell is when it has ended in that time.
+	// tried reports that we started it since the last Applier.Try. stayed reports that it ran for VerifyTime
+	// since. fell are the times when it ended since.
 	tried, stayed bool
 	fell          []time.Time
-	// crashLooping says that it ended maxEnds times within endsWindow, and has not gone for that long
-	// without an end since: while it rests between starts, it ends less often.
+	// crashLooping reports that it ended maxEnds times within endsWindow and hasn't run for endsWindow
+	// without an end since. With pauses between starts, it ends less often.
 	crashLooping bool
 }
 
-// saw notes how a service is; one that was up and is not, or has another process now, has ended by
-// itself meanwhile.
+// saw records the state of a service. If it was up and is now stopped or has another process, it has ended by
+// itself.
 func (l *lives) saw(name string, s winos.Service) {
 	known := l.of[name]
 	switch {
@@ -65,14 +64,14 @@ func (l *lives) saw(name string, s winos.Service) {
 	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }
 
-// ended says whether a service that was up has ended since.
+// ended reports whether a service that was up has ended since.
 func (l *lives) ended(name string, s winos.Service) bool {
 	known := l.of[name]
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
-// failsTrial says whether a service that we started in this trial has ended, now or at the last look, right after its
-// start or once too often. One that somebody restarts in a trial that waits for long has not.
+// failsTrial reports whether a service that we started in this trial has ended right after its start or too
+// often. An occasional restart by someone else during a long trial doesn't count.
 func (l *lives) failsTrial(name string, s winos.Service) bool {
 	known := l.of[name]
 	if known == nil || !known.tried {
@@ -85,7 +84,7 @@ func (l *lives) failsTrial(name string, s winos.Service) bool {
 	return len(known.fell) >= maxEnds
 }
 
-// started notes that we started a service, with these inputs.
+// started records that we started a service with these inputs.
 func (l *lives) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
 	known := l.of[name]
@@ -103,15 +102,15 @@ func (l *lives) started(name string, pid uint32, with string) {
 	}
 }
 
-// stopped notes that we end a service, so that its end is no surprise.
+// stopped records that we stop a service, so that its end doesn't count.
 func (l *lives) stopped(name string) {
 	if l.of[name] != nil {
 		l.is(name, false, 0)
 	}
 }
 
-// held says whether a service that does not stay up is to be left alone for now. With other inputs
-// it is worth a try at once.
+// held reports whether a service that doesn't stay up must not be started for now. With other inputs it may
+// be started at once.
 func (l *lives) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest
@@ -124,14 +123,14 @@ func (l *lives) is(name string, up bool, pid uint32) {
 	l.of[name].up, l.of[name].pid = up, pid
 }
 
-// CrashLooping is the fault of a service that does not stay up.
+// CrashLooping returns the fault of a service that doesn't stay up.
 func CrashLooping(name string) state.Fault {
 	problem := contract.NewProblem(contract.ReasonServiceFailed,
 		"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow)
 	return state.Fault{Problem: *problem, About: name, CrashLooping: true}
 }
 
-// crashLooping are the services that do not stay up.
+// crashLooping returns the faults of services that don't stay up.
 func (l *lives) crashLooping() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {

@@ -14,11 +14,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// maxResumes is how often a service of others is started again that does not start: what keeps it down is its
-// owner's.
+// maxResumes is how often a failed start of another vendor's service is retried. After that, its owner must
+// repair it.
 const maxResumes = 3
 
-// Stop stops one of our services, if it is there, and notes what it takes along: a Pass starts that again.
+// Stop stops one of our services, if it exists, and records the dependants that stop with it. A pass starts
+// them again.
 func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
 	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
 		return FileProblem(err)
@@ -29,7 +30,7 @@ func Stop(ctx context.Context, services winos.Services, stateFile *state.File, n
 	return nil
 }
 
-// Restart starts one of our services anew, and then what its stop took along.
+// Restart restarts one of our services, and then the dependants that stopped with it.
 func (a *Applier) Restart(ctx context.Context, name string) error {
 	if err := Stop(ctx, a.host.Services, a.state, name); err != nil {
 		return err
@@ -41,8 +42,8 @@ func (a *Applier) Restart(ctx context.Context, name string) error {
 	return a.state.Save()
 }
 
-// interrupt notes the services of others that a stop takes along. One that can't be asked for them stops all the
-// same.
+// interrupt records the other vendors' services that a stop stops as well. If the list can't be read, the
+// service is stopped anyway.
 func interrupt(ctx context.Context, services winos.Services, stateFile *state.File, name string) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("needs", name)
 	names, err := services.Dependants(ctx, name)
@@ -51,7 +52,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// also one that a lost file named
+		// also a service of ours that a lost state file named
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
@@ -60,11 +61,11 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 }
 
-// resume starts services of others again that were stopped with one of ours, once all that they need runs. Until
-// then they are kept in mind.
+// resume starts other vendors' services that were stopped together with ours, when all their dependencies
+// run. Until then they stay recorded.
 func (a *Applier) resume(ctx context.Context) {
 	for again := true; again && ctx.Err() == nil; {
-		again = false // one that starts may be what another needs
+		again = false // a started service may be another one's dependency
 		a.state.Interrupted = slices.DeleteFunc(a.state.Interrupted, func(name string) bool {
 			s, err := a.host.Services.Get(ctx, name)
 			if errors.Is(err, winos.ErrNotFound) || err == nil && s.State == winos.ServiceRunning {
@@ -88,7 +89,7 @@ func (a *Applier) resume(ctx context.Context) {
 	maps.DeleteFunc(a.resumed, func(name string, _ int) bool { return !slices.Contains(a.state.Interrupted, name) })
 }
 
-// allRun says whether services run, groups of services aside.
+// allRun reports whether services run. It ignores groups of services.
 func allRun(ctx context.Context, services winos.Services, names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		s, err := services.Get(ctx, name)

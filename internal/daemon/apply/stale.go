@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// removeStale removes what lies in the folder of registries and nobody wants: containerd takes the
-// first folder that fits the registry of an image, also an empty one, before the one for all others.
-// Folders with files of ours are left to the steps that remove those.
+// removeStale deletes unwanted entries in the folder of registries. containerd uses the first folder that
+// matches an image's registry, even an empty one, before the default folder. Folders with our own files are
+// left to the steps that delete those files.
 func removeStale(files winos.Files, want []contract.File, ours []string) *contract.Problem {
 	there, err := files.List(contract.DirRegistries)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. What it takes away is removed from the state file when the pass ends: until then
-// taking it away again does no harm.
+// do takes a step. The end of the pass deletes removed objects from the state file. Until then, a repeated
+// removal is harmless.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:
@@ -87,9 +87,9 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveService stops and deletes a service. One that somebody has open, as the Services console does, is not waited
-// for: it can't be started any more, and goes when that is closed, at the latest with the next boot. Until then nobody
-// can install it again. Repeating it changes nothing.
+// RemoveService stops and deletes a service. It doesn't wait while another program has the service open, such
+// as the Services console: the service can't be started any more and disappears when that program closes, at
+// the latest with the next boot. Until then nobody can install it again. A repeated call changes nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {
@@ -123,8 +123,8 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack gives a variable of ours, named in lower case, the value that it had before us, and
-// forgets it. A variable that is not ours is left alone.
+// PutBack restores the previous value of one of our variables, named in lower case, and removes it from the
+// state file. It ignores a variable that isn't ours.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {
@@ -156,7 +156,7 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeFile removes a file, and its directory if that was made for it and is empty now.
+// removeFile deletes a file, and its directory if it was created for the file and is empty now.
 func (r *run) removeFile(ctx context.Context, path string) error {
 	if err := r.waits.untilClosed(ctx, func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
@@ -173,9 +173,9 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note writes with what a service is about to be started, and which process does not have that yet.
-// A state file that can't be written is no reason to leave a service down: without the note it is
-// started once more than needed.
+// note records with which inputs a service is about to start, and the id of the process that doesn't have
+// them yet. If the state file can't be written, the service starts anyway: without the record it only starts
+// once more than needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {
