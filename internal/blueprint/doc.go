@@ -4,5 +4,4 @@
 // The publisher calls Render. Packages that read a cluster fill in Facts. The same input renders the same
 // bytes regardless of map order, because the digest of the content names the revision. The package uses no
 // client, no network and no clock. Secrets are in Confidential only, never in the manifest.
-// none of it in the manifest.
 package blueprint

@@ -14,7 +14,6 @@ import (
 // If Windows refuses to remove one of our CAs, someone else also provides it, such as group policy, whose
 // certificates appear in the same store. This doesn't concern the revision. The removal is retried a few
 // times. Then the CA counts as someone else's and stays.
-// again a few times, in case that ends; then the CA is the other's, and is left to him.
 const (
 	removalPause = time.Hour
 	maxRemovals  = 3

@@ -19,7 +19,6 @@ import (
 // programs don't fight all day. It notices the end of a conflict after lastPause at the latest. If the step
 // wasn't undone for twice the pause, it is no longer a problem, because it would block the next revision. It
 // is still remembered.
-// next revision from being reached; it is still remembered.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute

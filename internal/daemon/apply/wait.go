@@ -7,16 +7,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// waitLimit is how long one pass waits in all for files that somebody has open. A scanner closes each of them
-// in a moment; what is held for longer, or by the hundred, is left to the next pass.
+// waitLimit is how long one pass waits in total for files that other programs have open. A scanner closes
+// each file after a moment. Files that are open for longer, or hundreds of them, are left to the next pass.
 const waitLimit = 10 * time.Second
 
-// waits has what is left of that time in a pass.
+// waits tracks the remaining wait time of a pass.
 type waits struct {
 	left time.Duration
 }
 
-// untilClosed is winos.UntilClosed, for no longer than is left; then it makes one attempt.
+// untilClosed is winos.UntilClosed, limited to the remaining time. If none remains, it makes one attempt.
 func (w *waits) untilClosed(ctx context.Context, attempt func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.left)
 	defer cancel()

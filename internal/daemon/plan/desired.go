@@ -17,50 +17,51 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Scope says how much of the manifest is meant.
+// Scope selects the part of the manifest to apply.
 type Scope int
 
 // Scopes.
 const (
-	// Bootstrap means bootstrap services, and the files that need no Node. Nothing is taken away.
+	// Bootstrap selects bootstrap services, and the files that need no Node. Nothing is removed.
 	Bootstrap Scope = iota
-	// Everything means the whole manifest.
+	// Everything selects the whole manifest.
 	Everything
 )
 
-// Desired is what must hold.
+// Desired is the desired state of the host.
 type Desired struct {
 	Scope Scope
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are to verify the API server by Content, as far as they are there: programs write them.
+	// Kubeconfigs are kubeconfigs that programs write. If one exists, it must verify the API server by
+	// Content.
 	Kubeconfigs []File
-	// Environment are system variables to set; those of Watched that it lacks are removed.
+	// Environment are system variables to set. Variables of Watched that it lacks are deleted.
 	Environment map[string]string
 	Watched     []string
-	// Roots are certificates (DER) for the root store, by their fingerprint: see Fingerprint.
+	// Roots are certificates (DER) for the root store, by fingerprint: see Fingerprint.
 	Roots map[string][]byte
-	// Routes are single addresses that are reached where the default route leads.
+	// Routes are single addresses to reach by the default route.
 	Routes []netip.Addr
-	// Network is the name of the HNS network that pods are on.
+	// Network is the name of the pods' HNS network.
 	Network string
-	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away
-	// then. RegistryUnknown says so of the files for containerd.
+	// ConfidentialUnknown reports that the confidential part is unknown. Then nothing is removed.
+	// RegistryUnknown reports the same for containerd's registry files.
 	ConfidentialUnknown, RegistryUnknown bool
-	// Problems are about what is wanted itself.
+	// Problems are problems of the desired state itself.
 	Problems []*contract.Problem
 }
 
 // Service is one Windows service.
 type Service struct {
 	winos.ServiceConfig
-	// Inputs is the digest of everything that a running process has read: it must be restarted when
-	// this changes.
+	// Inputs is the digest of everything that a running process has read. If it changes, the service
+	// restarts.
 	Inputs string
-	// RequiresFile is a file of others without which the service is left as it is, or empty.
+	// RequiresFile is another program's file, or empty. If it is missing, the service stays unchanged.
 	RequiresFile string
-	// Waiting is set while a value is not known: the service is left as it is.
+	// Waiting is set while a value is unknown. Then the service stays unchanged.
 	Waiting *contract.Problem
 }
 
@@ -73,17 +74,18 @@ type File struct {
 	Size     int64
 	Access   winos.Access
 	Services []string
-	// Waiting is set while a value is not known: the file is left as it is.
+	// Waiting is set while a value is unknown. Then the file stays unchanged.
 	Waiting *contract.Problem
 }
 
-// Recovery is how the service manager restarts what ends unexpectedly.
+// Recovery is how the service manager restarts a service that ends unexpectedly.
 func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: once to start the new one,
-// twice if that fails, and once to start the previous one. These four restarts come without a long pause.
+// DaemonRecovery is the same for the daemon, which also exits to start from another exe: once to start the
+// new exe, twice more if that fails, and once to start the previous exe. These four restarts have no long
+// delay.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
@@ -92,18 +94,18 @@ func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 // Description marks a service as ours.
 func Description(service string) string { return contract.ManagedDescription + " " + service }
 
-// Input is what Desired is made from.
+// Input is the input of Resolve.
 type Input struct {
 	Manifest contract.Manifest
-	// Extra are files beside the manifest's.
+	// Extra are files in addition to the manifest's.
 	Extra []contract.File
-	// Confidential is the confidential part of the manifest, and nil while it is not known.
+	// Confidential is the confidential part of the manifest, or nil while it is unknown.
 	Confidential *contract.Confidential
-	// Registry are files by which containerd finds images; nil while they are not known. Nothing
-	// lies in between: an empty list is none.
+	// Registry are the files with which containerd finds images. nil means that they are unknown. An empty
+	// list means that there are none.
 	Registry []contract.File
-	// Inherited says whether services get a system variable of ours, named in lower case, from the
-	// service manager although it is removed.
+	// Inherited reports whether services still get one of our system variables, named in lower case, from the
+	// service manager although it was deleted.
 	Inherited func(name string) bool
 	Scope     Scope
 	Node      Lookup[Path]
@@ -128,7 +130,7 @@ func Resolve(in Input) Desired {
 	}
 	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
 		resolved := resolveFile(f, in)
-		resolved.Access = winos.AccessAdministrators // wherever it lies
+		resolved.Access = winos.AccessAdministrators // regardless of its path
 		d.Files = append(d.Files, resolved)
 	}
 	if in.Scope == Everything {
@@ -143,7 +145,7 @@ func Resolve(in Input) Desired {
 			continue
 		}
 		resolved := resolveService(s, d, in)
-		// What depends on a service that waits waits for the same.
+		// If a service waits, its dependants wait for the same reason.
 		for _, dependency := range s.Dependencies {
 			if resolved.Waiting == nil {
 				resolved.Waiting = waiting[dependency]
@@ -155,8 +157,9 @@ func Resolve(in Input) Desired {
 	return d
 }
 
-// kubeconfigs get the content of the CA's file. A join has written them itself, with what may be newer. kubelet is not
-// started again for its bootstrap kubeconfig: it may have the key of its request in memory only.
+// kubeconfigs sets the content of Kubeconfigs to the content of the CA's file. A join has written its own
+// kubeconfigs, possibly with a newer CA. kubelet isn't restarted for its bootstrap kubeconfig, because it may
+// have the key of its request only in memory.
 func (d *Desired) kubeconfigs() {
 	i := slices.IndexFunc(d.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
 	if i < 0 || len(d.Files[i].Content) == 0 {
@@ -174,13 +177,13 @@ func (d *Desired) kubeconfigs() {
 	}
 }
 
-// Kubeconfig is one of Kubeconfigs.
+// Kubeconfig returns the entry of Kubeconfigs with this path.
 func (d *Desired) Kubeconfig(path string) File {
 	return d.Kubeconfigs[slices.IndexFunc(d.Kubeconfigs, func(f File) bool { return f.Path == path })]
 }
 
-// roots takes the certificates out of PEM texts. The operator publishes only what parses; anything
-// else is said and left out.
+// roots parses the certificates in PEM texts. The operator publishes only valid ones. Anything else is
+// reported and skipped.
 func (d *Desired) roots(trust []string) {
 	d.Roots = map[string][]byte{}
 	for i, text := range trust {
@@ -194,10 +197,10 @@ func (d *Desired) roots(trust []string) {
 	}
 }
 
-// Fingerprint names a certificate: the lower-case hex SHA-256 of its DER.
+// Fingerprint returns a certificate's fingerprint: the lower-case hex SHA-256 of its DER.
 func Fingerprint(der []byte) string { return contract.Digest(der) }
 
-// AsksFor says whether a command or file of the manifest needs a fact.
+// AsksFor reports whether a command or file of the manifest needs a fact.
 func AsksFor(m contract.Manifest, f contract.Fact) bool {
 	asks := func(variables []contract.HostVariable) bool {
 		return slices.ContainsFunc(variables, func(v contract.HostVariable) bool { return v.Fact == f })
@@ -250,10 +253,10 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	return resolved
 }
 
-// serviceEnvironment is what a service's own process gets beside the system's environment: the same
-// variables, because the service manager hands on the system's as they were at boot. For the same
-// reason one that was there then and was withdrawn is overridden, until the next boot, by an empty
-// value, which all programs take for none.
+// serviceEnvironment returns the variables for a service's own process. They repeat the system's variables,
+// because the service manager passes on the variables of its boot. For the same reason, a variable that
+// existed at boot and was deleted since gets an empty value until the next boot. All programs treat an empty
+// value as unset.
 func serviceEnvironment(t Desired, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
 	has := func(name string) bool {
@@ -275,17 +278,17 @@ func serviceEnvironment(t Desired, in Input) map[string]string {
 	return all
 }
 
-// digestOf of values, in the form that JSON gives them: maps are sorted by key.
+// digestOf returns the digest of values in JSON, which sorts maps by key.
 func digestOf(values ...any) string {
 	sum := sha256.New()
 	encoder := json.NewEncoder(sum)
 	for _, v := range values {
-		_ = encoder.Encode(v) // what services are made of always encodes, and a hash takes every write
+		_ = encoder.Encode(v) // these values always encode, and a hash accepts every write
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// look finds the values of variables, or the first problem.
+// look returns the values of variables, or the first problem.
 func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) (map[string]string, *contract.Problem) {
 	values := make(map[string]string, len(node)+len(host))
 	for _, v := range host {
@@ -309,15 +312,15 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 	return values, nil
 }
 
-// plain says whether a value of the Node may be put into a command line or a configuration file as
-// it is. Others than we write to the Node, so what could end a word, a string or a line is refused.
+// plain reports whether a value of the Node is safe in a command line or a configuration file. Others can
+// write to the Node, so characters that could end a word, a string or a line are refused.
 func plain(value string) bool {
 	return value != "" && strings.Trim(value,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
 }
 
-// substitute replaces the names of variables in one pass, longer names first, so that no value is
-// searched for names again and no name wins over a longer one that begins like it.
+// substitute replaces variables in one pass, longer names first. So values are not searched for names, and a
+// name doesn't match the start of a longer name.
 func substitute(text string, values map[string]string) string {
 	names := slices.SortedFunc(maps.Keys(values),
 		func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
@@ -328,7 +331,7 @@ func substitute(text string, values map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// NodePaths lists the JSONPaths that a manifest asks for.
+// NodePaths lists the JSONPaths that a manifest needs.
 func NodePaths(m contract.Manifest) (paths []Path) {
 	collect := func(variables []contract.NodeVariable) {
 		for _, v := range variables {

@@ -1,14 +1,12 @@
-// Package plan answers what must hold on this host right now, and which steps, in which order, turn
-// a host as it is into that.
+// Package plan answers what the desired state of this host is, and which steps, in which order, lead to it.
 //
-// The reconcile loop and bootstrap compute it before they touch the host, and carry the steps out.
-// It is pure but for reading facts of the host, its cloud and its Node; something that is not known
-// yet is a Problem to wait for, never an empty string. What the cloud's metadata service says is
-// not trusted: it is short, and a name, or it is refused.
+// The reconcile loop and bootstrap compute the steps before they change the host, and then execute them.
+// Apart from reading facts of the host, its cloud and its Node, the package is pure. An unknown fact is a
+// Problem to wait for, never an empty string. Answers of the cloud's metadata service aren't trusted: a value
+// must be short and a valid name, or it is refused.
 //
-// The order of steps is: rights that somebody loosened, certificates and the environment, then
-// files (programs in use are moved aside, so that services run on meanwhile), then all stops in
-// reverse order of the starts, then services that left the manifest go, then configurations and
-// starts, and at last what else left. A service is thus down only for its own restart, and what is
-// new is there before anything old is taken away.
+// The order of steps: restore rights that someone loosened; certificates and the environment; files (programs
+// in use are moved aside, so that services keep running); stops, in reverse order of the starts; deletion of
+// services that left the manifest; configurations and starts; deletion of everything else that left. So a
+// service is down only for its own restart, and new objects exist before old ones are deleted.
 package plan

@@ -1,7 +1,6 @@
-// Package state answers what we did to this host and what was there before, where our directories
-// lie and who may open them, and remembers the last desired state that was read.
+// Package state answers what we changed on this host and what was there before, where our directories are and
+// who may access them. It also stores the last desired state.
 //
-// Verbs and the reconcile loop write each entry before they make the change, so that after a crash
-// nothing of ours is unknown and cleanup is exact. It decides nothing, and never removes what
-// others made.
+// Verbs and the reconcile loop write each entry before they make the change. So after a crash every change is
+// known, and cleanup is exact. The package makes no decisions and never removes other programs' objects.
 package state

@@ -6,20 +6,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fault is something that failed while a revision was brought about, or held.
+// Fault is a failure while a revision was applied or kept.
 type Fault struct {
 	contract.Problem
-	// About names the service, file or variable that failed; empty where that is not known, and in
-	// what older daemons wrote.
+	// About names the failed service, file or variable. It is empty if that is unknown, and in state files of
+	// older daemons.
 	About string `json:"about,omitempty"`
-	// CrashLooping says that it is a service that starts and does not stay up. It takes minutes to find
-	// that out again.
+	// CrashLooping reports that the fault is a service that starts and doesn't stay up. It takes minutes to
+	// detect this again.
 	CrashLooping bool `json:"crashLooping,omitempty"`
 }
 
-// IsSame says whether two faults are one: the same reason about the same thing. Their words count
-// only where it is not known what they are about, since another release of the daemon may say the
-// same in others.
+// IsSame reports whether two faults have the same reason and the same object. Messages are compared only if
+// the object is unknown, because another release of the daemon may use other words.
 func (f Fault) IsSame(other Fault) bool {
 	if f.About == "" || other.About == "" {
 		return f.Problem == other.Problem

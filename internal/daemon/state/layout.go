@@ -22,14 +22,14 @@ func Directories() []string {
 	for _, service := range contract.LoggingServices() {
 		dirs = append(dirs, Parent(contract.LogFile(service)))
 	}
-	// kubelet, the CNI plugins and containerd would make these; when we do, cleanup knows whether they
-	// were there before.
+	// kubelet, the CNI plugins and containerd would create these. We create them first, so that cleanup knows
+	// whether they existed before.
 	return append(dirs, contract.DirKubeletPKI, DirCNIState, contract.DirContainerdData)
 }
 
-// Private lists what must be for Administrators only, whoever wrote it: the directories of ours
-// that hold keys or are read by services, and files that neither a manifest nor its confidential
-// part lists. What does not exist need not.
+// Private lists the paths that only administrators may access, whoever wrote them: our directories that hold
+// keys or are read by services, and files that neither a manifest nor its confidential part lists. The paths
+// may be missing.
 func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {
@@ -41,14 +41,13 @@ func Private(stateFile *File) []string {
 		contract.PathDaemonCertificate, contract.PathKubeconfig, contract.PathBootstrapKubeconfig)
 }
 
-// DirCNIState is where CNI plugins remember which addresses they gave out.
+// DirCNIState is where CNI plugins store the addresses that they have assigned.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys,
-// containerd its images, and CNI plugins, which containerd starts, the addresses that they gave out,
-// only Administrators and SYSTEM; elsewhere as the parent directory says, because log collectors in
-// pods read below C:\var\log. kubelet knows no file rights on
-// Windows, so its keys have those of their directory.
+// Access returns who may access a path that we write. Only Administrators and SYSTEM may access C:\k,
+// kubelet's keys, containerd's images, and the addresses of CNI plugins, which containerd starts. Other paths
+// inherit their rights, because log collectors in pods read below C:\var\log. kubelet sets no file rights on
+// Windows, so its keys inherit those of their directory.
 func Access(path string) winos.Access {
 	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData,
 		DirCNIState} {
@@ -59,12 +58,12 @@ func Access(path string) winos.Access {
 	return winos.AccessInherit
 }
 
-// Open makes C:\k if it is not there and opens the state file in it.
+// Open creates C:\k if it is missing and opens the state file in it.
 //
-// A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
-// with a state file in it. It is used only when it is empty, after making it anew; otherwise the
-// answer is a Problem. So is a C:\k that another operator set up. A state file that is not there, or can't be
-// understood, although C:\k is recognisably ours, is begun anew: see Recover.
+// If others may write into C:\k, it isn't trusted, because an ordinary user could have created it, with a
+// state file in it. Open uses such a directory only if it is empty, and creates it again. Otherwise it
+// returns a Problem, as for a C:\k of another operator. If the state file is missing or can't be parsed, but
+// C:\k is recognisably ours, Open starts a new state file: see Recover.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -104,23 +103,23 @@ func Open(files winos.Files) (*File, error) {
 	return stateFile, nil
 }
 
-// Recognisable says whether this host is ours: C:\k, where only Administrators get in, has our state file, a damaged
-// one, or our store. No other operator has these. It changes nothing.
+// Recognisable reports whether this host is ours: C:\k, which only administrators may access, has our state
+// file, a damaged state file, or our store. No other operator creates these. It changes nothing.
 func Recognisable(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours, err
 }
 
-// Touched is Recognisable, or says that C:\k is as a call that was killed at its beginning or its end leaves it: empty,
-// and for Administrators only.
+// Touched is Recognisable, or reports that C:\k is empty and for administrators only, as a verb leaves it
+// that was killed at its start or its end.
 func Touched(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours || state == empty, err
 }
 
-// Recover notes in a state file that is begun anew, where C:\k is recognisably ours, that the one before
-// was lost, and that C:\k and our directories in it were made by us. It does not save.
-// Open calls it for the verbs, and the daemon at its start.
+// Recover records in a new state file, if C:\k is recognisably ours, that the previous state file was lost
+// and that we created C:\k and our directories in it. It doesn't save. Open calls it for the verbs, and the
+// daemon calls it at its start.
 func Recover(files winos.Files, stateFile *File) error {
 	stateFile.Lost = true
 	for _, dir := range Directories() {
@@ -140,8 +139,8 @@ func Recover(files winos.Files, stateFile *File) error {
 	return nil
 }
 
-// Conflict says whether a C:\k is in the way that Open would refuse, or what UntrustedOwner finds with the same
-// shared directories. It changes nothing.
+// Conflict reports whether a C:\k exists that Open would refuse, or a problem that UntrustedOwner finds with
+// the same shared directories. It changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -150,16 +149,16 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	case state == foreign:
 		return conflict(contract.DirK), nil
 	case state == ours:
-		return nil, nil // Ensure looks at the rest, with what the state file says
+		return nil, nil // Ensure checks the rest with the state file
 	}
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner says whether one of our directories outside C:\k, or one above it, is somebody's who is no
-// administrator: as its owner he could put another directory in the place of one that SYSTEM's
-// programs write to. The same is asked of shared directories, which others fill and from which SYSTEM's
-// programs run what they find, and of what lies in them: Windows lets users make files in a directory
-// that is not theirs. What does not exist is nobody's.
+// UntrustedOwner reports whether the owner of one of our directories outside of C:\k, or of a directory above
+// it, is no administrator. Such an owner could replace a directory to which SYSTEM's programs write. It also
+// checks shared directories and their content: other programs write into them, SYSTEM's programs execute what
+// they find there, and Windows lets users create files in directories that they don't own. Missing
+// directories are fine.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
@@ -212,13 +211,13 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		"nobody else delete or change it, or rename or remove it", path), nil
 }
 
-// dirVar is the directory above those of ours that are not in C:\k. C:\Temp is everybody's, and no
-// program reads what lies there.
+// dirVar is the parent of our directories outside of C:\k. C:\Temp isn't checked, because everybody uses it
+// and no program reads its content.
 const dirVar = `C:\var`
 
-// ClearKeys removes a directory of kubelet's keys that is not ours and into which others than Administrators may write,
-// as another operator leaves it, and reports whether there was one. kubelet uses a private key that it finds there, so
-// whoever has a copy would have the node's name. Links in it are removed, not followed.
+// ClearKeys deletes a directory of kubelet's keys that isn't ours and into which non-administrators may
+// write, as another operator leaves it. It reports whether there was one. kubelet uses an existing private
+// key, so anyone with a copy of it could act as the node. Links in the directory are deleted, not followed.
 func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)
 	switch {
@@ -242,8 +241,8 @@ func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	return true, nil
 }
 
-// Trusted says whether nobody but Administrators could have written what lies in C:\k, its state
-// file included. It changes nothing.
+// Trusted reports whether only administrators could have written the content of C:\k, including its state
+// file. It changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state != foreign, err
@@ -258,11 +257,11 @@ type condition int
 
 const (
 	absent  condition = iota
-	empty             // ours, as a crash before the first entry of the state file leaves it
+	empty             // ours, after a crash before the first entry of the state file
 	open              // empty, but others may write into it
-	ours              // only Administrators get in, and something lies there that only we write
-	spare             // only Administrators get in, and nothing of a node lies there
-	foreign           // others may write into it, or another operator made a node's directories
+	ours              // only administrators have access, and it has a file that only we write
+	spare             // only administrators have access, and it has nothing of a node
+	foreign           // others may write into it, or another operator created a node's directories
 )
 
 func look(files winos.Files) (condition, error) {
@@ -294,15 +293,15 @@ func look(files winos.Files) (condition, error) {
 	case has(contract.PathState), has(PathDamaged), has(contract.DirStore):
 		return ours, nil
 	case len(entries) == 0, len(entries) == 1 && has(contract.PathState+".tmp"):
-		return empty, nil // a first state file that was not finished is as good as none
+		return empty, nil // an incomplete first state file counts as none
 	case slices.ContainsFunc(Directories(), has):
 		return foreign, nil
 	}
 	return spare, nil
 }
 
-// Ensure makes directories and their parents, and notes those that were not there before it makes
-// them. Of those that are for Administrators only, none may have been made by others meanwhile.
+// Ensure creates directories and their parents, and records the missing ones before it creates them. If a
+// directory for administrators only was created by someone else meanwhile, Ensure fails.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {
@@ -328,8 +327,9 @@ func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	return nil
 }
 
-// makeOne makes a directory. One that the directory above gives to users, as C:\ does on some volumes, is made anew
-// with rights of its own: it can't be given them by its path, in whose place a user may have put another by then.
+// makeOne creates a directory. If it would inherit access for users, as below C:\ on some volumes, makeOne
+// creates it again with its own rights. It can't change the rights by path, because a user may have replaced
+// the directory by then.
 func makeOne(files winos.Files, dir string) error {
 	access := Access(dir)
 	if err := files.MkdirAll(dir, access); err != nil {
@@ -357,5 +357,5 @@ func parents(path string) (all []string) {
 	return all
 }
 
-// Parent is the directory that path lies in.
+// Parent returns the directory of path.
 func Parent(path string) string { return path[:strings.LastIndexByte(path, '\\')] }

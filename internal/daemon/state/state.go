@@ -16,84 +16,84 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// State is what is written down. The zero value is that of a host that we never touched.
+// State is the content of the state file. The zero value is the state of a host that we never changed.
 type State struct {
-	// NodeName is this host's node, once bootstrap knows it.
+	// NodeName is this host's node, after bootstrap has determined it.
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeIP is the node's address as its instance says; empty for that of the default route.
+	// NodeIP is the node's address in its instance. If it is empty, the default route's address applies.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// LastIP is the address of the default route that the node has got, where its instance says none. It keeps it for
-	// as long as the host has it.
+	// LastIP is the default route's address that the node has, if its instance sets none. The node keeps it
+	// while the host has it.
 	LastIP string `json:"lastIP,omitempty"`
-	// SourceVIP is the last address of kube-proxy's endpoint. The endpoint ends with the boot, and
-	// kube-proxy's configuration still has the address, so the next endpoint gets it again.
+	// SourceVIP is the last address of kube-proxy's endpoint. A reboot deletes the endpoint, but kube-proxy's
+	// configuration still has the address, so the next endpoint gets the same one.
 	SourceVIP string `json:"sourceVIP,omitempty"`
-	// Revision is what the host is brought to, or held at. If it is partial, the daemon that wrote it down did not
-	// understand all of the manifest. Another daemon must read it again.
+	// Revision is the desired state. If it is partial, the daemon that stored it did not understand the whole
+	// manifest. Another daemon must read it again.
 	Revision
-	// Failed is the revision that could not be had last, and is not to be tried again too soon, by
-	// whichever daemon.
+	// Failed is the last revision that failed. No daemon retries it before the end of its pause.
 	Failed *FailedRevision `json:"failed,omitempty"`
-	// Verified says that this desired state has held completely. Until then the host goes back to
-	// Before when it can't be had.
+	// Verified reports that the desired state has held completely. Until then the host returns to Before if
+	// the state fails.
 	Verified bool `json:"verified,omitempty"`
-	// Before is the last desired state that held, other than the present one. Its payload stays on the host.
+	// Before is the last other desired state that held. Its payload stays on the host.
 	Before *Revision `json:"before,omitempty"`
 	// Update is the trial of the daemon's new program, until that is accepted or the previous program is restored.
 	Update *Update `json:"update,omitempty"`
-	// Faults are what failed in the last pass at a revision that was not on trial, as far as it would
-	// have that one given up, and the services that did not stay up: what fails in the same way with
-	// the next revision is no fault of that.
+	// Faults are the failures of the last pass, outside of a trial, that would fail a revision, and the
+	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's
+	// fault.
 	Faults []Fault `json:"faults,omitempty"`
-	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
+	// Extra are managed files from bootstrap, which no manifest lists: CA bundles.
 	Extra []contract.File `json:"extra,omitempty"`
-	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services
-	// start without the API server.
+	// NodeValues are the Node's values for the manifest's JSONPaths. With them, services start without the
+	// API server.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
-	// HostValues are facts that the cloud told. They stay the same for the life of a machine, and
-	// the cloud can't always be asked.
+	// HostValues are facts from the cloud. They don't change during the life of a machine, and the cloud
+	// isn't always reachable.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
-	// RPCDir is the RPC directory of the user over whose connection the host was joined.
+	// RPCDir is the RPC directory of the user with whom the host was joined.
 	RPCDir string `json:"rpcDir,omitempty"`
 
 	Changes
 }
 
-// Changes is what was changed on the host for its node, and so what cleaning up reverts.
+// Changes are the changes to the host for its node. The cleanup reverts them.
 type Changes struct {
-	// Lost says that this state file was begun anew on a host of ours, without what the one before said.
-	// What was there before us is not known then: what lies in directories of ours counts as ours, and
-	// files and variables that the first revision since wants and finds in place.
+	// Lost reports that the previous state file of this host was lost. Then the earlier state is unknown: the
+	// content of our directories counts as ours, and so do files and variables that the first revision since
+	// then needs and finds in place.
 	Lost bool `json:"lost,omitempty"`
-	// HostnameBefore and HostnameSet are there when prepare renamed the host.
+	// HostnameBefore and HostnameSet are set if prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
-	// Reboots are those that prepare has asked for so far.
+	// Reboots are the reboots that prepare has requested.
 	Reboots *Reboots `json:"reboots,omitempty"`
-	// Features are Windows features that prepare switched on.
+	// Features are Windows features that prepare enabled.
 	Features []string `json:"features,omitempty"`
 	// Environment holds the system variables that we set or removed, by lower-case name.
 	Environment map[string]Variable `json:"environment,omitempty"`
 	// Certificates are roots that we added, in DER.
 	Certificates [][]byte `json:"certificates,omitempty"`
-	// Directories are those that we made, parents first.
+	// Directories are those that we created, parents first.
 	Directories []string `json:"directories,omitempty"`
 	// Files are the managed files that we wrote.
 	Files []string `json:"files,omitempty"`
-	// Staged are managed files whose next content lies beside them. After a crash it is of no use.
+	// Staged are managed files with staged content next to them. After a crash, the staged content is
+	// deleted.
 	Staged []string `json:"staged,omitempty"`
-	// Aside are running programs that were moved out of the way of a new version; they are removed
-	// when nothing runs them any more.
+	// Aside are running programs that were renamed to make room for a new version. They are deleted when they
+	// no longer run.
 	Aside []string `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
-	// Interrupted are running services of others that are stopped with one of ours that they need, those that need
-	// others of them last. They are started again.
+	// Interrupted are other vendors' services that stop together with one of our services, in the order of
+	// their starts. They are started again.
 	Interrupted []string `json:"interrupted,omitempty"`
 	// Routes are single addresses to which we added routes.
 	Routes []string `json:"routes,omitempty"`
-	// Networks are the HNS networks that revisions had pods on, by name, until they are removed.
+	// Networks are the names of the HNS networks of revisions, until the networks are deleted.
 	Networks []string `json:"networks,omitempty"`
 }
 
@@ -101,15 +101,15 @@ type Changes struct {
 type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Confidential is the confidential part of the manifest, as contract.PackConfidential returns it. It is empty if
-	// the manifest names none, and while it is not known. State files of older daemons don't have it.
+	// Confidential is the confidential part of the manifest, as contract.PackConfidential returns it. It is
+	// empty if the manifest has none, and while it is unknown. State files of older daemons don't have it.
 	Confidential []byte `json:"confidential,omitempty"`
-	// Partial says that this is not all of what was published: see State.
+	// Partial reports that the manifest was not understood completely: see State.
 	Partial bool `json:"partial,omitempty"`
 }
 
-// ParseConfidential reads the confidential part. If the manifest names none, the part is empty. If the part is not
-// known, or does not belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
+// ParseConfidential parses the confidential part. If the manifest has none, the part is empty. If the part is
+// unknown, or doesn't belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
 func (r *Revision) ParseConfidential() (contract.Confidential, error) {
 	if r.Manifest.Confidential == "" {
 		return contract.Confidential{}, nil
@@ -121,11 +121,11 @@ func (r *Revision) ParseConfidential() (contract.Confidential, error) {
 	return contract.ParseConfidential(data, r.Manifest)
 }
 
-// FailedRevision is a desired state that could not be had.
+// FailedRevision is a desired state that failed.
 type FailedRevision struct {
 	Name    string            `json:"revision"`
 	Problem *contract.Problem `json:"problem"`
-	// Pause lies before the next attempt, which is due at Until.
+	// Pause is the delay before the next attempt, which may start at Until.
 	Pause time.Duration `json:"pause"`
 	Until time.Time     `json:"until"`
 }
@@ -139,49 +139,47 @@ type Update struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Variable is a system environment variable of ours.
+// Variable is a system environment variable that we changed.
 type Variable struct {
 	Name string `json:"name"`
-	// Before is its value before we first touched it; nil when it was not set.
+	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// SetIn is the boot in which we set it when the service manager did not have it, RemovedIn the
-	// one in which we removed it. The service manager hands on what was there at its boot.
+	// SetIn is the boot in which we set the variable, if the service manager didn't have it. RemovedIn is the
+	// boot in which we deleted it. The service manager passes on the variables of its boot.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether services get a variable that is removed, or about to be, from the
-// service manager nevertheless.
+// IsInherited reports whether services still get a deleted variable from the service manager.
 func (v Variable) IsInherited(boot string) bool {
 	return !contract.SameBoot(v.SetIn, boot) && (v.RemovedIn == "" || contract.SameBoot(v.RemovedIn, boot))
 }
 
-// Start tells with what a service runs.
+// Start records the inputs of a service's last start.
 type Start struct {
-	// Inputs is the digest of command, environment and files for which the service was last started
-	// by us.
+	// Inputs is the digest of the command, environment and files of the last start by us.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the process that ran when Inputs was written, right before the restart. Any other
-	// process has been started since then, so it has these inputs. That is how one entry, written
-	// ahead, tells a restart that happened from one that a crash prevented.
+	// NotPID is the process that ran when Inputs was written, just before the restart. Any other process was
+	// started later, so it has these inputs. This way one entry, written ahead, tells whether the restart
+	// happened or a crash prevented it.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
-// File is the state file in its file. It is not for concurrent use: one process and one goroutine
-// at a time keep it.
+// File is the state together with its file. It is not safe for concurrent use: only one goroutine of one
+// process may use it at a time.
 type File struct {
 	State
 	files winos.Files
-	// written is what the file holds.
+	// written is the content of the file.
 	written []byte
 }
 
-// PathDamaged is where a state file lies that could not be understood.
+// PathDamaged is where a damaged state file is kept.
 const PathDamaged = contract.PathState + ".bad"
 
-// Read reads the state file; a host without one has an empty state. A file that can't be understood
-// is kept beside it as evidence, and the state file starts anew: losing what was before is better
-// than never working again.
+// Read reads the state file. Without a file, the state is empty. If the file can't be parsed, Read keeps a
+// copy as evidence and starts a new state, because a lost history is better than a daemon that never works
+// again.
 func Read(files winos.Files) (*File, error) {
 	f := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
@@ -202,11 +200,11 @@ func Read(files winos.Files) (*File, error) {
 	return f, nil
 }
 
-// Exists says whether there is a state file on this host.
+// Exists reports whether the host has a state file.
 func (f *File) Exists() bool { return f.written != nil }
 
-// Save writes the state file if it differs from its file, or somebody has deleted that. An empty state that has no
-// file gets none.
+// Save writes the state file if its content has changed or someone has deleted it. An empty state without a
+// file is not written.
 func (f *File) Save() error {
 	if !f.Exists() && reflect.DeepEqual(f.State, State{}) {
 		return nil
@@ -228,8 +226,7 @@ func (f *File) Save() error {
 	return nil
 }
 
-// Tidy removes what a write that was cut short left. Only who keeps the state file alone may call
-// it.
+// Tidy deletes the remains of an interrupted write. Only the sole user of the state file may call it.
 func (f *File) Tidy() error {
 	if err := f.files.Remove(contract.PathState + ".tmp"); err != nil {
 		return fmt.Errorf("tidying up beside the state file: %w", err)
@@ -237,8 +234,8 @@ func (f *File) Tidy() error {
 	return nil
 }
 
-// Change makes a change and writes it. If either fails, this change is undone; what was changed
-// before it and could not be written stays, and goes with the next write.
+// Change makes a change and saves it. If either fails, the change is undone. Earlier changes that could not
+// be saved stay in memory, for the next write.
 func (f *File) Change(change func() error) error {
 	before := f.State
 	before.Services, before.Environment = maps.Clone(f.Services), maps.Clone(f.Environment)
@@ -252,7 +249,7 @@ func (f *File) Change(change func() error) error {
 	return err
 }
 
-// Erase removes the file and forgets everything.
+// Erase deletes the file and the state.
 func (f *File) Erase() error {
 	f.State, f.written = State{}, nil
 	if err := f.files.Remove(contract.PathState); err != nil {
@@ -261,14 +258,14 @@ func (f *File) Erase() error {
 	return nil
 }
 
-// Back makes the desired state that held before the present one again. There must be one.
+// Back restores the previous desired state, which must exist.
 func (s *State) Back() {
 	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }
 
-// Fail notes why a revision could not be had, in words that the operator knows; the present one is
-// where the host is held. It is not tried again before until, after a pause: the first, or, when it failed before, one
-// twice as long as that was, up to a limit.
+// Fail records why a revision failed, in the operator's reasons. The host stays at the present revision. The
+// failed revision isn't retried before until(pause). The pause is first, or twice the previous pause if the
+// revision failed before, up to limit.
 func (s *State) Fail(revision string, why *contract.Problem, first, limit time.Duration,
 	until func(pause time.Duration) time.Time) {
 	pause := first
@@ -281,65 +278,66 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead is why a revision could not be had, in words that the operator knows: it says where the host is held.
+// HeldInstead returns why a revision failed, in the operator's reasons, with the revision at which the host
+// stays.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)
 }
 
-// Made says whether we made this directory.
+// Made reports whether we created this directory.
 func (s *State) Made(dir string) bool { return contains(s.Directories, dir) }
 
-// AddDirectory notes a directory that we are about to make.
+// AddDirectory records a directory before we create it.
 func (s *State) AddDirectory(dir string) { s.Directories = add(s.Directories, dir) }
 
-// AddFile notes a file that we are about to write.
+// AddFile records a file before we write it.
 func (s *State) AddFile(path string) { s.Files = add(s.Files, path) }
 
-// AddStaged notes a file whose next content is about to lie beside it.
+// AddStaged records a file before its content is staged.
 func (s *State) AddStaged(path string) { s.Staged = add(s.Staged, path) }
 
-// AddAside notes where a running program may be moved; that nothing gets there does no harm.
+// AddAside records where a running program may be moved. An unused record is harmless.
 func (s *State) AddAside(path string) { s.Aside = add(s.Aside, path) }
 
-// RemoveFile forgets a file.
+// RemoveFile removes a file's record.
 func (s *State) RemoveFile(path string) {
 	s.Files = slices.DeleteFunc(s.Files, func(f string) bool { return strings.EqualFold(f, path) })
 }
 
-// AddCertificate notes a root that we are about to add.
+// AddCertificate records a root certificate before we add it.
 func (s *State) AddCertificate(der []byte) {
 	if !s.Added(der) {
 		s.Certificates = append(s.Certificates, der)
 	}
 }
 
-// RemoveCertificate forgets a root.
+// RemoveCertificate removes a root certificate's record.
 func (s *State) RemoveCertificate(der []byte) {
 	s.Certificates = slices.DeleteFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
 
-// Added says whether a root is one of ours.
+// Added reports whether we added a root certificate.
 func (s *State) Added(der []byte) bool {
 	return slices.ContainsFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
 
-// AddInterrupted notes a service of others that is about to be stopped.
+// AddInterrupted records another vendor's service before it is stopped.
 func (s *State) AddInterrupted(name string) { s.Interrupted = add(s.Interrupted, name) }
 
-// AddRoute notes an address to which we are about to add a route.
+// AddRoute records an address before we add a route to it.
 func (s *State) AddRoute(to string) { s.Routes = add(s.Routes, to) }
 
-// AddNetwork notes the HNS network that pods are about to be on.
+// AddNetwork records the HNS network of pods before it is created.
 func (s *State) AddNetwork(name string) { s.Networks = add(s.Networks, name) }
 
-// RemoveDirectory forgets a directory.
+// RemoveDirectory removes a directory's record.
 func (s *State) RemoveDirectory(dir string) {
 	s.Directories = slices.DeleteFunc(s.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
 }
 
-// TouchVariable notes the value of a system variable before our first change of it; later changes
-// of ours don't count.
+// TouchVariable records the value of a system variable before our first change. Later calls don't change the
+// record.
 func (s *State) TouchVariable(name string, before *string) {
 	if s.Environment == nil {
 		s.Environment = map[string]Variable{}
@@ -349,8 +347,8 @@ func (s *State) TouchVariable(name string, before *string) {
 	}
 }
 
-// AdoptVariable has a system variable that is there count as ours, unless it does already. The service
-// manager may have it from its boot.
+// AdoptVariable records an existing system variable as ours, unless it is already. The service manager may
+// have it since its boot.
 func (s *State) AdoptVariable(name string) {
 	key := strings.ToLower(name)
 	if _, known := s.Environment[key]; known {
@@ -360,7 +358,7 @@ func (s *State) AdoptVariable(name string) {
 	s.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
 }
 
-// NoteVariable notes in which boot a touched variable is set or removed.
+// NoteVariable records in which boot a changed variable is set or deleted.
 func (s *State) NoteVariable(name, boot string, set bool) {
 	v := s.Environment[strings.ToLower(name)]
 	gone := v.RemovedIn != "" && !contract.SameBoot(v.RemovedIn, boot)
@@ -375,7 +373,7 @@ func (s *State) NoteVariable(name, boot string, set bool) {
 	s.Environment[strings.ToLower(name)] = v
 }
 
-// SetService notes with what a service is about to run.
+// SetService records the inputs with which a service is about to run.
 func (s *State) SetService(name string, start Start) {
 	if s.Services == nil {
 		s.Services = map[string]Start{}
@@ -383,7 +381,7 @@ func (s *State) SetService(name string, start Start) {
 	s.Services[name] = start
 }
 
-// Installed says whether a service is one of ours.
+// Installed reports whether we installed a service.
 func (s *State) Installed(name string) bool {
 	for service := range s.Services {
 		if strings.EqualFold(service, name) {
@@ -404,10 +402,10 @@ func add(list []string, path string) []string {
 	return append(list, path)
 }
 
-// Reboots counts reboots for the host's preparation.
+// Reboots counts the reboots of the host's preparation.
 type Reboots struct {
 	Count int `json:"count"`
-	// BootID is the boot in which the last one was asked for, at Time.
+	// BootID is the boot in which the last reboot was requested, at Time.
 	BootID string    `json:"bootID"`
 	Time   time.Time `json:"time"`
 }
