@@ -63,7 +63,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	defer cancel()
 	started := v.try(stepPlane, func() error { return v.start(ctx) })
 	if v.scene != nil {
-		defer func() { err = errors.Join(err, v.close()) }()
+		defer func() { err = errors.Join(err, v.close()) }() //nolint:contextcheck // it goes on after ctx has ended
 	}
 	if !started {
 		v.skip("there is no control plane", stepHost, stepList, stepJoin, stepPod, stepUpgrade, stepLeave, stepCompare)
@@ -184,7 +184,8 @@ func (v *visit) list(ctx context.Context) (err error) {
 		"--join-timeout", limit, "--leave-timeout", limit, "--pace", v.pace.String()}
 	lacks := map[acceptance.Need]string{
 		acceptance.NeedScheduler: "the control plane has no scheduler",
-		acceptance.NeedStorage:   "no driver is installed", acceptance.NeedLoadBalancer: "there is none", acceptance.NeedMetrics: "there is no metrics API"}
+		acceptance.NeedStorage:   "no driver is installed", acceptance.NeedLoadBalancer: "there is none",
+		acceptance.NeedMetrics: "there is no metrics API"}
 	if why := v.host.noContainers(); why != "" {
 		lacks[acceptance.NeedContainers] = why
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrDigest: content doesn't have the expected digest.
+// ErrDigest means that content does not have the expected digest.
 var ErrDigest = errors.New("content has another digest")
 
 // WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves
