@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -26,8 +27,8 @@ type quickStart struct {
 	page string
 	// here replaces what the page has for the reader's cluster by what is in the lab.
 	here *strings.Replacer
-	// kubeconfig and kubectl are those of the lab.
-	kubeconfig, kubectl string
+	// kubeconfig and kubectl are those of the lab. readers is a kubeconfig with the namespace that a reader's has.
+	kubeconfig, kubectl, readers string
 }
 
 // commandOfPage is a line of a block of commands.
@@ -43,8 +44,19 @@ func (s *stage) quickStart(t *testing.T, page, address string) *quickStart {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range config.Contexts {
+		of.Namespace = metav1.NamespaceDefault
+	}
+	readers := filepath.Join(t.TempDir(), "kubeconfig")
+	if err = clientcmd.WriteToFile(*config, readers); err != nil {
+		t.Fatal(err)
+	}
 	return &quickStart{page: string(content), here: strings.NewReplacer("192.0.2.10", address),
-		kubeconfig: s.Cluster.Kubeconfig, kubectl: s.Cluster.Binaries.Kubectl}
+		kubeconfig: s.Cluster.Kubeconfig, kubectl: s.Cluster.Binaries.Kubectl, readers: readers}
 }
 
 // command finds the command of the page that begins in this way, with its here-document.
@@ -81,7 +93,7 @@ func (q *quickStart) run(t *testing.T, beginning string, further ...string) stri
 		return out.String()
 	}
 	shell := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", text)
-	shell.Env = append(os.Environ(), "KUBECONFIG="+q.kubeconfig,
+	shell.Env = append(os.Environ(), "KUBECONFIG="+q.readers,
 		"PATH="+filepath.Dir(q.kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	output, err := shell.CombinedOutput()
 	if err != nil {

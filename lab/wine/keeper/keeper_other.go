@@ -9,5 +9,10 @@ import (
 // serveHNS needs the pipes of Windows.
 func serveHNS(winos.Host) error { return winos.ErrUnsupported }
 
-// restartDaemon needs the service manager of Windows.
+const restartArgument = "restart"
+
+// startRestarter needs the service manager of Windows.
+func startRestarter() error { return nil }
+
+// restartDaemon needs it as well.
 func restartDaemon() {}

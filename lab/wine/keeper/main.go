@@ -1,7 +1,7 @@
 // Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has
 // ended. As long as its standard input is open, it also serves the OS interface of its machine on
-// its standard streams, for the laboratory, plays the host network service, and restarts the daemon's service as
-// Windows does.
+// its standard streams, for the laboratory, plays the host network service, and has another process restart the daemon's
+// service as Windows does.
 package main
 
 import (
@@ -15,6 +15,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == restartArgument {
+		restartDaemon()
+		return
+	}
 	if err := run(winos.New()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -25,7 +29,9 @@ func run(host winos.Host) error {
 	if err := serveHNS(host); err != nil {
 		return err
 	}
-	go restartDaemon()
+	if err := startRestarter(); err != nil {
+		return err
+	}
 	return remote.Serve(host, stream{os.Stdin, os.Stdout})
 }
 

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"time"
 
 	"golang.org/x/sys/windows"
@@ -10,13 +14,49 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restartDaemon starts the daemon's service again when it ended with an error, as Windows' service manager does by the
-// service's recovery actions. Wine's keeps these, and does nothing about them.
+// restartArgument makes the keeper a process that only restarts the daemon.
+const restartArgument = "restart"
+
+// lifeline is the standard input of that process. It stays open for as long as the keeper runs.
+var lifeline io.WriteCloser
+
+// startRestarter starts that process. It ends with its standard input, and so with the keeper. It is a process of its
+// own because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the service manager at once.
+func startRestarter() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the keeper's program: %w", err)
+	}
+	restarter := exec.Command(exe, restartArgument)
+	if lifeline, err = restarter.StdinPipe(); err != nil {
+		return fmt.Errorf("connecting to the restarter: %w", err)
+	}
+	if err = restarter.Start(); err != nil {
+		return fmt.Errorf("starting the restarter: %w", err)
+	}
+	return nil
+}
+
+// restartDaemon starts the daemon's service again if it ended with an error, as Windows' service manager does because
+// of the service's recovery actions. Wine's service manager stores these actions, and does not take them. restartDaemon
+// returns when standard input ends.
 func restartDaemon() {
-	for range time.Tick(time.Second) {
-		if m, err := mgr.Connect(); err == nil {
-			restart(m)
-			_ = m.Disconnect()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+			if m, err := mgr.Connect(); err == nil {
+				restart(m)
+				_ = m.Disconnect()
+			}
 		}
 	}
 }
