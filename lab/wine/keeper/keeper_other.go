@@ -3,6 +3,9 @@
 package main
 
 import (
+	"context"
+	"io"
+
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -12,7 +15,7 @@ func serveHNS(winos.Host) error { return winos.ErrUnsupported }
 const restartArgument = "restart"
 
 // startRestarter needs the service manager of Windows.
-func startRestarter() error { return nil }
+func startRestarter(context.Context) (io.Closer, error) { return nil, winos.ErrUnsupported }
 
 // restartDaemon needs it as well.
 func restartDaemon() {}

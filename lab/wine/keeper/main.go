@@ -1,10 +1,11 @@
 // Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has
 // ended. As long as its standard input is open, it also serves the OS interface of its machine on
-// its standard streams, for the laboratory, plays the host network service, and has another process restart the daemon's
-// service as Windows does.
+// its standard streams, for the laboratory, plays the host network service, and has another process restart the
+// daemon's service as Windows does.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,9 +30,11 @@ func run(host winos.Host) error {
 	if err := serveHNS(host); err != nil {
 		return err
 	}
-	if err := startRestarter(); err != nil {
+	lifeline, err := startRestarter(context.Background())
+	if err != nil {
 		return err
 	}
+	defer func() { _ = lifeline.Close() }()
 	return remote.Serve(host, stream{os.Stdin, os.Stdout})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -17,24 +18,21 @@ import (
 // restartArgument makes the keeper a process that only restarts the daemon.
 const restartArgument = "restart"
 
-// lifeline is the standard input of that process. It stays open for as long as the keeper runs.
-var lifeline io.WriteCloser
-
 // startRestarter starts that process. It ends with its standard input, and so with the keeper. It is a process of its
 // own because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the service manager at once.
-func startRestarter() error {
+func startRestarter(ctx context.Context) (lifeline io.Closer, err error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding the keeper's program: %w", err)
+		return nil, fmt.Errorf("finding the keeper's program: %w", err)
 	}
-	restarter := exec.Command(exe, restartArgument)
+	restarter := exec.CommandContext(ctx, exe, restartArgument)
 	if lifeline, err = restarter.StdinPipe(); err != nil {
-		return fmt.Errorf("connecting to the restarter: %w", err)
+		return nil, fmt.Errorf("connecting to the restarter: %w", err)
 	}
 	if err = restarter.Start(); err != nil {
-		return fmt.Errorf("starting the restarter: %w", err)
+		return nil, fmt.Errorf("starting the restarter: %w", err)
 	}
-	return nil
+	return lifeline, nil
 }
 
 // restartDaemon starts the daemon's service again if it ended with an error, as Windows' service manager does because
