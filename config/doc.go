@@ -9,9 +9,9 @@
 // the markers in the code, by make generate, and never edited.
 package config
 
-// What the operator's process needs besides its controllers: the leader's lease, asking who scrapes
-// its metrics, and knowing who signs the certificates that daemons show. A lease can't be created by
-// name, since a request to create says no name.
+// Rights of the operator's process apart from its controllers: the leader's lease, reviews of clients that scrape its
+// metrics, and the CAs that sign the certificates of daemons. The right to create a lease can't be limited to a name,
+// because a request to create has no name.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=windows-machine-config-operator-lock,verbs=get;update,namespace=openshift-windows-machine-config-operator

@@ -1,9 +1,9 @@
-// Command servicewrapper runs a program that is no Windows service as one: service-wrapper.exe is the
-// command of the service, and what follows its flags is the program and its arguments.
+// Command servicewrapper runs an ordinary program as a Windows service. service-wrapper.exe is the command of the
+// service; the arguments after its flags are the program and its arguments.
 //
-// The program ends with the wrapper, however that ends, and the wrapper with the program. It has no
-// version of its own, so that another release of the operator starts no service anew. On other systems
-// it runs the program in the foreground.
+// If the wrapper ends, for any reason, the program ends as well. If the program ends, the wrapper ends. The wrapper has
+// no version of its own, so that another release of the operator restarts no service. On other systems, it runs the
+// program in the foreground.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 type order struct {
 	// logFile gets what the program writes, appended; empty for nowhere.
 	logFile string
-	// environment is set beside the wrapper's own.
+	// environment adds variables to the wrapper's own environment.
 	environment []string
 	command     []string
 }

@@ -17,7 +17,7 @@ func serve(o order) int {
 		return failed
 	}
 	h := &handler{order: o}
-	// The service manager knows which service it started; the name says nothing for a process of one.
+	// The service manager knows which service it started. It ignores the name if the process has one service only.
 	if err := svc.Run("service-wrapper", h); err != nil {
 		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
 		return failed

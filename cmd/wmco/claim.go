@@ -21,12 +21,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 )
 
-// eventTimeout bounds saying it to the cluster, too.
+// eventTimeout bounds the attempt to report the failure in the cluster as well.
 const eventTimeout = 10 * time.Second
 
-// claimNodes fails where the Windows nodes belong to an operator in another namespace, before anything
-// is read or written that concerns them. It waits for an API server that has just started. What it
-// returns renews the claim.
+// claimNodes fails if the Windows nodes belong to an operator in another namespace, before the operator reads or writes
+// their objects. It waits for an API server that has just started. The result renews the claim.
 func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface,
 	namespace string) (settings.Claimer, error) {
 	claimer := settings.Claimer{Namespace: namespace}

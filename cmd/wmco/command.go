@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// options are what the operator is told.
+// options are the operator's flags and environment.
 type options struct {
 	debug            bool
 	metrics          string

@@ -21,9 +21,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Where a pod is told how it is reached: its own addresses and the one of the family that the cluster prefers, by our
-// Deployment; and the address of the Service windows-payload, by kubelet, if the Service is older than the pod. None
-// costs a right.
+// Variables with the addresses at which nodes reach this pod. The operator's Deployment sets the pod's own addresses,
+// and its address of the family that the cluster prefers. kubelet sets the address of the Service windows-payload, if
+// the Service is older than the pod. None of them needs a right.
 const (
 	podAddresses   = "POD_IPS"
 	podAddress     = "POD_IP"
@@ -91,8 +91,8 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised are the places, in the order in which daemons try them: what the flag says, or else
-// this pod and then the Service.
+// advertised returns the addresses in the order in which daemons try them: the flag's, or else this pod's and then the
+// Service's.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {

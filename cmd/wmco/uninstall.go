@@ -23,8 +23,8 @@ const (
 	uninstallNamed = 10
 )
 
-// uninstallOptions are what uninstall-check is told: a kubeconfig, if not that of kubectl, the operator's
-// namespace, and what to say besides when it fails.
+// uninstallOptions are the options of uninstall-check: a kubeconfig, if not kubectl's, the operator's namespace, and
+// advice to print if the check fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
@@ -50,8 +50,8 @@ func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) erro
 	return err
 }
 
-// kubectlsCluster is the one that kubectl would change: that of a kubeconfig, and only without any that of the pod. Of
-// controller-runtime's rules the latter comes before ~/.kube/config.
+// kubectlsCluster returns the cluster that kubectl would change: a kubeconfig's, or the pod's if there is no
+// kubeconfig. controller-runtime's rules would prefer the pod's cluster to ~/.kube/config.
 func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig

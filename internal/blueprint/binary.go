@@ -87,7 +87,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without reports that a feature is off because binaries are missing, and returns the part that says so.
+// without reports that a feature is off because binaries are missing, and returns the part with that report.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

@@ -36,7 +36,7 @@ type endpointPolicy struct {
 // cniPlaces are the directories of the CNI plugins and of their configuration.
 type cniPlaces struct{ plugins, config string }
 
-// cniDirs returns the CNI directories. The operator's own directories are separate from those of an external
+// cniDirs returns the CNI directories. The operator's own directories are separate from the directories of an external
 // network, which are the defaults of Calico and sig-windows-tools on Windows.
 // https://docs.tigera.io/calico/latest/reference/installation/api#windowsnodespec
 func cniDirs(network string) cniPlaces {

@@ -70,8 +70,8 @@ func containerdConfig(dirs cniPlaces) (string, error) {
 				"image_pull_progress_timeout": pullTimeout,
 				"pinned_images":               table{"sandbox": pauseImage},
 				"registry":                    table{"config_path": contract.DirRegistries},
-				// The transfer service pulls each variant of an image that the host can run: on Server 2025 those of
-				// 2022 as well. A local pull takes the newest one.
+				// The transfer service pulls each variant of an image that the host can run: on Server 2025 also the
+				// variants for 2022. A local pull takes only the newest variant.
 				"use_local_image_pull": true,
 			},
 			"io.containerd.cri.v1.runtime": table{

@@ -79,7 +79,7 @@ func (n Network) podNetwork() string {
 // checks every fact again before it becomes part of a command or a file.
 type Facts struct {
 	Platform contract.Platform
-	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
+	// APIServer is the URL of the API server for nodes: https, a host, optionally a port.
 	APIServer string
 	// KubernetesVersion is the version that the API server reports, such as v1.36.3.
 	KubernetesVersion string
@@ -290,7 +290,7 @@ func (f Facts) ReservedNames() []string {
 	return []string{name}
 }
 
-// Reserved are addresses that no host may have: those of pods, Services, the API server and ingress.
+// Reserved returns the addresses that no host may have: the API server's and ingress's, and those of pods and Services.
 func (f Facts) Reserved() []netip.Prefix {
 	servers := slices.Clone(f.Servers)
 	if server, err := url.Parse(f.APIServer); err == nil {

@@ -30,8 +30,8 @@ type featureGate struct {
 	needs []string
 }
 
-// gateFlaws lists the gates with which kubelet would not start: unknown gates, gates locked to the other
-// value, and gates that are off although other gates need them.
+// gateFlaws lists the gates that would keep kubelet from starting: unknown gates, gates locked to the other value, and
+// gates that are off although other gates need them.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func isOff(name string, wanted map[string]bool, known map[string]featureGate) bo
 	return known[name].isOff
 }
 
-// gatedFlaws lists fields with which kubelet would not start because their gate is off.
+// gatedFlaws lists fields that would keep kubelet from starting because their gate is off.
 func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) []string {
 	const gate = "KubeletCrashLoopBackOffMax"
 	// Before 1.35 the gate was off by default. Users can't set the gates of such a kubelet.

@@ -17,15 +17,15 @@ import (
 
 // Limits for values that kubelet accepts but that would break the node.
 const (
-	// maxLease keeps kubelet's renewal interval, a quarter of the lease, below the 40 s after which a node
-	// counts as lost.
+	// maxLease keeps kubelet's renewal interval, a quarter of the lease, below 40 s, because a node counts as lost
+	// after that time.
 	maxLease = 120
 	// maxPodsOfSubnet is the number of addresses in a /23, the default subnet of a Windows node.
 	maxPodsOfSubnet = 500
 )
 
-// valueFlaws lists the values, among the fields that users may set, with which kubelet would not start or the
-// node would not work. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+// valueFlaws lists the values, among the fields that users may set, that would keep kubelet from starting or the node
+// from working. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v := &values{}
 	v.numbers(c)

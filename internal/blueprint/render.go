@@ -72,10 +72,9 @@ type part struct {
 	off      []Off
 }
 
-// Render renders the desired state of every node. Its error joins all problems that prevent this. Each is a
+// Render renders the desired state of every node. Its error joins all problems that prevent this. Each problem is a
 // *contract.Problem with one of the reasons ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing,
-// VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. An invalid setting is not an error: Rejected
-// lists it.
+// VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))

@@ -50,8 +50,8 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside chooses the version of a part that runs next to kubelet: kubelet's version, else the newest that
-// fits, else a file with an unknown version.
+// beside chooses the version of a part that runs next to kubelet: kubelet's version, else the newest version that fits,
+// else a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1
 	for i, f := range all {
@@ -112,9 +112,8 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps feature gates to the minor version of Kubernetes in which each became generally available, or 0.
-// After that version a gate is omitted, because later versions remove the gate and refuse to start if it is
-// set.
+// gates maps feature gates to the minor version of Kubernetes that made each generally available, or 0. After that
+// version a gate is omitted, because later versions remove the gate and refuse to start if it is set.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

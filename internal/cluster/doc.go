@@ -1,19 +1,19 @@
-// Package cluster answers what the cluster is like that Windows hosts are to join: it reads facts
-// with a client, checks them, and fills in blueprint.Facts.
+// Package cluster reads the facts about a cluster that its Windows nodes need: it reads them with a client, checks
+// them, and fills in blueprint.Facts.
 //
-// The publisher uses it through Source. Reader reads OpenShift's objects; Plain reads those of any
-// other cluster, and its rights are in config/kubernetes/rights. Everything read is taken for
-// hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that
-// name the object and what to do, all of them at once. What an administrator may write on day 2, such
-// as mirrors and CA bundles, is handed on as it was written: blueprint decides what of it can be
-// followed. If an object is absent or can't be read, what was read last stays in force: see last. It also
-// gives the settings in force: see Settings. It writes nothing, and decides nothing about nodes.
+// The publisher uses it through Source. Reader reads OpenShift's objects. Plain reads the objects of any other cluster,
+// and its rights are in config/kubernetes/rights. Everything read counts as hostile until it is parsed. If an object is
+// missing or wrong, the error contains *contract.Problem values, all of them at once. Each names the object and the
+// fix. The package passes on unchanged what an administrator may write on day 2, such as mirrors and CA bundles:
+// blueprint decides which parts can be applied. If an object is absent or can't be read, the last read value stays in
+// force: see last. The package also returns the settings in force: see Settings. It writes nothing, and decides nothing
+// about nodes.
 //
-// Reader's rights stand below. What is watched through the manager's cache, each object by its name
-// (see Inputs), has list and watch; the others are read live when something changed, and every ten
-// minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size, ServiceCIDRs
-// because not every cluster has them. ConfigMaps in openshift-config can't be named here, because
-// administrators name them. Every identity may ask for the server's version.
+// Reader's rights are below. Objects that are watched through the manager's cache, each by its name (see Inputs), need
+// list and watch. The other objects are read live when something changed, and every ten minutes: the bootstrap Secret
+// for safety, rendered MachineConfigs because of their size, and ServiceCIDRs because not every cluster has them.
+// ConfigMaps in openshift-config can't be listed here, because administrators choose their names. Every identity may
+// request the server's version.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

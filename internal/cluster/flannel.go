@@ -27,8 +27,7 @@ const (
 // maxFlannel bounds what is parsed; flannel's own has about 100 bytes.
 const maxFlannel = 16 << 10
 
-// What flanneld takes on Windows, and what a Linux node uses unless it is told otherwise. The number of
-// the network travels in 16 bits.
+// Values that flanneld accepts on Windows, and flannel's defaults on Linux nodes. The VNI has 16 bits here.
 // https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/backend/vxlan/vxlan_windows.go
 const (
 	minVNI, maxVNI, linuxVNI = 4096, 65535, 1
@@ -121,7 +120,7 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	return setting == v1alpha1.NetworkFlannel
 }
 
-// noFlannel says why flannel's configuration can't be read.
+// noFlannel returns the problem that flannel's configuration can't be read.
 func noFlannel(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -134,7 +133,7 @@ func noFlannel(err error) error {
 	return fmt.Errorf("reading %s: %w", nameFlannel, err)
 }
 
-// parseFlannel reads net-conf.json as flanneld does, and says what of it Windows does not take.
+// parseFlannel reads net-conf.json as flanneld does, and returns a problem for settings that Windows does not support.
 func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	conf := flannelNet{EnableIPv4: true, Backend: flannelBackend{VNI: linuxVNI, Port: linuxPort}}
 	if text == "" || len(text) > maxFlannel || json.Unmarshal([]byte(text), &conf) != nil {
@@ -163,7 +162,7 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	return blueprint.Flannel{Network: network.Masked(), VNI: uint16(conf.Backend.VNI)}, nil
 }
 
-// violation says what of the backend Windows does not take.
+// violation describes the settings of the backend that Windows does not support.
 func (b flannelBackend) violation() string {
 	switch {
 	case !strings.EqualFold(b.Type, "vxlan"):

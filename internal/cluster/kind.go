@@ -26,8 +26,8 @@ import (
 
 // Discovery lists what an API server offers.
 type Discovery interface {
-	// GroupsAndMaybeResources lists all groups, and why it is not known what some of their versions
-	// have. Each call asks the server.
+	// GroupsAndMaybeResources lists all groups, and the errors for group versions whose resources are unknown. Each
+	// call asks the server.
 	GroupsAndMaybeResources() (groups *metav1.APIGroupList,
 		resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error)
 }
@@ -40,8 +40,8 @@ func readGroups() []string {
 		machinev1beta1.GroupName}
 }
 
-// KindReader reads the object by which OpenShift is recognised. It asks at the path of its kind, so
-// that an API server which does not list the kind yet serves it all the same.
+// KindReader returns a client for the object by which the operator recognises OpenShift. It uses a fixed path, so that
+// it also works with an API server that serves the kind but doesn't list it yet.
 func KindReader(config *rest.Config) (client.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := configv1.Install(scheme); err != nil {
@@ -56,9 +56,9 @@ func KindReader(config *rest.Config) (client.Reader, error) {
 	return c, nil
 }
 
-// IsOpenShift says which kind of cluster it is: OpenShift has an Infrastructure, from its installation
-// on. A CRD in OpenShift's group says nothing, because what was copied from there brings it along.
-// While an API server starts it is not known, which is an error.
+// IsOpenShift reports whether the cluster is OpenShift: OpenShift has an Infrastructure object from its installation
+// on. A CRD in OpenShift's group proves nothing, because users copy such CRDs to other clusters. While an API server
+// starts, the answer is unknown, and IsOpenShift returns an error.
 func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (bool, error) {
 	groups, _, failed, err := server.GroupsAndMaybeResources()
 	if err != nil {
@@ -84,7 +84,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
-		// Rights for kinds that a cluster lacks may be left out.
+		// If a cluster lacks a kind, its administrator may have left out the rights for it.
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+
@@ -97,7 +97,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 
 var errStale = errors.New("discovery is stale")
 
-// staleOf names what of the groups that the operator reads is not known.
+// staleOf lists the groups that the operator reads whose resources are unknown.
 func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	groups := readGroups()
 	for version := range failed {
@@ -109,8 +109,8 @@ func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	return stale
 }
 
-// Served says whether the cluster has a kind. A mapper's first answer comes from a list of everything,
-// from which a stale group is missing; the second time it asks for the group's version itself.
+// Served reports whether the cluster has a kind. A mapper answers first from a list of all groups, and a stale group is
+// missing there. The second time, it asks for the group's version itself.
 func Served(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if failed := (*apiutil.ErrResourceDiscoveryFailed)(nil); errors.As(err, &failed) {

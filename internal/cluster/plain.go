@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Plain reads the facts of a cluster without OpenShift, such as one that kubeadm made. What no object
-// of such a cluster says, the WindowsMachineConfig does.
+// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The WindowsMachineConfig sets what
+// no object of such a cluster contains.
 type Plain struct {
 	common
 }
@@ -53,7 +53,7 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	return facts, nil
 }
 
-// Platform implements Kind: where there is no OpenShift, nothing says it.
+// Platform implements Kind. Without OpenShift, no object names the platform.
 func (p *Plain) Platform(context.Context) (contract.Platform, error) {
 	return contract.PlatformNone, nil
 }
@@ -82,8 +82,7 @@ func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	return nil
 }
 
-// credentials reads the pull secret. It waits for one that is named and not there: nodes keep what
-// they have.
+// credentials reads the pull secret. If the setting names a Secret that does not exist, nodes keep their credentials.
 func (p *Plain) credentials(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	if spec.PullSecret == "" {

@@ -109,7 +109,8 @@ type kubeadmNetworks struct {
 	} `json:"networking"`
 }
 
-// networks reads the prefixes of services, and those of pods and the DNS domain where kubeadm wrote them down.
+// networks reads the prefixes of services. If kubeadm wrote them down, it also reads the prefixes of pods and the DNS
+// domain.
 func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	key := keyIn(metav1.NamespaceSystem, "kubeadm-config")
 	kubeadm, err := orNone(lastOf(ctx, &p.common, facts, origin{p.Live, key, nameKubeadm}, parseKubeadm))
@@ -145,8 +146,9 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// readDomain takes the DNS domain of the setting, else kubeadm's. With another domain, all nodes would be drained, and
-// new pods would find no Service by its short name. So a domain that kubeadm said stays if kubeadm says none any more.
+// readDomain uses the DNS domain of the setting, or else kubeadm's. With another domain, all nodes would be drained,
+// and new pods would find no Service by its short name. So if kubeadm's configuration no longer contains a domain, the
+// last one stays in force.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
 	facts *blueprint.Facts) (err error) {
 	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
@@ -219,7 +221,7 @@ func (p *Plain) readDNS(ctx context.Context) (none netip.Addr, err error) {
 		client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"k8s-app": kubeDNS}); err != nil {
 		return none, err
 	}
-	// Others have that label, too, such as the upstream of NodeLocal DNSCache.
+	// Other Services may have this label as well, such as the upstream of NodeLocal DNSCache.
 	slices.SortFunc(list.Items, func(a, b corev1.Service) int {
 		if (a.Name == kubeDNS) != (b.Name == kubeDNS) {
 			if a.Name == kubeDNS {

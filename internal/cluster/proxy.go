@@ -22,9 +22,9 @@ const (
 	namePullSecret = "the Secret " + contract.PullSecret + " in " + contract.ConfigNamespace
 )
 
-// clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux
-// nodes: the status, in which the cluster network operator has added what must never go through a
-// proxy. The CAs for it are there with and without a proxy, as on Linux nodes.
+// clusterProxy reads the proxy from the field that OpenShift's machine config operator reads for Linux nodes: the
+// status, to which the cluster network operator has added all destinations that must never use a proxy. The proxy's CAs
+// are installed with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	type part struct {
 		Proxy     blueprint.Proxy
@@ -63,8 +63,9 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	return nil
 }
 
-// injectedCA reads the bundle that the cluster puts into a ConfigMap of ours. That takes a moment. Only that it was
-// there is remembered: while a bundle is pending, blueprint keeps the certificates of what was published.
+// injectedCA reads the bundle that the cluster injects into the operator's ConfigMap. Injection takes a moment. The
+// operator remembers only that the bundle existed: while a bundle is pending, blueprint keeps the published
+// certificates.
 func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	const name = "the ConfigMap " + contract.TrustedCAConfigMap
 	var object corev1.ConfigMap
@@ -84,9 +85,9 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
-// image reads from which registries nodes may pull, and the CAs of registries. Search registries are not read:
-// containerd is only ever asked for full names. A key of the CAs is <host>, or <host>..<port> because a ConfigMap's
-// keys have no colon.
+// image reads the registries that nodes may pull from, and the CAs of registries. It skips search registries, because
+// containerd receives full names only. A key of the CAs is <host>, or <host>..<port> because a ConfigMap's keys have no
+// colon.
 func (r *Reader) image(ctx context.Context, facts *blueprint.Facts) error {
 	type part struct {
 		Registries contract.RegistrySources
@@ -160,7 +161,7 @@ func under(facts *blueprint.Facts, key string, data map[string][]byte, name stri
 
 func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
 
-// missing adds a pending bundle, and the reason why somebody's bundle is missing.
+// missing adds a pending bundle, and a problem with the reason why the bundle is missing.
 func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Rejected = append(facts.Rejected,
 		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))

@@ -26,7 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Versioner tells the version of the API server; a discovery client is one.
+// Versioner returns the version of the API server; a discovery client is a Versioner.
 type Versioner interface {
 	// ServerVersion asks the API server each time.
 	ServerVersion() (*version.Info, error)
@@ -41,9 +41,9 @@ type Options struct {
 	Live client.Reader
 	// Version asks for the version of the API server.
 	Version Versioner
-	// At makes a Versioner for one of several API servers, at its own address; nil: only Version is asked.
+	// At returns a Versioner for one of several API servers, at its own address. If At is nil, only Version is asked.
 	At func(address string) (Versioner, error)
-	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does; nil: none is looked up.
+	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, no name is resolved.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace of the operator.
 	Namespace string
@@ -153,8 +153,8 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// allowed asks the API server what somebody may do. If the operator may not ask, allowed adds a trouble and returns
-// true, so that nothing waits for a right that may well be granted.
+// allowed asks the API server whether a user has a right. If the operator may not ask, allowed adds a trouble and
+// returns true, so that nothing waits for a right that may well be granted.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})

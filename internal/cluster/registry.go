@@ -22,8 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull
-// secret.
+// pullSecret reads the cluster's credentials. It passes a Secret without its key on as an invalid pull secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.ConfigNamespace, contract.PullSecret)
 	facts.PullSecret, err = orNone(lastOf(ctx, &r.common, facts, origin{r.Cached, key, namePullSecret}, credentials))
@@ -45,8 +44,8 @@ type mirrorObject struct {
 	Mirrors []mirror.Set
 }
 
-// mirrors reads all objects of one kind of mirror sets. An object that vanished with its kind was not deleted by
-// anybody: its mirrors stay in force until it is created again.
+// mirrors reads all objects of one kind of mirror sets. An object that vanished with its kind was not deleted by a
+// user: its mirrors stay in force until its kind is created again.
 func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind, crd string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
 	var vanished []string
@@ -106,8 +105,8 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 		})
 }
 
-// contentSourcePolicies reads what digest mirrors were called before there were
-// ImageDigestMirrorSets. Linux nodes follow both.
+// contentSourcePolicies reads ImageContentSourcePolicies, the predecessors of ImageDigestMirrorSets. Linux nodes follow
+// both.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
 	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", "imagecontentsourcepolicies.operator.openshift.io",
 		&operatorv1alpha1.ImageContentSourcePolicyList{}, func(o client.Object) (sets []mirror.Set) {

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-// Windows nodes follow Linux workers in these.
+// Settings that Windows nodes copy from Linux workers.
 const (
 	workerPool          = "worker"
 	nameWorkerPool      = "the MachineConfigPool worker"
@@ -69,8 +69,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	return known, errors.Join(all...)
 }
 
-// renderedName is the configuration that all workers have. In a pool that never had one, it is the one that they will
-// get.
+// renderedName is the name of the configuration that all workers run. A new pool runs none yet: then it is the
+// configuration that its workers will get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name

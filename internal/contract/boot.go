@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// A boot is named boot-<number>-<begun>: by the number that Windows' loader counts up, and by what
-// Windows keeps until the next boot only, with which the number is noted: hibernation may count it up
-// and is no boot. Either is 0 where there is none, and earlier daemons left
-// begun out. A host may say anything else.
+// The name of a boot is boot-<number>-<begun>. number is the counter of Windows' loader. Hibernation may increase the
+// counter without a boot, so begun identifies the boot as well: Windows keeps it only until the next boot. Each is 0 if
+// it is unknown, and earlier daemons omitted begun. A host may send any other text.
 
 // BootName names a boot. begun is written as a hexadecimal number.
 func BootName(number uint32, begun uint64) string {
 	return "boot-" + strconv.FormatUint(uint64(number), 10) + "-" + strconv.FormatUint(begun, 16)
 }
 
-// SameBoot reports whether two names are of one boot: neither part is another one, and one part is
-// the same. A part that one of them lacks says nothing. Names of any other form are of one boot only
-// when they are equal.
+// SameBoot reports whether two names mean the same boot: neither part differs, and at least one part is equal. A part
+// that is unknown in one of the names is not compared. Names of any other form mean the same boot only if they are
+// equal.
 func SameBoot(stored, now string) bool {
 	if stored == now {
 		return true
@@ -36,7 +35,8 @@ func SameBoot(stored, now string) bool {
 	return same
 }
 
-// bootParts are 0 where the name lacks them, or is none that BootName gives or gave.
+// bootParts returns the parts of a boot's name. A part is 0 if the name lacks it, or if BootName never returns such a
+// name.
 func bootParts(name string) (number, begun uint64) {
 	first, second, _ := strings.Cut(strings.TrimPrefix(name, "boot-"), "-")
 	number, _ = strconv.ParseUint(first, 10, 32) // what is no number is seen below

@@ -6,15 +6,14 @@ import "strings"
 // immutable Secret that has the name of the manifest's ConfigMap, windows-services-<revision>, as
 // JSON under ConfidentialField. The manifest names its digest, so the revision covers both.
 type Confidential struct {
-	// Salt makes the digest, which everybody may read, tell nothing about the content. It stays the
-	// same from revision to revision.
+	// Salt keeps readers of the digest, which is public, from guessing the content. It is the same in all revisions.
 	Salt []byte `json:"salt"`
 	// Trust are CAs for the root store of the node, each once, as PEM, sorted.
 	Trust []string `json:"trust,omitempty"`
 	// Mirrors are the cluster's mirror rules, merged and in their order.
 	Mirrors []MirrorRule `json:"mirrors,omitempty"`
-	// Registries say which registries may be pulled from and how; nil: from all, with their
-	// certificates checked.
+	// Registries say which registries nodes may pull from, and how. If Registries is nil, nodes may pull from all
+	// registries, and check their certificates.
 	Registries *RegistrySources `json:"registries,omitempty"`
 	// PullSecret is the cluster's .dockerconfigjson.
 	PullSecret []byte `json:"pullSecret,omitempty"`
@@ -29,8 +28,8 @@ type Confidential struct {
 	Files []File `json:"files,omitempty"`
 }
 
-// Environment is what a node's system environment must have because of both: the confidential
-// variables win over the manifest's of the same name, in any case.
+// Environment returns the variables of a node's system environment: the manifest's and the confidential ones. If both
+// set a variable, in any case of letters, the confidential value wins.
 func Environment(m Manifest, c Confidential) map[string]string {
 	all := make(map[string]string, len(m.EnvironmentVars)+len(c.Environment))
 	secret := make(map[string]bool, len(c.Environment))
@@ -45,8 +44,7 @@ func Environment(m Manifest, c Confidential) map[string]string {
 	return all
 }
 
-// ConfidentialField is the key of a published Secret under which the Confidential is, as
-// PackConfidential gives it.
+// ConfidentialField is the key of a published Secret whose value is the output of PackConfidential.
 const ConfidentialField = "confidential"
 
 // PullKind says which pulls a mirror rule is for.

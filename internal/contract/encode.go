@@ -25,8 +25,7 @@ const (
 	maxUnpacked = 16 << 20
 )
 
-// Encode gives a Confidential as JSON, always the same for the same content, and the digest of that
-// (lower-case hex SHA-256).
+// Encode returns a Confidential as JSON, always the same for the same content, and its digest (lower-case hex SHA-256).
 func (c Confidential) Encode() (data []byte, digest string, err error) {
 	if data, err = json.Marshal(c); err != nil {
 		return nil, "", errors.New("the confidential part can't be written as JSON")
@@ -35,7 +34,7 @@ func (c Confidential) Encode() (data []byte, digest string, err error) {
 }
 
 // EnvironmentDigest is the value of Manifest.ConfidentialEnvironment for this Confidential, empty without an
-// environment. It changes when the environment changes. Without the salt, nobody can find out the environment by trial.
+// environment. It changes when the environment changes. Without the salt, the environment can't be guessed by trial.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""
@@ -61,8 +60,8 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	return c, c.Validate()
 }
 
-// PackConfidential compresses what Encode gave, for a Secret: bundles of CAs are large.
-// Content that a Secret can't hold is a *Problem with ReasonDesiredStateTooLarge.
+// PackConfidential compresses the output of Encode for a Secret, because bundles of CAs are large. If the content
+// doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
 func PackConfidential(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is a valid one
@@ -79,8 +78,7 @@ func PackConfidential(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// UnpackConfidential gives back what PackConfidential was given. Its errors are *Problem with
-// ReasonManifestInvalid.
+// UnpackConfidential returns the input of PackConfidential. Its errors are *Problem with ReasonManifestInvalid.
 func UnpackConfidential(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

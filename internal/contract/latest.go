@@ -5,34 +5,34 @@ import (
 	"fmt"
 )
 
-// LatestSecret is in the operator's namespace and holds the revision that was published last, as its own
-// ConfigMap and Secret hold it. Daemons watch it, so that a change that hundreds of nodes are told of
-// costs none of them a read. It says nothing about who is to have that revision: only a Node does.
+// LatestSecret is in the operator's namespace and holds the latest published revision: the data of its ConfigMap and of
+// its Secret. Daemons watch it, so that hundreds of nodes learn of a change without a read. It does not assign the
+// revision to a node: only an annotation of the Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 
-// MemorySecret is in the operator's namespace. It holds what was read last of the WindowsMachineConfig and of the
-// objects that facts are read from, which stays in force while one of them is absent.
+// MemorySecret is in the operator's namespace. It holds the last read content of the WindowsMachineConfig and of the
+// objects that contain facts. While such an object is absent, this content stays in force.
 const MemorySecret = ServicesSecretPrefix + "memory"
 
-// Keys of LatestSecret, beside ConfidentialField.
+// Further keys of LatestSecret. ConfidentialField is a key as well.
 const (
 	latestRevision = "revision"
 	latestManifest = "manifest.gz"
 )
 
-// maxLatest is how much of a revision fits into one Secret, with room for what else an object has.
+// maxLatest is the size of a revision that fits into one Secret, with room for the other fields of the object.
 const maxLatest = 900 << 10
 
 // Latest is the revision that was published last.
 type Latest struct {
-	// Revision is its name. Manifest is its ConfigMap's data, and Confidential its Secret's, as it is
-	// packed; both are nil when they do not fit into one Secret, so that they have to be read.
+	// Revision is the revision's name. Manifest is the data of its ConfigMap, and Confidential the packed data of its
+	// Secret. If they don't fit into one Secret, both are nil, and the daemon reads the two objects.
 	Revision     string
 	Manifest     map[string]string
 	Confidential []byte
 }
 
-// Data is what the Secret holds.
+// Data returns the data of the Secret.
 func (l Latest) Data() (map[string][]byte, error) {
 	data := map[string][]byte{latestRevision: []byte(l.Revision)}
 	text, err := json.Marshal(l.Manifest)
@@ -50,8 +50,8 @@ func (l Latest) Data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// ParseLatest reads what Data gave. Whether it is what the revision's name stands for is for the reader to
-// see, as with the ConfigMap and the Secret of that name.
+// ParseLatest reads the output of Data. It does not check that the content belongs to the revision's name: the caller
+// does, as with the ConfigMap and the Secret of that name.
 func ParseLatest(data map[string][]byte) (Latest, error) {
 	l := Latest{Revision: string(data[latestRevision])}
 	packed, has := data[latestManifest]

@@ -31,7 +31,7 @@ type Manifest struct {
 type DaemonSettings struct {
 	// Debug makes it log in detail.
 	Debug bool `json:"debug,omitempty"`
-	// Log is its own log; Path and Rotates of it mean nothing.
+	// Log has the limits of the daemon's own log. Path and Rotates are ignored.
 	Log *Log `json:"log,omitempty"`
 }
 
@@ -42,9 +42,9 @@ type Log struct {
 	// this file without its extension, followed by a hyphen, and have the same extension: kubelet-20260102-150405.log
 	// is an older kubelet.log.
 	Path string `json:"path"`
-	// Rotates says that the service, or the program that runs it, renames a full file itself. Otherwise the daemon
-	// copies the content to another file and empties the file: such a service holds its file open for appending and
-	// lets nobody rename it.
+	// Rotates says that the service, or the program that runs it, renames a full file itself. Otherwise the service
+	// holds its file open for appending, so the file can't be renamed. The daemon then copies the content to another
+	// file and empties the file.
 	Rotates bool `json:"rotates,omitempty"`
 	// MaxSize is the size in bytes of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
@@ -72,8 +72,8 @@ type Service struct {
 	Priority uint `json:"priority"`
 	// Disruptive says that pods feel a restart of this service.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// RequiresFile is a file that somebody else writes, without which the service would end at once. The daemon starts
-	// the service as soon as the file exists. Nothing else waits for it.
+	// RequiresFile is a file that another program writes, and without which the service would end at once. The daemon
+	// starts the service as soon as the file exists. Nothing else waits for it.
 	RequiresFile string `json:"requiresFile,omitempty"`
 	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of
 	// it alone restarts nothing.
@@ -142,7 +142,7 @@ func ServiceTokens() []ServiceToken {
 	}
 }
 
-// KubeconfigServices are the services that reach the API server by what their kubeconfigs said when they started.
+// KubeconfigServices are the services that read their kubeconfig for the API server only when they start.
 func KubeconfigServices() []string {
 	names := []string{ServiceKubelet, ServiceKubeProxy}
 	for _, t := range ServiceTokens() {
@@ -151,10 +151,10 @@ func KubeconfigServices() []string {
 	return names
 }
 
-// BootstrapCA is the CA of the API server, in PEM; empty where the manifest does not say.
+// BootstrapCA is the CA of the API server, in PEM. It is empty if the manifest has none.
 func (m Manifest) BootstrapCA() string { return m.content(PathBootstrapCA) }
 
-// ClusterDomain is the DNS domain that kubelet gives to pods; empty where the manifest does not say.
+// ClusterDomain is the DNS domain that kubelet gives to pods. It is empty if the manifest has none.
 func (m Manifest) ClusterDomain() string {
 	var config struct {
 		ClusterDomain string `json:"clusterDomain"`
@@ -165,7 +165,7 @@ func (m Manifest) ClusterDomain() string {
 	return config.ClusterDomain
 }
 
-// content is what stands in a file; empty without it.
+// content returns the text of a file, or an empty string if the manifest lacks the file.
 func (m Manifest) content(path string) string {
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == path })
 	if i < 0 {
@@ -174,7 +174,7 @@ func (m Manifest) content(path string) string {
 	return m.Files[i].Content
 }
 
-// Token is the token whose kubeconfig this fact is, if it is one.
+// Token returns the token whose kubeconfig this fact names, and false if the fact names none.
 func (f Fact) Token() (ServiceToken, bool) {
 	for _, t := range ServiceTokens() {
 		if t.Fact == f {

@@ -23,7 +23,7 @@ const (
 
 // Answer is the envelope of every verb's answer.
 type Answer[T any] struct {
-	// Problem is set when the verb could not do its work; Result may still hold what is known.
+	// Problem is set if the verb failed. Result may still contain what is known.
 	Problem *Problem `json:"problem,omitempty"`
 	Result  T        `json:"result"`
 }
@@ -34,7 +34,7 @@ type Blob struct {
 	Size   int64  `json:"size"`
 }
 
-// PreflightRequest says what the host will be asked to be.
+// PreflightRequest says how the host will be configured.
 type PreflightRequest struct {
 	// Hostname is the wanted host name, or empty to keep the host's own.
 	Hostname string `json:"hostname,omitempty"`
@@ -47,24 +47,24 @@ type PreflightRequest struct {
 	Daemon string `json:"daemon"`
 	// NodeName is the fact that names the Node; FactHostname when empty.
 	NodeName Fact `json:"nodeName,omitempty"`
-	// VXLANPort is that of the hybrid network, or 0 for the default.
+	// VXLANPort is the port of the hybrid network, or 0 for the default.
 	VXLANPort uint16 `json:"vxlanPort,omitempty"`
-	// NodeIP is the address that the Node is to have, or empty for that of the default route. A
-	// host that does not have it has a problem.
+	// NodeIP is the wanted address of the Node, or empty for the address of the default route. If the host lacks this
+	// address, the answer has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// APIServer is the URL at which the host has to reach the API server, and CA what its certificate
-	// must chain to. Empty where a proxy is in between: then it is not tried.
+	// APIServer is the URL at which the host must reach the API server, and CA the bundle that verifies its
+	// certificate. Both are empty if the host uses a proxy: then the daemon skips this check.
 	APIServer string `json:"apiServer,omitempty"`
 	CA        []byte `json:"ca,omitempty"`
-	// ExternalNetwork says that somebody else brings the network: containerd runs what lies in
-	// DirExternalCNI, so no user may have put it there.
+	// ExternalNetwork says that the network is not the operator's. containerd then runs programs in DirExternalCNI, so
+	// ordinary users must not be able to write there.
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
 // PreflightAnswer is what the daemon found.
 type PreflightAnswer struct {
 	Facts HostFacts `json:"facts"`
-	// Problems keep the host from becoming a node until they are mended.
+	// Problems keep the host from becoming a node until they are fixed.
 	Problems []Problem `json:"problems,omitempty"`
 	Missing  []Blob    `json:"missing,omitempty"`
 	// NeedsPrepare lists what VerbPrepare would change, in words; empty means nothing.
@@ -94,11 +94,11 @@ type HostFacts struct {
 // PrepareRequest asks for host name and features.
 type PrepareRequest struct {
 	Hostname string `json:"hostname,omitempty"`
-	// NodeName is the fact by which the platform names Nodes.
+	// NodeName is the fact that names Nodes on this platform.
 	NodeName Fact `json:"nodeName,omitempty"`
 }
 
-// PrepareAnswer says whether the host is rebooting now.
+// PrepareAnswer says whether the host is rebooting.
 type PrepareAnswer struct {
 	Rebooting bool   `json:"rebooting"`
 	BootID    string `json:"bootID"` // of the boot in which the answer was given
@@ -134,8 +134,8 @@ type BootstrapRequest struct {
 	// BootstrapCA and KubeletCA are PEM bundles.
 	BootstrapCA []byte `json:"bootstrapCA"`
 	KubeletCA   []byte `json:"kubeletCA"`
-	// Register says that no Node of this name exists. A kubelet registers only when it starts, so
-	// one that runs already is restarted, unless this very call started it.
+	// Register says that no Node of this name exists. A kubelet registers only when it starts, so the daemon restarts a
+	// running kubelet, unless this very call started it.
 	Register bool `json:"register,omitempty"`
 	// ExternalNetwork is as in the PreflightRequest.
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
@@ -146,7 +146,8 @@ type BootstrapRequest struct {
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes
-	// ClearedKeys says that keys of another kubelet were deleted: others than Administrators could write them.
+	// ClearedKeys says that the daemon deleted keys of another kubelet, because users other than Administrators could
+	// write them.
 	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
@@ -165,8 +166,8 @@ type HandoverAnswer struct {
 	ServiceRunning bool `json:"serviceRunning"`
 }
 
-// CleanupRequest asks to take everything away. It says from which host: another that shows the same SSH host key, such
-// as a copy of its disk, stays as it is. What is empty is not compared.
+// CleanupRequest asks the daemon to remove everything that it installed. It identifies the host, so that another host
+// with the same SSH host key, such as a copy of its disk, stays unchanged. Empty fields are not compared.
 type CleanupRequest struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// MachineID is the MachineGuid of the installation of Windows that became the node.

@@ -12,15 +12,14 @@ const (
 const (
 	// OperatorServiceAccount runs the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate, in
-	// the operator's namespace.
+	// BootstrapServiceAccount is the identity with which a kubelet requests its first certificate, in the operator's
+	// namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is where the API server says in a requester's extra which token showed who
-	// asks.
+	// CredentialIDExtra is the key of a requester's extra under which the API server names the token that authenticated
+	// the request.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix and the UID of an instance name the Secret in the operator's namespace that
-	// bootstrap tokens of its join are bound to: they end with it.
-	// BootstrapSecretType is its type.
+	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of the Secret in the operator's namespace
+	// to which bootstrap tokens of its join are bound: the tokens end with the Secret. BootstrapSecretType is its type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
@@ -52,7 +51,7 @@ const (
 	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
 	// the daemons' group is bound to it.
 	ServicesReaderRole = "windows-services-reader"
-	// ReleasedConfigMap lists the nodes whose hosts were let go by force: node name → when.
+	// ReleasedConfigMap lists the nodes whose hosts were removed by force: node name → time.
 	ReleasedConfigMap = "windows-released-nodes"
 	// PrivateKeySecret holds the SSH key under PrivateKeyField.
 	PrivateKeySecret = "cloud-private-key"
@@ -83,8 +82,7 @@ const (
 	MirrorPort = 9184
 )
 
-// BootstrapUser is the user name of the ServiceAccount with which kubelets request their first
-// certificate.
+// BootstrapUser is the user name of the ServiceAccount with which kubelets request their first certificate.
 func BootstrapUser(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + BootstrapServiceAccount
 }

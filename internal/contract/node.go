@@ -1,6 +1,6 @@
 package contract
 
-// Prefix starts every label and annotation that is ours.
+// Prefix starts every label and annotation of the operator and the daemon.
 const Prefix = "windowsmachineconfig.openshift.io/"
 
 // Labels.
@@ -43,14 +43,13 @@ const (
 	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
 	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
-	// ApplyStatusAnnotation is where the daemon says why the desired revision does not hold yet, or what is wrong
-	// beside it (Reason.IsBesideRevision): "<Reason>: <detail>"; the detail of another revision than the one held
-	// begins with AboutRevision.
+	// ApplyStatusAnnotation is where the daemon reports why the desired revision is not applied yet, or a problem that
+	// doesn't concern the revision (Reason.IsBesideRevision): "<Reason>: <detail>". If the detail is about another
+	// revision than the applied one, it begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
-	// StageAnnotation is a revision whose payload the daemon is to fetch while its node serves; the
-	// operator writes it. The daemon answers with StagedAnnotation = that revision once all of it is
-	// on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
-	// StageStatusAnnotation = "<Reason>: <detail>".
+	// StageAnnotation is a revision whose payload the daemon fetches while its node serves; the operator writes it. The
+	// daemon answers with StagedAnnotation = that revision once all of it is on the host, StagedBytesAnnotation = the
+	// number of bytes that it received, and, while it can't, StageStatusAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
@@ -58,8 +57,8 @@ const (
 	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a
 	// reboot.
 	BootIDAnnotation = Prefix + "boot-id"
-	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left
-	// without one can't say so: the daemon writes it as long as it can.
+	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. A daemon without a valid certificate
+	// can't report that, so it writes the end in advance.
 	CertificateEndAnnotation = Prefix + "certificate-end"
 	// RebootRequestedAnnotation is a user's request for one reboot of the node, whatever its value;
 	// the operator removes it when the reboot is verified.
@@ -70,17 +69,16 @@ const (
 	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The
 	// operator writes it on a node that is drained.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
-	// ReleasedAnnotation has the daemon take everything of ours off its host: it is the end of that
-	// daemon's certificate, as in CertificateEndAnnotation. Only the operator may write it, on a Node
-	// without an instance whose removal somebody forced.
+	// ReleasedAnnotation makes the daemon remove everything that it installed from its host. Its value is the end of
+	// that daemon's certificate, as in CertificateEndAnnotation. Only the operator may write it, on a Node without an
+	// instance after a forced removal.
 	ReleasedAnnotation = Prefix + "released"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
 	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
 )
 
-// MachineAPIVersion is the API that Machines come from, for who speaks of them without reading
-// them.
+// MachineAPIVersion is the API version of Machines, for code that refers to Machines without reading them.
 const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
 // Annotations of Machines, of the sets that own them, and of our own objects.
@@ -88,8 +86,8 @@ const (
 	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines
 	// have no field for it.
 	SSHPortAnnotation = Prefix + "ssh-port"
-	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available
-	// when we replace Machines, as a number or a percentage. Without it the rollout budget says it.
+	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when the operator
+	// replaces Machines, as a number or a percentage. Without it, the rollout budget decides.
 	MinAvailableAnnotation = Prefix + "min-available"
 	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout goes on
 	// although it was halted.
@@ -111,6 +109,6 @@ const (
 // InstanceFinalizer keeps a WindowsInstance until its host is clean.
 const InstanceFinalizer = Prefix + "host"
 
-// AboutRevision begins the detail of what the daemon reports of a revision that it does not hold: the operator
-// learns by it which one is meant.
+// AboutRevision begins the detail of a daemon's report about a revision that it has not applied: it tells the operator
+// which revision the report is about.
 func AboutRevision(revision string) string { return "revision " + revision + ": " }

@@ -20,18 +20,17 @@ const (
 	KeyFiles           = "files"
 	KeyEnvironment     = "environmentVars"
 	KeyWatchedVarNames = "watchedEnvironmentVars"
-	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, KeyPodNetwork a name, as it is;
-	// the others hold JSON.
+	// KeyConfidential and KeyConfidentialEnvironment hold a digest each and KeyPodNetwork a name, as plain text. The
+	// other keys hold JSON.
 	KeyConfidential            = "confidential"
 	KeyConfidentialEnvironment = "confidentialEnvironment"
 	KeyPodNetwork              = "podNetwork"
 	KeyDaemon                  = "daemon"
 )
 
-// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with
-// Validate. Keys and fields that it does not know, among them names in another case, are those of
-// another release and count for nothing: see IsRevisionOf for what is then left. Its errors are
-// *Problem with ReasonManifestInvalid.
+// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. It ignores
+// unknown keys and fields, including names in another case, because another release may have written them. If it
+// ignored any, IsRevisionOf reports false for the result. Its errors are *Problem with ReasonManifestInvalid.
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest
 	targets := map[string]any{
@@ -60,9 +59,9 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	return m, m.Validate()
 }
 
-// FilesFromConfigMap reads nothing but the files of a services manifest, so that those of a release
-// that says more than this one knows can be had, too. Only path, digest and size of what it gives
-// are meant. Its errors are *Problem with ReasonManifestInvalid.
+// FilesFromConfigMap reads only the files of a services manifest, so that the files of another release with unknown
+// fields can be fetched as well. Use only path, digest and size of the result. Its errors are *Problem with
+// ReasonManifestInvalid.
 func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	var files []File
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(data[KeyFiles]), &files); err != nil {
@@ -76,8 +75,8 @@ func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	return files, nil
 }
 
-// Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys
-// that would be empty are left out.
+// Data returns the manifest as a ConfigMap's data, always the same for the same manifest. It omits optional keys that
+// would be empty.
 func (m Manifest) Data() (map[string]string, error) {
 	data := make(map[string]string, 7)
 	put := func(key string, value any) error {
@@ -113,14 +112,14 @@ func (m Manifest) Data() (map[string]string, error) {
 	return data, nil
 }
 
-// texts are the fields that a ConfigMap has as they are.
+// texts maps keys to the fields that a ConfigMap holds as plain text.
 func (m *Manifest) texts() map[string]*string {
 	return map[string]*string{KeyConfidential: &m.Confidential,
 		KeyConfidentialEnvironment: &m.ConfidentialEnvironment, KeyPodNetwork: &m.PodNetwork}
 }
 
-// Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests.
-// It is empty only when Data fails, which no manifest of ours makes it do.
+// Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests. It is empty only if
+// Data fails, which does not happen for manifests that the operator creates.
 func (m Manifest) Digest() string {
 	data, err := m.Data()
 	if err != nil {
@@ -129,8 +128,8 @@ func (m Manifest) Digest() string {
 	return DataDigest(data)
 }
 
-// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest, by
-// which its revision is named.
+// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest. It is part of the
+// revision's name.
 func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

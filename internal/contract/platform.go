@@ -13,9 +13,9 @@ const (
 	PlatformGCP     Platform = "gcp"
 )
 
-// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS
-// and Google's cloud find a machine by the name that the cloud knows it by. That of vSphere finds it by
-// the name that VMware Tools report, which has the primary DNS suffix, for example of a domain.
+// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS and Google's cloud
+// find a machine by its name in the cloud. vSphere's cloud controller uses the name that VMware Tools report, which
+// includes the primary DNS suffix, such as a domain's.
 func (p Platform) NodeName() Fact {
 	switch p {
 	case PlatformAWS:

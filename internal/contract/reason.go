@@ -10,7 +10,7 @@ import (
 // what to do.
 type Reason string
 
-// Problem is a reason with what is particular to one case. It is an error in the operator and in the daemon.
+// Problem is a reason with the details of one case. It is an error in the operator and in the daemon.
 type Problem struct {
 	Reason Reason `json:"reason"`
 	// Detail names the object and the cause, without secrets.
@@ -36,7 +36,7 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
-// ProblemOf is the problem that an error holds; any other error gets the reason.
+// ProblemOf returns the problem that an error holds, or else a problem with the given reason.
 func ProblemOf(reason Reason, err error) *Problem {
 	if p, ok := AsProblem(err); ok {
 		return p
@@ -77,10 +77,10 @@ func (r Reason) Known() bool { return r.Number() != 0 }
 // Fix says what an administrator can do.
 func (r Reason) Fix() string { return explanations[r].fix }
 
-// IsBesideRevision reports whether a daemon's reason says nothing about its revision, which may hold or not.
+// IsBesideRevision reports whether a daemon's reason is independent of its revision, which may be applied or not.
 func (r Reason) IsBesideRevision() bool { return r == ReasonTokenExpiring || r == ReasonRebootFailed }
 
-// About returns which condition of a host a failure for the reason makes False, if any.
+// About returns the condition of a host that a failure with this reason makes False, if any.
 func (r Reason) About() Subject {
 	switch r.Number() / 100 {
 	case 1, 2:
@@ -397,7 +397,7 @@ const (
 	ReasonSettingsMissing Reason = "SettingsMissing"
 )
 
-// explanation is the number of a reason, which is stable and for people, and what an administrator can do about it.
+// explanation has the number of a reason, which is stable, and the fix for an administrator.
 type explanation struct {
 	number int
 	fix    string

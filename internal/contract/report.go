@@ -2,43 +2,43 @@ package contract
 
 import "time"
 
-// MaxReport is the most bytes that a NodeReport has: the daemon writes no more, and nobody reads more.
+// MaxReport is the largest size of a NodeReport in bytes: the daemon writes no more, and readers read no more.
 const MaxReport = 256 << 10
 
-// NodeReport is what the daemon of a node says of its host, in PathReport. It names things, and holds
-// no value that could be secret: no command, variable's value, file's content or digest.
+// NodeReport is a daemon's report about its host, in PathReport. It contains names, but no value that could be secret:
+// no command, variable's value, file's content or digest.
 type NodeReport struct {
-	// Time is when it was looked, by the host's clock.
+	// Time is when the daemon looked, by the host's clock.
 	Time time.Time `json:"time"`
-	// Version is the daemon's.
+	// Version is the daemon's version.
 	Version string        `json:"version"`
 	Node    string        `json:"node"`
 	State   ReportedState `json:"state"`
-	// Reconciled is what came of the last pass of the service; nil before the first one.
+	// Reconciled is the result of the last pass of the service; nil before the first pass.
 	Reconciled *Reconciled       `json:"reconciled,omitempty"`
 	Services   []ReportedService `json:"services"`
 	Networks   []ReportedNetwork `json:"networks"`
 	Addresses  []string          `json:"addresses"`
 	Routes     []ReportedRoute   `json:"routes"`
-	// Unread are parts that could not be looked at, and why.
+	// Unread lists the parts that the daemon could not read, and why.
 	Unread []string `json:"unread,omitempty"`
-	// Omitted counts what is left out, because there is too much of it.
+	// Omitted counts the entries that were omitted because the report would be too large.
 	Omitted int `json:"omitted,omitempty"`
 }
 
 // ReportedState is what the state file says.
 type ReportedState struct {
 	Revision string `json:"revision"`
-	// Verified says that the revision has held completely; Before is the one that did before it.
+	// Verified says that the revision was applied completely. Before is the previous such revision.
 	Verified bool   `json:"verified"`
 	Before   string `json:"before,omitempty"`
-	// Failed is the revision that could not be had last, why, and until when it is left.
+	// Failed is the last revision that could not be applied, with the reason and the time of the next attempt.
 	Failed      string     `json:"failed,omitempty"`
 	Why         string     `json:"why,omitempty"`
 	FailedUntil *time.Time `json:"failedUntil,omitempty"`
-	// Reboots are those that were asked for to prepare the host.
+	// Reboots counts the reboots that were requested to prepare the host.
 	Reboots int `json:"reboots,omitempty"`
-	// Directories, Files, Certificates and Variables count what was changed on the host.
+	// Directories, Files, Certificates and Variables count the changes on the host.
 	Directories  int      `json:"directories"`
 	Files        int      `json:"files"`
 	Certificates int      `json:"certificates"`
@@ -47,7 +47,7 @@ type ReportedState struct {
 	Routes       []string `json:"routes,omitempty"`
 }
 
-// Reconciled is what came of a pass.
+// Reconciled is the result of a pass.
 type Reconciled struct {
 	Time  time.Time `json:"time"`
 	Phase string    `json:"phase"`
@@ -55,11 +55,11 @@ type Reconciled struct {
 	Desired string `json:"desired,omitempty"`
 	// Problems are as in the annotation apply-status: a reason, a colon, and the detail.
 	Problems []string `json:"problems,omitempty"`
-	// Differences are what is not as the host's revision says.
+	// Differences are the deviations from the host's revision.
 	Differences []Difference `json:"differences,omitempty"`
 }
 
-// Difference is a thing that is not as it should be.
+// Difference is one deviation from the host's revision.
 type Difference struct {
 	// Step is what the daemon does about it, such as StartService.
 	Step string `json:"step"`
@@ -73,18 +73,18 @@ type ReportedService struct {
 	// State is Stopped, StartPending, StopPending, Running or Paused; Absent where there is none.
 	State string `json:"state"`
 	PID   uint32 `json:"pid,omitempty"`
-	// Foreign says that somebody else made it.
+	// Foreign says that the daemon did not create the service.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
 // ReportedNetwork is a network of pods, of the host network service.
 type ReportedNetwork struct {
 	Name string `json:"name"`
-	// Absent says that there is none.
+	// Absent says that the network does not exist.
 	Absent       bool   `json:"absent,omitempty"`
 	Subnet       string `json:"subnet,omitempty"`
 	ManagementIP string `json:"managementIP,omitempty"`
-	// VNI is the number of an overlay in VXLAN, where HNS tells one.
+	// VNI is the number of an overlay in VXLAN, if HNS returns it.
 	VNI uint32 `json:"vni,omitempty"`
 }
 

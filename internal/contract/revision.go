@@ -6,12 +6,12 @@ import "strings"
 // the operator's version and a hyphen.
 const RevisionDigits = 10
 
-// IsRevisionOf says whether a revision is the name of a manifest. It is not that of what is left of
-// a manifest when this release does not know all that is in it.
+// IsRevisionOf reports whether a revision is the name of a manifest. It is false for a manifest from which
+// ManifestFromConfigMap dropped fields that this release doesn't know.
 func IsRevisionOf(revision string, m Manifest) bool { return names(revision, m.Digest()) }
 
-// IsRevisionOfData says whether a revision is the name of the manifest in a ConfigMap's data:
-// whatever else claims that name, in whatever object, is not what the operator published.
+// IsRevisionOfData reports whether a revision is the name of the manifest in a ConfigMap's data. If it is not, the
+// operator did not publish this data, whatever the object is called.
 func IsRevisionOfData(revision string, data map[string]string) bool {
 	return names(revision, DataDigest(data))
 }

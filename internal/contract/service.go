@@ -2,8 +2,8 @@ package contract
 
 import "strings"
 
-// Names of the Windows services that we manage, the description that services of ours have, and the names
-// of the overlay's HNS network and of the endpoint of its source address.
+// Names of the managed Windows services and their description, and the names of the overlay's HNS network and of the
+// endpoint of its source address.
 const (
 	ServiceContainerd     = "containerd"
 	ServiceKubelet        = "kubelet"
@@ -20,8 +20,8 @@ const (
 	SourceVIPEndpointName = "VIPEndpoint"
 )
 
-// LogFile is where a service logs, under the names that log collectors of users fetch; for the daemon
-// that is the name of its newest file.
+// LogFile is the path of a service's log, under the names that users' log collectors expect. For the daemon, it is the
+// name of its newest file.
 func LogFile(service string) string {
 	switch service {
 	case ServiceDaemon:
@@ -38,5 +38,5 @@ func LoggingServices() []string {
 		ServiceFlannel, ServiceExporter, ServiceCSIProxy, ServiceCloudNode}
 }
 
-// IsManaged says whether a service's description marks it as ours.
+// IsManaged reports whether a service's description marks it as managed by the daemon.
 func IsManaged(description string) bool { return strings.HasPrefix(description, ManagedDescription) }

@@ -3,7 +3,7 @@ package contract
 // ClusterAPINamespace is where Cluster API has its Machines, on clusters that have it.
 const ClusterAPINamespace = "openshift-cluster-api"
 
-// What machines are told at their first boot.
+// Names for the user data of machines at their first boot.
 const (
 	// UserDataSecret holds the script, under UserDataField, in MachineAPINamespace and
 	// ClusterAPINamespace. Machines name it in their provider spec.
@@ -13,7 +13,7 @@ const (
 	// for the first contact; in the operator's namespace.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
-	// HostKeyPublishedAnnotation on UserDataSecret is since when its script has the host key, in RFC 3339.
+	// HostKeyPublishedAnnotation on UserDataSecret is the time at which its script got the host key, in RFC 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
 	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
 	// replaced in vain.
@@ -21,6 +21,6 @@ const (
 	// PlacesConfigMap, in the operator's namespace, holds the places in the rollout budget that were
 	// given out.
 	PlacesConfigMap = "windows-rollout-places"
-	// ManagedByLabel = OperatorServiceAccount marks what the operator made.
+	// ManagedByLabel = OperatorServiceAccount marks objects that the operator created.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 )

@@ -19,8 +19,8 @@ func PodTemplate(pod *corev1.Pod) lint.Template {
 		Kind: "Pod", Labels: pod.Labels, Spec: pod.Spec}
 }
 
-// OfPod explains why a pod does not run. The findings are those of lint, which may have asked
-// registries for the pod's images.
+// OfPod explains why a pod does not run. The findings come from lint, which may have asked registries for the pod's
+// images.
 func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
 	events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Subject: "pod " + pod.Namespace + "/" + pod.Name,
@@ -29,7 +29,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	if reason, why := policy.MisplacedPod(pod); reason != "" && node >= 0 {
 		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)
 	}
-	// The operator lets an autoscaler have its time first; who asks wants to know now.
+	// The operator first waits for an autoscaler. The plugin's user wants an answer now.
 	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now, 0); reason != "" {
 		d.add(Problem, "placement", reason, "%s", why)
 	}

@@ -58,7 +58,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	}
 	for _, text := range first(last.Problems) {
 		reason, detail, _ := strings.Cut(text, ": ")
-		// in the words of the Node's annotation, so that it is said once
+		// Use the text of the Node's annotation, so that order drops the duplicate.
 		d.add(Problem, "daemon", contract.Reason(reason), "apply-status: %s", detail)
 	}
 	var differences []string

@@ -20,12 +20,12 @@ import (
 type Snapshot struct {
 	Now       time.Time
 	Instances []v1alpha1.WindowsInstance
-	// InstancesUnread says that they could not be read: nobody knows which there are.
+	// InstancesUnread says that the instances could not be read, so it is unknown which ones exist.
 	InstancesUnread bool
-	// Config is empty where there is none, and Lease nil where nobody holds it.
+	// Config is empty if there is none, and Lease is nil if no operator holds it.
 	Config v1alpha1.WindowsMachineConfig
 	Lease  *coordinationv1.Lease
-	// Nodes are those of Windows.
+	// Nodes are the Windows nodes.
 	Nodes []corev1.Node
 	// Unread says what could not be read, and why.
 	Unread []string
@@ -51,7 +51,7 @@ type Status struct {
 type Operator struct {
 	Holder  string       `json:"holder,omitempty"`
 	Renewed *metav1.Time `json:"renewed,omitempty"`
-	// Problem says why nobody is at work; empty while somebody is, and when nobody could tell.
+	// Problem says why no operator is at work. It is empty if an operator is at work, or if that is unknown.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -78,11 +78,11 @@ type Place struct {
 type Group struct {
 	Code   string `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Phase is that of hosts that only take their time, without a reason.
+	// Phase is the phase of hosts that are in progress without a reason.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
 	// Failing says that attempts failed.
 	Failing bool `json:"failing,omitempty"`
-	// Since is that of the one that waits longest, Message what is said of it.
+	// Since is the start of the longest wait, Message the message of the host that has waited longest.
 	Since   metav1.Time `json:"since"`
 	Message string      `json:"message,omitempty"`
 	Fix     string      `json:"fix,omitempty"`
@@ -156,8 +156,8 @@ func Summarize(s Snapshot) Status {
 	return status
 }
 
-// Healthy says whether nothing fails, waits for somebody, or could not be seen. What the operator was built without is
-// no failure: whoever does not need it leaves it out.
+// Healthy reports whether nothing fails, nothing waits for a user, and everything could be read. A payload without
+// optional programs is no failure: users who don't need them leave them out.
 func (s *Status) Healthy() bool {
 	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
 		return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded) &&
@@ -229,7 +229,7 @@ func groups(hosts []Host) []Group {
 	return all
 }
 
-// operator reads the lease. One that nobody has renewed for as long as it lasts is nobody's.
+// operator reads the lease. If the lease was not renewed within its duration, it has no holder.
 func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	if lease == nil {
 		return Operator{}

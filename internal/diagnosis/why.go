@@ -19,7 +19,7 @@ import (
 // to 70 % of 14 days, so four days before the end a renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
-// Severity says whether a finding is the matter.
+// Severity tells whether a finding is a problem.
 type Severity string
 
 // Severities.
@@ -67,7 +67,7 @@ type Diagnosis struct {
 	Unread   []string  `json:"unread,omitempty"`
 }
 
-// Healthy says whether there is no problem.
+// Healthy reports whether there is no problem.
 func (d *Diagnosis) Healthy() bool {
 	return !slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Severity == Problem })
 }
@@ -86,7 +86,7 @@ func (d *Diagnosis) fact(name, format string, args ...any) {
 	}
 }
 
-// order has problems first, and leaves out what is said twice.
+// order sorts problems first, and drops duplicates.
 func (d *Diagnosis) order() {
 	once := []Finding{}
 	for _, f := range d.Findings {
@@ -125,8 +125,8 @@ func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, e
 	return d
 }
 
-// isOperators reports whether a Node bears a mark of the operator or of its daemon. Others join Windows nodes, too, and
-// need no WindowsInstance. The operator takes its mark of the instance off a Node that it cordons as an orphan.
+// isOperators reports whether a Node has a mark of the operator or of its daemon. Other tools also join Windows nodes,
+// and these need no WindowsInstance. If the operator cordons a Node as an orphan, it removes its mark of the instance.
 func isOperators(node *corev1.Node) bool {
 	return policy.IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true"
 }

@@ -1,7 +1,6 @@
-// Package instance is the folder of the five journeys that a host may be on: join, upgrade, reboot,
-// remove and health, a package each. What they share is in journey; the SSH key and kubelets' first
-// tokens are in credential. It holds only their tests, since a host is taken through several of them
-// by the same parts.
+// Package instance is the folder of the five journeys of a host, one package each: join, upgrade, reboot, remove and
+// health. Package journey has what they share, and package credential has the SSH key and kubelets' first tokens. This
+// package holds only their tests, because the same parts take a host through several journeys.
 //
 //	join:    connect → preflight → prepare → deliver → bootstrap → adopt → hand over → confirm
 //	upgrade: stage → take a place → (drain) → switch → verify, or go back

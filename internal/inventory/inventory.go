@@ -35,9 +35,9 @@ type Entry struct {
 
 // Rejected is an entry that is not understood.
 type Rejected struct {
-	// Key as the user wrote it. Name is the instance that the key would have; it stays as it is,
-	// because a typing error is no order to remove a node. It is empty when the key can't name an
-	// instance.
+	// Key is the key as the user wrote it. Name is the name of the key's instance. The instance stays unchanged,
+	// because a typing error does not mean that the user wants to remove the node. Name is empty if the key can't name
+	// an instance.
 	Key, Name string
 	Problem   *contract.Problem
 }
@@ -66,8 +66,8 @@ var (
 )
 
 // Parse reads the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings on
-// lines of their own or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A
-// bad entry is rejected with its reason and does not touch the others. Both results are in the order of their keys.
+// separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A bad
+// entry is rejected with its reason and does not affect the others. Both results are in the order of their keys.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)
 	owners := map[string]string{}
@@ -185,8 +185,8 @@ func invalidUser(user string) string {
 	return ""
 }
 
-// validAddress says whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither:
-// resolvers would look it up as a name.
+// validAddress reports whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither: resolvers would look
+// it up as a name.
 func validAddress(address string) bool {
 	if len(address) > maxAddress {
 		return false

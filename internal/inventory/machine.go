@@ -27,7 +27,7 @@ type Machine struct {
 	// Owner creates another Machine when this one is deleted; nil for a Machine that was created by hand.
 	Owner *Owner
 	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore it. ManagedBy names
-	// another API that manages the Machine, of which this object is a copy.
+	// another API that manages the Machine. Then this object is a copy of that API's Machine.
 	Deleting, Ignored bool
 	ManagedBy         string
 	// Port is the annotation contract.SSHPortAnnotation as it stands there; empty without one.
@@ -60,7 +60,7 @@ type MachineEntry struct {
 	Addresses []string
 }
 
-// Reading is what follows from a Machine: an entry, something to wait for, or a problem. Exactly one of them is set.
+// Reading is the result of reading a Machine: an entry, a reason to wait, or a problem. Exactly one of them is set.
 type Reading struct {
 	Entry   *Entry
 	Wait    string
@@ -114,8 +114,8 @@ func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool
 	}}
 }
 
-// NamesToResolve lists the names at which a Machine may be reached if they have an IPv4 address, best first. It is
-// empty if the Machine has an IPv4 address.
+// NamesToResolve lists the names of a Machine that may resolve to an IPv4 address, best first. It is empty if the
+// Machine has an IPv4 address.
 func NamesToResolve(m Machine) []string {
 	var names []string
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName} {

@@ -40,10 +40,10 @@ const (
 type reader struct {
 	client.Client
 	clients kubernetes.Interface
-	// operator is the operator's namespace, namespace the one that the caller is in.
+	// operator is the operator's namespace, namespace the caller's.
 	operator, namespace string
 	now                 func() time.Time
-	// credentials are the caller's own, which are shown to nobody.
+	// credentials are the caller's own. They are never printed.
 	credentials []string
 }
 
@@ -89,8 +89,9 @@ func (p *plugin) connect() (*reader, error) {
 	return r, nil
 }
 
-// refuseRedirect follows nothing but a directory's missing slash: the API server redirects nobody itself, but passes on
-// what a node answers, and client-go would send the caller's credential wherever that leads.
+// refuseRedirect follows a redirect only if it adds a directory's missing slash. The API server itself sends no
+// redirects, but it passes on the answers of nodes, and client-go would send the caller's credential to the new
+// address.
 func refuseRedirect(to *http.Request, via []*http.Request) error {
 	directory := *via[0].URL
 	directory.Path += "/"
@@ -103,8 +104,8 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 // errNotInstalled says that the API server has none of our kinds.
 var errNotInstalled = errors.New("the cluster has no WindowsInstances: the operator is not installed")
 
-// snapshot reads the fleet in two lists and two single objects. What can't be read is named; only with
-// partial are the instances of that, if it was the API server that refused them.
+// snapshot reads the fleet in two lists and two single objects, and names what can't be read. If the instances can't be
+// read, snapshot fails. Exception: with partial, it continues if the API server refused them.
 func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot, error) {
 	s := diagnosis.Snapshot{Now: r.now()}
 	instances, err := r.instances(ctx)
@@ -155,8 +156,8 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events reads what happened to an object of a kind, of which it keeps the newest. A failure, or that there are more
-// than are read, is named in the snapshot.
+// events reads the events of an object, and keeps the newest. If the read fails, or there are more events than the
+// limit, the snapshot names that.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()
@@ -184,7 +185,7 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 	return all[:min(len(all), maxEvents)]
 }
 
-// eventOf is what an event says of an object.
+// eventOf converts an event of an object.
 func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	at := e.LastTimestamp
 	switch {
@@ -196,9 +197,9 @@ func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	return diagnosis.Event{Time: at, Type: e.Type, Reason: e.Reason, Object: object, Message: e.Message, Count: e.Count}
 }
 
-// findInstance finds an instance by its name, its address or its node; nil if there is none. What means several
-// hosts is refused, be it an address of two, or the name of one and the node of another: which of them is meant
-// is not to be guessed by who removes one.
+// findInstance finds an instance by its name, its address or its node. It returns nil if there is none. If the name
+// means several hosts, such as an address of two hosts, or the name of one host and the node of another, it returns an
+// error, because the caller may be about to remove a host.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
 	var found *v1alpha1.WindowsInstance
 	var meant []string

@@ -27,7 +27,7 @@ const (
 	exitUnhealthy = 2
 )
 
-// completer is the name under which kubectl looks for who completes a plugin's arguments.
+// completer is the program name that kubectl runs to complete a plugin's arguments.
 const completer = "kubectl_complete-windows"
 
 // errUnhealthy says that a command did its work, and found that something is wrong.
@@ -43,7 +43,7 @@ type plugin struct {
 	now      func() time.Time
 }
 
-// Run does what the arguments say, the first of which is the program, and returns the exit code.
+// Run executes the arguments and returns the exit code. The first argument is the program.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get it from ExecuteContext
 	arguments := args[1:]

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// workloads are what --live looks at. What a controller made is looked at where it was made.
+	// workloads are the kinds that --live reads. If a controller created an object, the controller is checked instead.
 	workloads = "deployments,statefulsets,daemonsets,replicasets,cronjobs,jobs,pods"
 	chunk     = 500
 )
@@ -136,7 +136,7 @@ func (p *plugin) readFile(file string) ([]lint.Template, error) {
 	return lint.Read(file, from)
 }
 
-// liveTemplates reads objects of the cluster. What can't be read is an error beside what was.
+// liveTemplates reads objects of the cluster. If some can't be read, it returns an error together with the others.
 func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error) {
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {

@@ -166,7 +166,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 }
 
 // awaitCheck reads an instance until the operator has reported a result. A failed read says nothing about the host, and
-// is repeated. If the time is over, the error names the last failure.
+// is repeated. On a time-out, the error names the last failure.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

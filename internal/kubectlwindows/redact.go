@@ -24,7 +24,7 @@ type redactor struct {
 	own      *strings.Replacer
 	// base64 is what may be some, colours are what terminals obey.
 	base64, colours *regexp.Regexp
-	// plain has base64 in the letters of files where it was in those of URLs.
+	// plain converts URL-safe base64 to standard base64.
 	plain *strings.Replacer
 }
 
@@ -37,12 +37,13 @@ const (
 	beginsKey = `-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 	endsKey   = `-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 
-	// quote is one of JSON, however often it was put into other JSON, or of a URL; assigns is what stands
+	// quote matches a quote of JSON, however often it is nested in other JSON, or of a URL. assigns matches the text
 	// between a name and its value.
 	quote   = `(?:\\*["']|%22|\\+u0022)`
 	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
-	// value is one in quotes, of which the last may be cut off, or one without: passwords have commas and
-	// brackets in them, so it ends where a blank or a quote is, less what ends a sentence or a list.
+	// value matches a value with quotes, whose last quote may be cut off, or without quotes. Passwords may contain
+	// commas and brackets, so a value without quotes ends at a blank or a quote. Punctuation that ends a sentence or a
+	// list is not part of it.
 	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
 		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|` +
 		`[^\s,;"'{}\[\]](?:[^\s"]*[^\s,;"'{}\[\]])?)`
@@ -144,7 +145,8 @@ var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean takes out of an object what nobody reads, and what may be secret by its place or looks like one.
+// clean removes from an object the fields that readers don't need, and values that may be secret because of their place
+// or their form.
 func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)

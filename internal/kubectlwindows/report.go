@@ -27,7 +27,7 @@ func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }
 
-// reportText reads the report of a node's daemon, as it is.
+// reportText reads the report of a node's daemon, unchanged.
 func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	answer, err := r.clients.CoreV1().RESTClient().Get().
 		AbsPath("/api/v1/nodes/" + node + "/proxy/logs/" + reportFile()).Stream(ctx)
@@ -41,7 +41,7 @@ func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	return text, nil
 }
 
-// addReport adds what the daemon of a node reports. One that is older than reports has none.
+// addReport adds the report of a node's daemon. A daemon of a release without reports has none.
 func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

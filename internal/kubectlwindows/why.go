@@ -173,8 +173,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil where there is none. One that can't be read is no reason to give up: the name
-// may be that of a host.
+// findPod returns nil if the pod does not exist. An error is not final, because the name may be a host's.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {

@@ -27,7 +27,7 @@ func windowsTaint() corev1.Taint {
 	return corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
 }
 
-// taints are those of Windows nodes, also where no such node is known.
+// taints are the taints of Windows nodes. If no such node is known, it is the usual taint.
 func (c Cluster) taints() []corev1.Taint {
 	if len(c.Builds) == 0 && len(c.Taints) == 0 {
 		return []corev1.Taint{windowsTaint()}
@@ -51,13 +51,12 @@ func buildNumber(version string) int {
 	return n
 }
 
-// runs says whether an image made for one build starts as a process-isolated container on a node of
-// another. Before Windows Server 2022 builds must be equal. A later node, up to Server 2025, also runs
-// images of each build from 2022 to its own:
-// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
+// runs reports whether an image for one build starts as a process-isolated container on a node of another build. Before
+// Windows Server 2022 builds must be equal. A later node, up to Server 2025, also runs images of each build from 2022
+// to its own: https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// fits says whether an image that offers some builds starts on each build of a set.
+// fits returns the builds of nodes on which no variant of an image starts.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {
 		if !slices.ContainsFunc(images, func(image int) bool { return runs(image, node) }) {

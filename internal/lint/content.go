@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// linuxOnly are volumes whose drivers exist on Linux only. What is left of the drivers in the tree
-// is served by CSI, whose drivers say themselves where they run.
+// linuxOnly returns the kind of a volume whose driver exists on Linux only. The other in-tree drivers are served by
+// CSI, and CSI drivers declare their operating systems themselves.
 func linuxOnly(v *corev1.VolumeSource) string {
 	for name, set := range map[string]bool{
 		"nfs": v.NFS != nil, "iscsi": v.ISCSI != nil, "fc": v.FC != nil, "rbd": v.RBD != nil, "cephfs": v.CephFS != nil,
@@ -49,7 +49,7 @@ func checkVolumes(p *pod, say report) {
 	}
 }
 
-// defaultMode is what the API server fills in where a manifest says nothing.
+// defaultMode is the API server's default if a manifest sets no mode.
 const defaultMode = 0o644
 
 func modes(v *corev1.VolumeSource) map[string]*int32 {

@@ -1,8 +1,8 @@
-// Package lint answers what of a manifest will not run on Windows nodes, and why, before anyone
-// applies it. People and CI ask it by way of a command; the operator does not.
+// Package lint finds what won't run on Windows nodes in a manifest, and why, before the manifest is applied. Users and
+// CI run it as a command; the operator does not use it.
 //
-// It reads manifests or live objects, finds every pod template in them, decides for which operating
-// system a pod is meant, and holds the pod against a table of rules:
+// It reads manifests or live objects, finds every pod template in them, determines the operating system of each pod,
+// and checks the pod against a table of rules:
 //
 //	manifests ─▶ objects ─▶ pod templates ─▶ operating system ─▶ rules ─▶ findings
 //	                                                              ▲

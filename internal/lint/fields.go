@@ -46,14 +46,14 @@ func containerSecurity(s *corev1.SecurityContext) []flag {
 	}
 }
 
-// has says whether a node of the cluster has a build, with or without its revision.
+// has reports whether a node of the cluster has a build, with or without its revision.
 func (c Cluster) has(build string) bool {
 	return slices.ContainsFunc(c.Builds, func(b string) bool {
 		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)
 	})
 }
 
-// allHostProcess says whether every container is a HostProcess container.
+// allHostProcess reports whether every container is a HostProcess container.
 func (p *pod) allHostProcess() bool {
 	all := true
 	p.containers(func(_ string, c *corev1.Container) { all = all && hostProcess(&p.Spec, c) })

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Severity says what happens when nobody acts on a finding.
+// Severity tells what happens if a finding is ignored.
 type Severity string
 
 const (

@@ -21,8 +21,7 @@ type Offer struct {
 	Builds []int
 }
 
-// Images answers for which platforms an image has variants. It is asked once for each image, from
-// several goroutines.
+// Images returns the platforms of an image's variants. It is called once for each image, from several goroutines.
 type Images interface {
 	Offer(ctx context.Context, image string) (Offer, error)
 }
@@ -30,8 +29,8 @@ type Images interface {
 // atOnce bounds how many images are asked for at the same time.
 const atOnce = 8
 
-// CheckImages asks for the images of the templates and holds them against where their pods go. An
-// image that can't be asked for is a warning: it says nothing about the image.
+// CheckImages reads the images of the templates from their registries and compares them with the nodes of the pods. If
+// an image can't be read, that is a warning: it says nothing about the image.
 func CheckImages(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
 	offers := ask(ctx, templates, images)
 	var all []Finding
@@ -117,7 +116,7 @@ func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 	say(Warning, message, fix)
 }
 
-// builds are those of the nodes on which the pod may be placed.
+// builds returns the builds of the nodes on which the pod may be placed.
 func (p *pod) builds() []int {
 	wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]
 	if wanted == "" && p.Spec.RuntimeClassName != nil {

@@ -90,7 +90,7 @@ func single(d *remote.Descriptor) ([]*v1.Platform, error) {
 func offerOf(platforms []*v1.Platform) Offer {
 	var o Offer
 	for _, p := range platforms {
-		// Attestations that build tools put beside images say that their system is unknown.
+		// Build tools add attestations to images. Their operating system is unknown.
 		if p.OS == "" || p.OS == "unknown" {
 			continue
 		}

@@ -35,7 +35,7 @@ func Check(templates []Template, c Cluster) []Finding {
 	return order(all)
 }
 
-// pod is a template with what is known about where it goes.
+// pod is a template with the known facts about its nodes.
 type pod struct {
 	*Template
 	cluster Cluster
@@ -62,8 +62,8 @@ type rule struct {
 func onWindows(p *pod) bool { return p.system == systemWindows }
 func unsaid(p *pod) bool    { return p.system == systemUnsaid }
 
-// rules is the table, in the order in which people mend: where the pod goes, then what the API
-// server refuses, then what Windows ignores.
+// rules is the table, in the order of fixing: first the placement of the pod, then fields that the API server refuses,
+// then fields that Windows ignores.
 func rules() []rule {
 	return []rule{
 		{"os-not-set", unsaid, checkUnsaid},
@@ -122,7 +122,7 @@ func checkName(p *pod, say report) {
 
 func checkToleration(p *pod, say report) {
 	if p.Spec.RuntimeClassName != nil {
-		// A RuntimeClass brings tolerations of its own.
+		// A RuntimeClass adds tolerations of its own.
 		return
 	}
 	for _, taint := range p.cluster.taints() {

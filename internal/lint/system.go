@@ -66,7 +66,7 @@ func systemOfAffinity(affinity *corev1.Affinity) system {
 	return found
 }
 
-// hostProcess says whether a container is a HostProcess container, which has the host's rights.
+// hostProcess reports whether a container is a HostProcess container, which has the host's rights.
 func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
 	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil &&
 		c.SecurityContext.WindowsOptions.HostProcess != nil {
@@ -76,13 +76,12 @@ func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
 		spec.SecurityContext.WindowsOptions.HostProcess != nil && *spec.SecurityContext.WindowsOptions.HostProcess
 }
 
-// tolerates says whether a pod may be placed on a node with a taint that is not for all: the one of
-// Windows nodes.
+// tolerates reports whether a pod may be placed on a node with the taint of Windows nodes.
 func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &taint, false)
 }
 
-// looksLikeLinux says whether a command or path is one of Linux.
+// looksLikeLinux reports whether a command or path is a Linux one.
 func looksLikeLinux(text string) bool {
 	return strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") ||
 		slices.Contains([]string{"sh", "bash", "ash", "cat", "ls", "sleep", "test", "true", "nc"}, text)

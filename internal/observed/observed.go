@@ -1,6 +1,6 @@
-// Package observed answers since when this operator has itself seen what an object dates. Whoever acts because
-// something lasts too long asks it: the rollout and the journeys of hosts. It writes nothing down, so another operator
-// begins anew, and it never reads or changes an object.
+// Package observed remembers since when this operator has itself seen a state that an object dates. The rollout and the
+// journeys of hosts use it before they act because a state lasts too long. It writes nothing to the cluster, so another
+// operator starts with an empty record, and it never reads or changes an object.
 package observed
 
 import (
@@ -19,7 +19,7 @@ const (
 	// takeover is how long an operator that leads believes dates: what it sees first then may have begun before.
 	// Whatever it sees first later began then, whatever its date.
 	takeover = 2 * time.Minute
-	// kept is how long a sight is kept about which nobody asks. Whoever waits asks every few minutes.
+	// kept is how long an unused record is kept. Callers that wait ask every few minutes.
 	kept = time.Hour
 )
 
@@ -46,7 +46,8 @@ type sight struct {
 // New makes a Log that goes by a clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead notes that this operator leads from now on. Whatever it saw before counts as seen now: until then, nobody acted.
+// Lead records that this operator leads from now on. States that it saw before count as seen now, because it did not
+// act until then.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,9 +93,9 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 	return one.since
 }
 
-// NotReady is since when a Node is not Ready; zero for one that is, and for nil. Kubelet dates its reports by its
-// host's clock, which may be wrong: they count from when they were seen. The cluster's node lifecycle controller writes
-// Unknown where kubelet reports nothing.
+// NotReady is since when a Node has not been Ready. It is zero if the Node is Ready or nil. Kubelet dates its reports
+// by its host's clock, which may be wrong, so they count from when this operator saw them. If kubelet reports nothing,
+// the cluster's node lifecycle controller writes Unknown.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// repeat is how often everything is applied again. Objects that somebody deleted or changed are restored then, and
-	// a new namespace gets its binding.
+	// repeat is how often all objects are applied again. This restores objects that a user deleted or changed, and
+	// gives a new namespace its binding.
 	repeat = 10 * time.Minute
 	// startTimeout bounds how long the operator waits at its start until everything is applied and the policies are
 	// enforced.
@@ -75,7 +75,7 @@ func New(c client.Client, namespace string) (*Installer, error) {
 }
 
 // sign adds a digest of all policies to the messages of the probed policy. A denial then shows whether the API server
-// enforces these policies or those of the previous release.
+// enforces these policies or the policies of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured

@@ -8,9 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Blob is content that can be opened any number of times. Its form is that of the operator's
-// host.Blob, so that one converts into the other, and the daemon needs to know nothing of how hosts
-// are reached.
+// Blob is content that can be opened any number of times. It has the same fields as the operator's host.Blob, so that
+// one converts into the other, and the daemon needs no knowledge of connections to hosts.
 type Blob struct {
 	contract.Blob
 	// Open starts reading from the beginning; the caller closes.

@@ -60,8 +60,7 @@ const (
 	NameECRProvider      = "ecr-credential-provider.exe"
 )
 
-// Parts lists every binary of a complete payload, the required ones first. The paths are those of
-// the contract.
+// Parts lists every binary of a complete payload, the required ones first. The paths come from package contract.
 func Parts() []Part {
 	return []Part{
 		{Name: NameDaemon, Path: contract.PathDaemon, Feature: FeatureNode, Required: true},

@@ -58,8 +58,8 @@ func (m Manifest) Joinable() error {
 		strings.Join(lacking, ", "))
 }
 
-// check finds what makes a manifest unusable: a name or path twice (but for versions of a part that
-// may have several), a digest that is none, a path that is not one of a node.
+// check returns why a manifest is unusable: a duplicate name or path, an invalid digest, or a path that no node can
+// have. A part that may have several versions may have its name and path several times.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {
@@ -89,8 +89,7 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// isNodePath says whether a path is absolute on drive C: and has no relative or drive parts further
-// on.
+// isNodePath reports whether a path is absolute on drive C: and has no relative or drive parts after that.
 func isNodePath(path string) bool {
 	rest, found := strings.CutPrefix(strings.ToLower(path), `c:\`)
 	if !found || rest == "" || strings.ContainsAny(rest, `/:*?"<>|`) {

@@ -6,8 +6,8 @@ package payload
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// ManifestName is the file in a payload directory that lists what is in it. Blobs lie beside it
-// under sha256/<digest>.
+// ManifestName is the file in a payload directory that lists the directory's content. Blobs are next to it under
+// sha256/<digest>.
 const ManifestName = "payload.json"
 
 // Manifest lists the binaries of one payload.

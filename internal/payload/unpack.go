@@ -16,7 +16,7 @@ import (
 
 // Sink is where unpacked blobs go. The daemon implements it on its store.
 type Sink interface {
-	// Create begins to store a blob under a temporary name. A repeated call starts anew.
+	// Create begins to store a blob under a temporary name. A repeated call starts again.
 	Create(blob contract.Blob) (Pending, error)
 }
 
@@ -32,10 +32,10 @@ type Pending interface {
 
 // Bounds on what a stream may ask of its receiver.
 const (
-	// maxUnwanted is how many bytes that nobody asked for are read over: an honest sender includes
-	// at most what arrived in the meantime, so a whole payload is plenty.
+	// maxUnwanted limits the unrequested bytes that are skipped: an honest sender includes at most the files that
+	// arrived since the request, so a whole payload is plenty.
 	maxUnwanted = 1 << 30
-	// maxUnwantedEntries bounds the entries that nobody asked for.
+	// maxUnwantedEntries limits the unrequested entries.
 	maxUnwantedEntries = 1 << 10
 	// entryOverhead is what tar adds to an entry: header and padding.
 	entryOverhead = 2 << 10
@@ -47,14 +47,13 @@ const (
 // errTooMuch ends a stream that goes on and on.
 var errTooMuch = errors.New("the stream holds far more than was asked for")
 
-// Unpack reads a stream of Pack and gives the wanted blobs to sink. Names and sizes in the stream
-// are taken as claims: what is stored has the size and the digest that the caller wants. Other
-// entries are read over, within bounds. Memory does not depend on the stream.
+// Unpack reads a stream of Pack and writes the wanted blobs to sink. Names and sizes in the stream are only claims: a
+// stored blob has the size and the digest that the caller wants. Other entries are skipped, within limits. Memory does
+// not depend on the stream.
 //
-// stored and missing together are what was wanted, also when there is an error; blobs that came
-// whole are kept. err is a *contract.Problem PayloadCorrupt when the stream or a blob in it is
-// damaged, and PayloadIncomplete when the stream ends before everything came. Errors of r, sink and
-// ctx are wrapped. What follows the last wanted blob is not looked at.
+// stored and missing together are the wanted blobs, also if there is an error; complete blobs are kept. err is a
+// *contract.Problem PayloadCorrupt if the stream or a blob in it is damaged, and PayloadIncomplete if the stream ends
+// before all blobs arrived. Errors of r, sink and ctx are wrapped. Data after the last wanted blob is not read.
 func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string,
 	missing []contract.Blob, err error) {
 	u := newUnpacking(want, sink)
@@ -96,7 +95,7 @@ func newUnpacking(want []contract.Blob, sink Sink) *unpacking {
 	return u
 }
 
-// run unpacks until nothing is wanted any more, or the stream ends one way or another.
+// run unpacks until all wanted blobs are stored, or the stream ends or fails.
 func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	z, err := zstd.NewReader(u.source(ctx, r),
 		zstd.WithDecoderConcurrency(1),
@@ -179,7 +178,7 @@ func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 	})
 }
 
-// bounded ends a stream that unpacks to far more than what is wanted.
+// bounded ends a stream that unpacks to far more than the wanted size.
 func (u *unpacking) bounded(r io.Reader) io.Reader {
 	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
 	for _, b := range u.order {

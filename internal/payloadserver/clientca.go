@@ -44,7 +44,7 @@ func NewClientCAs(client kubernetes.Interface, now func() time.Time) *ClientCAs 
 }
 
 // Pool is for Options.Clients. If the CAs were read within the last ten seconds, it returns them. Callers at the same
-// time share one request, which takes five seconds at most. Nobody is let in while the CAs can't be read.
+// time share one request, which takes five seconds at most. While the CAs can't be read, every client is refused.
 func (c *ClientCAs) Pool(ctx context.Context) (*x509.CertPool, error) {
 	answer, err, _ := c.reading.Do("", func() (any, error) {
 		if age := c.now().Sub(c.read); age >= 0 && age < freshness {

@@ -13,8 +13,8 @@ import (
 const maxConnections = 4096
 
 // bounded is a listener that always has room: if too many connections are open without a request, it closes the oldest
-// of them. Anybody can open connections and stay silent, and must not keep daemons out. A connection with a request
-// ends with its response; see shares for how many of them a node has.
+// of them. Any client can open connections and stay silent, and must not keep daemons out. A connection with a request
+// ends with its response; see shares for the limit of a node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // connections in the order in which they came; some have ended or sent a request

@@ -14,8 +14,9 @@ import (
 // them.
 const logPause = time.Minute
 
-// errorLog is what net/http writes to about connections. It passes on what it is told of a panic, and
-// in each pause one line of connections that can't be accepted, and one of all else: strangers must not hide it.
+// errorLog receives net/http's messages about connections. It passes on every panic. In each period, it passes on one
+// line about connections that can't be accepted, and one line about everything else, so that unknown clients can't hide
+// a message.
 type errorLog struct {
 	log          logr.Logger
 	accept, some rate.Sometimes

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Nodes are those of our instances.
+// Nodes are the nodes of the operator's instances.
 type Nodes struct {
 	// Reader is a cached one.
 	Reader client.Reader

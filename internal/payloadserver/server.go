@@ -1,9 +1,9 @@
-// Package payloadserver answers how nodes get missing files of the payload while they serve: it hands out blobs by
-// their digest, to daemons of known nodes only.
+// Package payloadserver serves missing files of the payload to nodes while they serve: it sends blobs by their digest,
+// to daemons of known nodes only.
 //
-// The operator runs it beside its controllers; daemons pull from it. It knows no host and no
-// version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for
-// the rest of a blob with a range request.
+// The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, never
+// writes, and keeps no state of a transfer: a daemon that was interrupted requests the rest of a blob with a range
+// request.
 package payloadserver
 
 import (
@@ -42,8 +42,8 @@ const (
 	// leastRate is the lowest rate of a transfer in bytes per second, because a slower daemon blocks the slot of
 	// another one. At this rate, 100 MB take half an hour.
 	leastRate = 64 << 10
-	// retryAfter is the shortest time after which a daemon tries again if all slots are taken. A random part of up to
-	// the same length is added.
+	// retryAfter is the shortest time until a daemon tries again if all slots are taken. A random part of up to the
+	// same length is added.
 	retryAfter = 5 * time.Second
 )
 
@@ -56,12 +56,13 @@ type Blobs interface {
 // Options of a payload server. All but Transfers, Connections and Registry are required.
 type Options struct {
 	Blobs Blobs
-	// Names and Addresses by which daemons reach the payload server; its certificate is valid for them.
+	// Names and Addresses are the names and addresses of the payload server for daemons; its certificate is valid for
+	// them.
 	Names     []string
 	Addresses []net.IP
 	// Clients gives the CAs that sign the certificates of daemons. It is called for every connection.
 	Clients func(ctx context.Context) (*x509.CertPool, error)
-	// Known says whether a node is one of ours.
+	// Known reports whether a node belongs to the operator.
 	Known func(ctx context.Context, node string) (bool, error)
 	// Transfers is how many blobs are sent at once; 10 if 0.
 	Transfers int
@@ -80,7 +81,7 @@ type PayloadServer struct {
 	meters      *meters
 }
 
-// New makes a payload server with a certificate of its own. Daemons need the certificate as well as the address: see
+// New creates a payload server with its own certificate. Daemons need the certificate as well as the address: see
 // Certificate.
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
@@ -110,8 +111,8 @@ func (s *PayloadServer) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Certificate[0]})
 }
 
-// Serve answers requests until ctx ends. It closes the listener. Each connection carries one request, so nobody holds
-// idle ones.
+// Serve answers requests until ctx ends. It closes the listener. Each connection carries one request, so clients can't
+// hold idle connections.
 func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: handshakeTime, MaxHeaderBytes: 1 << 14,
@@ -215,7 +216,8 @@ func (s *PayloadServer) turn(ctx context.Context) bool {
 	}
 }
 
-// caller returns the node whose daemon asks; empty if the certificate is not that of a known node's daemon.
+// caller returns the node of the daemon that asks. It is empty if the certificate does not belong to a known node's
+// daemon.
 func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return "", nil
@@ -285,7 +287,7 @@ func (t *transfer) Write(piece []byte) (n int, err error) {
 }
 
 // writeDeadline is the time by which the daemon must accept the next piece: within the stall time, and in time for the
-// least rate of the whole.
+// minimum rate of the whole transfer.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

@@ -62,9 +62,9 @@ type Query struct {
 // OfNode selects the pods of a node.
 func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", name) }
 
-// Each shows the pods that a query selects, one list at a time, and where that is too large in ever
-// smaller pages. It ends after PassLimit, or when the API server gives up the list; then it has not
-// shown all. What visit keeps of a pod must be copied: a part of a text holds all of it.
+// Each passes the selected pods to visit, one list at a time. If a list is too large, it uses smaller and smaller
+// pages. It ends after PassLimit, or if the API server abandons the list; then all is false. visit must copy what it
+// keeps of a pod, because a substring keeps the whole text in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	visit func(pod *corev1.Pod) error) (all bool, err error) {
 	began := query.Now()

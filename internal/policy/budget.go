@@ -162,8 +162,8 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports that nobody waits for a member that is to leave and has no slot: it is down, or its removal
-// has begun and could not finish. The user who removes a host no longer counts on it, however long the
+// isGone reports that a member is leaving without a slot and that its node is no longer expected back: it is down, or
+// its removal has begun and could not finish. The user who removes a host no longer counts on it, however long the
 // removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 

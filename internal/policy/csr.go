@@ -18,11 +18,11 @@ type CSRVerdict string
 
 // Verdicts.
 //
-// Refuse and Deny differ in what other approvers may still do. The approver of cloud machines and
-// administrators also decide about kubelets' requests, and a denial is final. So a kubelet's request that
-// breaks a rule stays pending, and the operator only reports it. Only this operator decides about a daemon's
-// request. But many guides tell administrators to approve whatever is pending. A denied request can't be
-// approved any more, and its sender learns the reason at once.
+// Refuse and Deny differ in what other approvers may still do. The approver of cloud machines and administrators also
+// decide about kubelets' requests, and a denial is final. So a kubelet's request that breaks a rule stays pending, and
+// the operator only reports it. Only this operator decides about a daemon's request. But many guides tell
+// administrators to approve every pending request. A denied request can no longer be approved, and its sender learns
+// the reason at once.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -30,9 +30,9 @@ const (
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: every rule holds.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: it claims one of our nodes and breaks a rule. It stays pending and is reported.
+	// CSRRefuse: it claims one of the operator's nodes and breaks a rule. It stays pending and is reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: it claims the daemon of one of our nodes and breaks a rule.
+	// CSRDeny: it claims the daemon of one of the operator's nodes and breaks a rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -66,8 +66,8 @@ type CSRInstance struct {
 	Given []string
 	// Addresses are Given and the node address that the host reported over SSH.
 	Addresses []string
-	// Reached is the IP address at which the operator reached the host with the expected host key, or empty.
-	// It may be a gateway's address, so it doesn't entitle a certificate to contain it.
+	// Reached is the IP address at which the operator reached the host with the expected host key, or empty. It may be
+	// a gateway's address, so it does not justify a certificate for it.
 	Reached string
 	// ReachedAt is when the host was reached, or zero. Port is the port of Reached.
 	ReachedAt time.Time
@@ -129,24 +129,24 @@ type CSRInput struct {
 	CredentialOwner string
 	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
-	// OperatorUser is the user name with which the operator submits the daemons' first requests.
+	// OperatorUser is the operator's user name in the daemons' first requests.
 	OperatorUser string
-	// BootstrapUser is the user name with which kubelets request their first certificate.
+	// BootstrapUser is the user name in kubelets' requests for their first certificate.
 	BootstrapUser string
 	// Elsewhere maps names and addresses of the request to another owner: an instance that was given them, or
 	// a Node that isn't ours, such as "Node master-0".
 	Elsewhere map[string]string
-	// Found maps those at which another of our hosts was reached, or that a pod has. They count less than
-	// what this instance was given.
+	// Found maps the addresses at which another host of the operator was reached, or that a pod has. They count less
+	// than addresses that were given to this instance.
 	Found map[string]string
 	// Said maps those that another of our hosts reports. They count less than what this instance was given
 	// and than where its host was reached.
 	Said map[string]string
-	// Listed maps those that were given to another instance without a node: another host, or a second entry
-	// for this host. If the address at which this host was reached is unknown, they also count less than what
-	// this host reported over SSH.
+	// Listed maps the addresses that were given to another instance without a node: another host, or a second entry for
+	// this host. If the address at which this host was reached is unknown, they also count less than this host's
+	// reports over SSH.
 	Listed map[string]string
-	// Reserved are addresses that no host may have: those of the API server and of pods.
+	// Reserved are addresses that no host may have: the API server's and those of pods.
 	Reserved []netip.Prefix
 	// ReservedNames are the names of the API server, in lower case. No node may use them.
 	ReservedNames []string

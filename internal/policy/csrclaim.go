@@ -62,7 +62,7 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// CSRPending reports whether nobody has decided about a request yet.
+// CSRPending reports whether a request is undecided.
 func CSRPending(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.DeletionTimestamp.IsZero() && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
 }

@@ -111,8 +111,8 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	return nil
 }
 
-// cure returns how to fix a name or address that another owner has: add it to this instance. It returns "" if
-// it was given to the other owner or if the owner is not one of our hosts.
+// cure returns how to fix a name or address that another owner has: add it to this instance. It returns "" if the name
+// was given to the other owner, or if the owner is not a host of the operator.
 func (f csrFacts) cure(name string) string {
 	if f.Elsewhere[name] != "" {
 		return ""
@@ -154,10 +154,10 @@ func ContainsAddress(all []string, address string) bool {
 	return slices.ContainsFunc(all, func(a string) bool { return AddressText(a) == AddressText(address) })
 }
 
-// addressesOf returns what a serving certificate of the Node may contain. A kubelet can report anything in
-// its Node. Of its reports, private addresses count, because networks differ in what a node has, and so does
-// the node's name without its domain. Public addresses and names in a domain must come from the user or the
-// cloud.
+// addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can report
+// anything in its Node. The operator accepts the private addresses in the report, because networks differ in the
+// addresses of a node, and the node's name without its domain. Public addresses and names in a domain must come from
+// the user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {

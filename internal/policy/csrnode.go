@@ -17,8 +17,8 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining requires that the instance is in a phase of its join in which kubelet and the daemon get their
-// first certificates.
+// joining requires that the instance is in a phase of its join during which kubelet and the daemon get their first
+// certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
 		v1alpha1.PhaseConfirming}
@@ -51,8 +51,8 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. If it does and nobody has adopted it, the joining host
-// has just registered it. If it doesn't, it is another machine with the same name, by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. If it does and no instance has adopted it, the joining host has
+// just registered it. If it doesn't, it is another machine with the same name, by accident or on purpose.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

@@ -35,7 +35,7 @@ type Member struct {
 	// Disrupted reports that the operator disrupts the node, with a slot or by its removal. Begun reports
 	// that the disruption has begun and that the operator's cordon is still there.
 	Disrupted, Begun bool
-	// Leaving reports that the host is to be removed, Removing that the removal has begun. Unplaced reports
+	// Leaving reports that the removal of the host was requested, Removing that the removal has begun. Unplaced reports
 	// that the host or its Machine is being removed without a slot.
 	Leaving, Removing, Unplaced bool
 	// Ready is what kubelet reports. NotReady is since when the node isn't Ready, or zero if the node is
@@ -60,8 +60,8 @@ func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
 
-// isGivenUp says of a member that is being removed without a place that nobody waits for it: its node has been out
-// of service for long, and what removes it may never end, as where the cloud does not delete the VM.
+// isGivenUp reports whether a member that is being removed without a slot no longer counts as expected: its node has
+// been out of service for long, and its removal may never end, for example if the cloud does not delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.Unplaced && f.isOut(m) }
 
 // Set is a group of hosts that is kept at a number, such as a MachineSet.
@@ -239,7 +239,7 @@ func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
 }
 
-// ReadyCondition returns a Node's condition Ready, or nil if nobody has written it yet.
+// ReadyCondition returns a Node's condition Ready, or nil if the Node does not have it yet.
 func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == corev1.NodeReady {

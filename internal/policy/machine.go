@@ -74,8 +74,8 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 	return CauseKeyRefused, 0
 }
 
-// refusalAge is how long a refusal counts. A Machine may wait for its turn for days, and meanwhile somebody may
-// authorise the key.
+// refusalAge is how long a refusal counts. A Machine may wait for its turn for days, and an administrator may authorise
+// the key in this time.
 const refusalAge = 30 * time.Second
 
 // IsRefusalStale reports whether the host of an instance must be asked again before its Machine is deleted. A refusal
@@ -86,7 +86,7 @@ func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
 		now.Sub(trial.LastRefusedTime.Time).Abs() > refusalAge
 }
 
-// ReplaceCandidate is a Machine that should be replaced, as it is now.
+// ReplaceCandidate is the present state of a Machine that should be replaced.
 type ReplaceCandidate struct {
 	Name  string
 	Cause ReplaceCause
@@ -94,8 +94,8 @@ type ReplaceCandidate struct {
 	CreatedAt time.Time
 	// Node of its host; empty without one.
 	Node string
-	// Set is the UID of the set that makes another Machine; empty without one. Due counts the hosts of the set that
-	// should be replaced and serve nobody, including this one.
+	// Set is the UID of the set that creates another Machine; empty without a set. Due counts the hosts of the set that
+	// should be replaced and serve no pods, including this one.
 	Set types.UID
 	Due int
 	// Paused and Ignored are set by the user. ManagedBy names another API that decides about the Machine.
@@ -177,9 +177,10 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		fmt.Sprintf("Machine %s does not accept the present private key (%s)", c.Name, c.Cause)}
 }
 
-// exceeds returns why the deletion would take too much out of service, or nil. If the host serves, its set and the
-// fleet lose a host in service, and each has its limit. If the host serves nobody, nothing is lost. But it waits while
-// as many hosts of its set as the budget allows are away for other causes, or as successors that have not joined yet.
+// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host serves, its set and
+// the fleet lose a host in service, and each has its limit. If the host does not serve, nothing is lost. But the
+// deletion waits while as many hosts of its set as the budget allows are down for other causes, or are successors that
+// have not joined yet.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

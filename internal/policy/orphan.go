@@ -10,8 +10,8 @@ import (
 
 const (
 	// OrphanGrace is how long a Node must be without an instance before it is cordoned, and how long a released Node
-	// must not be Ready before it is deleted. Meanwhile, somebody may replace the list and the instances. It begins
-	// again when an operator starts.
+	// must not be Ready before it is deleted. In this time, a user may be replacing the list and the instances. It
+	// begins again when an operator starts.
 	OrphanGrace = 5 * time.Minute
 	// orphanRetry is how often a released host is looked at.
 	orphanRetry = time.Minute
@@ -29,7 +29,7 @@ type Orphan struct {
 }
 
 // JudgeOrphan decides about a Node that has had no instance since a time. released says that the operator let its host
-// go because somebody forced its removal, or because its Machine was gone.
+// go because a user forced its removal, or because its Machine was gone.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}

@@ -40,7 +40,7 @@ func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	return nil
 }
 
-// MachineName is the name under which a Machine holds a place until it is deleted.
+// MachineName is the name that a Machine's slot has until the Machine is deleted.
 func MachineName(machine string) string { return "Machine " + machine }
 
 // isHolder reports whether a holder of this name is on the list.
@@ -73,7 +73,7 @@ type RolloutDecision struct {
 	Machines map[string]ReplaceDecision
 }
 
-// Replaces reports whether a Machine is to be deleted.
+// Replaces reports whether the decision deletes a Machine.
 func (d RolloutDecision) Replaces() bool {
 	for _, decision := range d.Machines {
 		if decision.Action == ActReplace {
@@ -98,8 +98,8 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		// A caller that is about to delete the Machine or to use the place has the list written, also where an earlier
-		// request left such a place: the write fails if another operator has written meanwhile.
+		// If the caller is about to delete the Machine or to use the slot, write the list, even if an earlier request
+		// left such a slot: the write fails if another operator has written the list since.
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
@@ -117,8 +117,8 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 	return d
 }
 
-// inUse returns the places that this decision keeps: those in the status of an instance, and those of Machines whose
-// deletion may still arrive.
+// inUse returns the slots that this decision keeps: the slots in the status of an instance, and the slots of Machines
+// whose deletion may still arrive.
 func (s RolloutState) inUse(places []Place) (all []Place) {
 	for i := range s.Instances {
 		one := &s.Instances[i]

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Supported releases on nodes: those of the two minor versions before the operator's, and, after a downgrade
-// of the operator, of the next one.
+// Supported releases on nodes: the two minor versions before the operator's, and, after a downgrade of the operator,
+// the next one.
 const (
 	olderReleases = 2
 	newerReleases = 1

@@ -9,65 +9,69 @@ import (
 
 // UpgradeFacts are the input of a decision about the next step of an upgrade or a reboot.
 type UpgradeFacts struct {
-	// HasPlace says that the node has a place in the rollout budget; Drains that its pods must leave
-	// before the switch; HasPrevious that there is another revision to go back to.
+	// HasPlace says that the node has a slot in the rollout budget. Drains says that its pods must leave before the
+	// switch. HasPrevious says that there is another revision to roll back to.
 	HasPlace, Drains, HasPrevious bool
-	// OverSSH says that the host is to be joined again instead, because its daemon can't do it.
+	// OverSSH says that the host must be joined again instead, because its daemon can't apply the revision.
 	OverSSH bool
 	StagingFacts
 	DrainFacts
-	// NothingSince is since when the daemon gets nothing of the payload, or has reported nothing of
-	// it; zero while it gets something.
+	// NothingSince is since when the daemon has received nothing of the payload, or has reported nothing about it. It
+	// is zero while the daemon receives data.
 	NothingSince Since
-	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
-	// the revision; zero while it is not.
+	// StepSince is when the present step began. SwitchSince is when the operator requested the revision from the
+	// daemon, or zero before that.
 	StepSince, SwitchSince Since
-	// IsRequested says that the daemon was told to apply the revision of its step, or to reboot. IsApplied says that it
-	// reports the revision, or another boot. Refused says that it reports that it failed and went back.
+	// IsRequested says that the operator requested the revision of this step, or the reboot, from the daemon. IsApplied
+	// says that the daemon reports the revision, or another boot. Refused says that the daemon reports that it failed
+	// and rolled back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be, or that the host went
-	// down for a reboot.
+	// IsSwitched says that the operator has requested that the daemon leave its previous revision, or is about to, or
+	// that the host went down for a reboot.
 	IsSwitched bool
 	ResponseFacts
-	// Lacks is why the node is not verified; empty when it is Ready with its revision, and settles.
+	// Lacks is the reason why the node is not verified. It is empty if the node is Ready at its revision, also while it
+	// settles.
 	Lacks contract.Reason
-	// IsSettled says that it was so for the settling time.
+	// IsSettled says that the node has been Ready at its revision for the settling time.
 	IsSettled bool
-	// VerifyTimeout is the user's bound, DaemonTimeout that of a daemon that reports nothing.
+	// VerifyTimeout is the user's limit. DaemonTimeout is the limit for a daemon that reports nothing.
 	VerifyTimeout, DaemonTimeout time.Duration
 }
 
-// isLate reports whether what began then has taken longer than it may.
+// isLate reports whether the limit since a time is exceeded.
 func (f UpgradeFacts) isLate(since Since, limit time.Duration, now time.Time) bool {
 	return since.Left(limit, f.DaemonTimeout/2, now) <= 0
 }
 
-// ResponseFacts say what a daemon that reports nothing may mean.
+// ResponseFacts distinguish the causes if a daemon reports nothing.
 type ResponseFacts struct {
-	// IsDownUnreported says that it has reported nothing of the revision since it was told, and that the node has not
-	// been Ready; IsUnresponsive that it has never reported anything of it, although kubelet is well.
+	// IsDownUnreported says that the daemon has reported nothing about the revision since the request, and that the
+	// node has not been Ready since. IsUnresponsive says that the daemon has never reported anything about the
+	// revision, although kubelet is well.
 	IsDownUnreported, IsUnresponsive bool
 }
 
-// StagingFacts say how far the daemon is with the payload.
+// StagingFacts describe the progress of the daemon with the payload.
 type StagingFacts struct {
-	// CanStage says that the daemon fetches payload by itself; IsStageRequested and IsStaged that it
-	// was told to, and did.
+	// CanStage says that the daemon can fetch the payload. IsStageRequested says that the operator requested it, and
+	// IsStaged that the payload is on the host.
 	CanStage, IsStageRequested, IsStaged bool
 }
 
-// DrainFacts say how far the node is with its pods.
+// DrainFacts describe the progress of the drain.
 type DrainFacts struct {
-	// Drain is what the drain came to; Uncordoned that somebody lifted the cordon; IsOut that the node
-	// has been not Ready for so long that its pods are lost; HasLeft that it was told to leave its
-	// previous revision already.
+	// Drain is the state of the drain. Uncordoned says that a user removed the cordon. IsOut says that the node has not
+	// been Ready for so long that its pods are lost. HasLeft says that the operator has already requested that the
+	// daemon leave its previous revision.
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
-	// IsUndrained says that the daemon was not told the revision yet, and that pods were not drained just now.
+	// IsUndrained says that the revision was not requested from the daemon yet, and that pods were not drained just
+	// now.
 	IsUndrained bool
 }
 
-// DrainState is how far a drain is.
+// DrainState is the progress of a drain.
 type DrainState string
 
 // States of a drain.
@@ -79,10 +83,10 @@ const (
 	Drained      DrainState = "Drained"
 )
 
-// UpgradeAction is what is done at a step.
+// UpgradeAction is the operator's action at a step.
 type UpgradeAction string
 
-// Actions of an upgrade. After one that only learns something, the table is asked again.
+// Actions of an upgrade. If an action only learns a fact, the table is evaluated again.
 const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
@@ -99,29 +103,29 @@ const (
 	ActionFinish         UpgradeAction = "return the node to service; or reboot it, if that was requested meanwhile"
 )
 
-// StepFailed is where a step that fails goes on; it is none of the status.
+// StepFailed is the next step after a failure. It never appears in the status.
 const StepFailed v1alpha1.Step = "Failed"
 
 // UpgradeRow is one row of the table.
 type UpgradeRow struct {
 	Step v1alpha1.Step
-	// When says in words when the row holds; the first one that holds counts.
+	// When describes in words when the row applies. The first row that applies counts.
 	When string
-	// Next is the step that follows; the same one for a wait.
+	// Next is the next step; the same step for a wait.
 	Next   v1alpha1.Step
 	Action UpgradeAction
-	// Reason is what is reported meanwhile, or what the step fails with; empty where the facts have it.
+	// Reason is the reported reason of a wait or a failure. It is empty if the facts contain the reason.
 	Reason contract.Reason
 	holds  func(f UpgradeFacts, now time.Time) bool
 }
 
 // UpgradeRows are the steps from one revision to another, and through a reboot. A reboot has no payload to stage and no
-// revision to go back to.
+// revision to roll back to.
 func UpgradeRows() []UpgradeRow {
 	return append(upgradeBegins(), upgradeEnds()...)
 }
 
-// upgradeBegins are the steps at which the node is at its previous revision.
+// upgradeBegins are the steps during which the node is at its previous revision.
 func upgradeBegins() []UpgradeRow {
 	const staging, waiting, draining, switching = v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching
@@ -168,7 +172,7 @@ func upgradeBegins() []UpgradeRow {
 	}
 }
 
-// upgradeEnds are the steps at which the daemon applies a revision.
+// upgradeEnds are the steps during which the daemon applies a revision.
 func upgradeEnds() []UpgradeRow {
 	const waiting, draining, switching, verifying, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
@@ -186,8 +190,8 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		// It may have been dead before. At the end of a join it is known whether it reports at this revision; a host
-		// that can't be joined in as much time again counts as one that failed.
+		// The daemon may have died before the request. The end of the join shows whether the daemon reports at this
+		// revision. If the host can't be joined within another verifyTimeout, it counts as failed.
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
@@ -224,7 +228,7 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
-		// Unlike isLate: it only reports, and says so once, whoever leads meanwhile.
+		// Don't use isLate here: this row only reports, and it reports once, whichever operator leads.
 		{rollingBack, "verifyTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
 			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince.Began) >= f.VerifyTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
@@ -233,7 +237,7 @@ func upgradeEnds() []UpgradeRow {
 
 func always(UpgradeFacts, time.Time) bool { return true }
 
-// NextUpgrade decides what comes next in an upgrade or a reboot: the first row of its step that holds.
+// NextUpgrade decides the next step of an upgrade or a reboot: it returns the first row of the step that applies.
 func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
 	for _, row := range UpgradeRows() {
 		if row.Step == step && row.holds(facts, now) {

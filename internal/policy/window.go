@@ -11,7 +11,7 @@ import (
 // longestWindow limits the duration of a window.
 const longestWindow = 7 * 24 * time.Hour
 
-// Window is a recurring time in which nodes may be disrupted.
+// Window is a recurring period during which nodes may be disrupted.
 type Window struct {
 	// Start is a cron expression of five fields, such as "0 22 * * 6".
 	Start string
@@ -21,8 +21,8 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen reports whether one of the windows is open, and otherwise when the next one opens. Without
-// windows it is always open. A window that is invalid or never opens is an error.
+// WindowsOpen reports whether one of the windows is open, and otherwise when the next one opens. Without windows, it
+// returns true. A window that is invalid or never opens is an error.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
@@ -44,9 +44,9 @@ func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, er
 	return false, next, err
 }
 
-// starts are the times at which a window opens, by a wall clock, each once. If the change to summer time
-// skips a start, the window opens as long after the change as the start would have been. If a start occurs
-// twice, the first one counts.
+// starts are the times at which a window opens, by a wall clock, each once. If the change to summer time skips a start,
+// the window opens as long after the change as the start would have been. If a start occurs twice, the first one
+// counts.
 type starts struct {
 	wall cron.Schedule // in UTC, showing the zone's wall-clock time
 	zone *time.Location

@@ -43,8 +43,8 @@ func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	return contract.ReasonLinuxPodPlaced, "names no system, and its image " + image + " has nothing for Windows"
 }
 
-// podSystem returns the operating system that a pod is for, or "" if it may run on any. The node selector of an
-// existing pod includes the one of its RuntimeClass.
+// podSystem returns the operating system of a pod, or "" if the pod may run on any. The node selector of an existing
+// pod includes the node selector of its RuntimeClass.
 func podSystem(spec *corev1.PodSpec) string {
 	if spec.OS != nil {
 		return string(spec.OS.Name)
@@ -76,7 +76,7 @@ func podSystem(spec *corev1.PodSpec) string {
 }
 
 // imageOfAnother returns an image of the pod that is for another operating system or build, according to containerd or
-// the host. Only their messages say so.
+// the host. Only their messages show that.
 func imageOfAnother(pod *corev1.Pod) string {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.State.Running != nil {
@@ -147,8 +147,8 @@ func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	})
 }
 
-// lasts selects taints that keep pods away permanently: not those of a node that is cordoned, not ready, or under
-// pressure.
+// lasts selects taints that keep pods away permanently. A taint of a node that is cordoned, not ready, or under
+// pressure is not permanent.
 func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")

@@ -1,7 +1,6 @@
-// Package response bounds what an answer over HTTP may hold. Whoever reads all of what an API server
-// or a registry sends uses it: a time-out bounds the time, not the memory. It never cuts an answer
-// short in silence: one that is too long fails where its bound is passed, and one of exactly the
-// bound is read.
+// Package response limits the size of HTTP responses. Code that reads the whole response of an API server or a registry
+// uses it, because a time-out limits the time, but not the memory. It never truncates a response silently: reading a
+// larger response fails at the limit, and a response of exactly the limit is read.
 package response
 
 import (
@@ -10,11 +9,11 @@ import (
 	"net/http"
 )
 
-// MaxHeader bounds the headers of an answer in bytes, for http.Transport.MaxResponseHeaderBytes, whose
-// default is 10 MiB. Registries and servers of ours need less than 8 KiB.
+// MaxHeader limits the headers of a response in bytes, for http.Transport.MaxResponseHeaderBytes, whose default is 10
+// MiB. Registries and the operator's servers need less than 8 KiB.
 const MaxHeader = 64 << 10
 
-// Transport has every answer of another transport end after so many bytes.
+// Transport limits every response of another transport to a number of bytes.
 func Transport(next http.RoundTripper, most int64) http.RoundTripper { return transport{next, most} }
 
 type transport struct {

@@ -1,8 +1,7 @@
-// Package userdata answers what a new machine is told at its first boot, so that it accepts the key: the
-// script of the secret windows-user-data.
+// Package userdata renders the script of the secret windows-user-data, which makes a new machine accept the key at its
+// first boot.
 //
-// The controller of the same name publishes it. The script is PowerShell, which is what clouds run
-// there and the only PowerShell that we have; it comes from one template, and nothing gets into it
-// but what was parsed and written anew here. The package is pure: it reads no cluster and makes no
-// keys.
+// The controller of the same name publishes it. The script is PowerShell, because clouds run PowerShell there. It is
+// the only PowerShell in this module. It comes from one template, and every value in it is parsed and formatted again
+// here. The package is pure: it reads no cluster and creates no keys.
 package userdata

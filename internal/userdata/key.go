@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// canonicalLine parses a line of authorized_keys and writes it anew: type and base64, which are
-// safe within single quotes, and nothing else.
+// canonicalLine parses a line of authorized_keys and formats it again: type and base64, which are safe within single
+// quotes, and nothing else.
 func canonicalLine(line string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {

@@ -12,21 +12,21 @@ import (
 
 // Input is what the script depends on.
 type Input struct {
-	// Platform says how the cloud takes the script. One that is not known is rendered like
+	// Platform determines how the cloud receives the script. An unknown platform is rendered like
 	// contract.PlatformNone.
 	Platform contract.Platform
 	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
 	PublicKey string
-	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It
-	// is left out when empty, and where CarriesHostKey says so.
+	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is omitted if it is
+	// empty, or if CarriesHostKey is false for the platform.
 	HostKey []byte
 }
 
 // MaxSize is how many bytes of user data the strictest cloud takes: EC2, before it is encoded.
 const MaxSize = 16 << 10
 
-// CarriesHostKey says whether the machines of a platform run the script for certain, so that they
-// show the host key that it brings. On vSphere and Nutanix that depends on the image.
+// CarriesHostKey reports whether the machines of a platform always run the script, and so show its host key. On vSphere
+// and Nutanix, that depends on the image.
 func CarriesHostKey(platform contract.Platform) bool {
 	switch platform {
 	case contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP:
@@ -39,9 +39,9 @@ func CarriesHostKey(platform contract.Platform) bool {
 // ec2Launch is the agent that runs user data on EC2 and keeps the routes to its metadata service.
 type ec2Launch struct{ Version, URL, SHA256 string }
 
-// pinned is the first EC2Launch that has the task add-routes as it is needed here. Images of Amazon
-// have had a later one since 2025, so it is downloaded on old or own images only. The digest is
-// that of the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
+// pinned is the first EC2Launch whose task add-routes works as needed here. Amazon's images have had a later version
+// since 2025, so only old or custom images download it. The digest comes from the Windows Package Manager's manifest of
+// Amazon.EC2Launch 2.0.2107.0 (2026-09).
 func pinned() ec2Launch {
 	return ec2Launch{
 		Version: "2.0.2107",

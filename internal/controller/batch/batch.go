@@ -20,10 +20,10 @@ import (
 // server.
 const gatherPeriod = time.Second
 
-// Signal wakes one controller. Events that nobody took yet are joined into one.
+// Signal wakes one controller. Events that are still queued are merged into one.
 type Signal chan event.GenericEvent
 
-// NewSignal makes one that nobody has sent anything to.
+// NewSignal returns an empty Signal.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Send wakes the controller with an event about an object, unless it is about to be woken.

@@ -11,10 +11,10 @@ import (
 // words and four strings, for as little as four bytes of text.
 const entryBytes = 128
 
-// Trim reduces an object for the cache, for cache.ByObject. Everybody who may create requests, such as every kubelet,
-// can fill them up to the size limit of etcd, and the cache holds the requests of the whole cluster for a day, or
-// forever if they have a finalizer. Of a request that is too large to be approved, Trim keeps next to nothing. A
-// smaller one keeps all its metadata: an approval writes the cached object and would remove what is missing.
+// Trim reduces an object for the cache, for cache.ByObject. Every client that may create requests, such as every
+// kubelet, can fill them up to the size limit of etcd, and the cache holds the requests of the whole cluster for a day,
+// or forever if they have a finalizer. If a request is too large to be approved, Trim keeps next to nothing. It keeps
+// all metadata of a smaller one: an approval writes the cached object and would remove what is missing.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -40,7 +40,7 @@ func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	return csr.Size() + entries*entryBytes
 }
 
-// bare returns a request without the fields that anybody can fill: only its identity, and whether it is decided.
+// bare returns a request without the fields that its sender can fill: only its identity, and whether it is decided.
 func bare(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	kept := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion,

@@ -21,7 +21,7 @@ const (
 	usedCount = 10000
 )
 
-// used remembers the key, in DER, for which a bootstrap token was used, from the approval until the cache shows it.
+// used remembers the key, in DER, that a bootstrap token was used for, from the approval until the cache shows it.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -51,8 +51,8 @@ func (s *Spent) Has(id string) bool {
 	return found
 }
 
-// gatherCredential adds the owner of the request's bootstrap token, and the keys for which the token was used. The
-// cache is enough: a token whose owner it does not show yet waits, and the operator remembers its own approvals.
+// gatherCredential adds the owner of the request's bootstrap token, and the keys that the token was used for. The cache
+// is enough: a token whose owner it does not show yet waits, and the operator remembers its own approvals.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
 	id := policy.CredentialOf(in.CSR)
 	if id == "" {

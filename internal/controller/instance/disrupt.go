@@ -52,7 +52,7 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
 			return c.joinInstead(ctx, view.Node, outcome.Problem)
 		}
-		// The wait may have no end, and meanwhile the node may go down, or its daemon may die.
+		// The wait may have no end. In this time, the node may go down, or its daemon may die.
 		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 		if outcome.IsUnreported {
 			return c.result(ctx, outcome.After)
@@ -167,7 +167,7 @@ func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
 }
 
-// wantsReboot reports whether somebody requests a reboot of a node.
+// wantsReboot reports whether a reboot of a node is requested.
 func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) bool {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -179,8 +179,8 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 }
 
 // rebootsFirst reports whether a node is rebooted although another revision is desired. If the rollout of that revision
-// is halted, a reboot doesn't have to wait until somebody knows why. If the host was joined again because it did not
-// come back from a reboot, that reboot ends first: otherwise a request that comes later would pass for it.
+// is halted, a reboot doesn't have to wait until the cause is known. If the host was joined again because it did not
+// come back from a reboot, that reboot ends first: otherwise the operator would confuse a later request with it.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false

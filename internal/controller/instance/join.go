@@ -20,10 +20,10 @@ import (
 // before the first phase that may disrupt a node.
 type joining struct{ *reconciliation }
 
-// mayJoin decides whether a host may join. A node that serves needs a place in the rollout budget, also after a failed
-// attempt. If its host can't be reached, the place is free for others meanwhile. A node that has not been Ready for
-// long needs no place to join at the revision that it held. To go to another revision, it needs one. No such host goes
-// to a revision whose rollout is halted.
+// mayJoin decides whether a host may join. A node that serves needs a slot in the rollout budget, also after a failed
+// attempt. While its host can't be reached, other hosts may use the slot. A node that has not been Ready for long needs
+// no slot to join at the revision that it held. To change to another revision, it needs one. No such host changes to a
+// revision whose rollout is halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -202,9 +202,9 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn has an attempt wait for its turn. It returns nil if the attempt may begin or go on. If the node serves, it
-// gives its place back until its host is ready, because a slow host would keep the place from others. Exception: a host
-// that was ready before, and lost its turn meanwhile, keeps the place. Otherwise faster hosts would always come first.
+// awaitTurn makes an attempt wait for its turn. It returns nil if the attempt may begin or continue. If the node
+// serves, it releases its slot until its host is ready, because a slow host would block the slot. Exception: a host
+// that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.life.session
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
@@ -248,7 +248,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that was to join again does not need to any more.
+// recovered reports whether a host that was waiting to join again no longer needs to.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasPlace() || status.JoinedTime == nil ||
@@ -264,7 +264,7 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// pauseRejoin ends the work at a host whose join waits or is not needed any more, and returns the host to service.
+// pauseRejoin ends the work at a host whose join waits or is no longer needed, and returns the host to service.
 func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)

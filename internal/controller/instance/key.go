@@ -61,7 +61,7 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, outcome.Problem)
 }
 
-// keyRequested reports whether the host must be tried now: it did not accept the key, and somebody requests a newer
+// keyRequested reports whether the host must be tried now: it did not accept the key, and a user requests a newer
 // answer.
 func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 	trial := instance.Status.KeyTrial

@@ -65,7 +65,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	return c.takeStep(ctx)
 }
 
-// letGo removes the finalizer of an instance whose CRD is deleted. It changes neither host nor Node, because nobody
+// letGo removes the finalizer of an instance whose CRD is deleted. It changes neither host nor Node, because no user
 // removed this host. When the CRD exists again, the host gets a new instance.
 func (c leaving) letGo(ctx context.Context) (ctrl.Result, error) {
 	c.stop()

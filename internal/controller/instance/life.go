@@ -34,10 +34,11 @@ type life struct {
 	dialledAt time.Time
 	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase in which the last attempt failed. Its reason is shown until an attempt passes that phase.
+	// failedIn is the phase in which the last attempt failed. The status shows the reason until an attempt passes that
+	// phase.
 	failedIn v1alpha1.Phase
-	// isReached says that the host was ready to be disrupted, and lost its turn meanwhile. The next time, it keeps its
-	// place from the beginning.
+	// isReached says that the host was ready to be disrupted, and then lost its turn. The next time, it keeps its slot
+	// from the beginning.
 	isReached bool
 	// left says that the host was removed and only the finalizer is left. gone says that the instance is deleted,
 	// although the cache may still show it.
@@ -116,7 +117,7 @@ func (r *Reconciler) end(one *life) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving ends the phase of a host that is to be removed.
+// errLeaving ends the phase of a host because its removal was requested.
 var errLeaving = errors.New("the instance is told to leave")
 
 // interruptible returns a context for work at the host that ends if the instance is deleted. ended says that the work
@@ -134,8 +135,8 @@ func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context
 	}
 }
 
-// interrupt ends the work at the host of an instance that is deleted: nobody should wait for a transfer to a host that
-// is being destroyed. The next reconcile removes the host.
+// interrupt ends the work at the host of an instance that is deleted: otherwise the removal would wait for a transfer
+// to a host that is being destroyed. The next reconcile removes the host.
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +146,7 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// vanished returns errGone if the instance does not exist any more.
+// vanished returns errGone if the instance no longer exists.
 func vanished(err error) error {
 	if apierrors.IsNotFound(err) {
 		return errGone

@@ -134,7 +134,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
 	if !instance.Spec.PreflightOnly { // which never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// Until its turn or its next try, a node's desired revision is the one that it has.
+		// Until its turn or its next try, a node's desired revision is its present revision.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
@@ -151,8 +151,8 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	}
 }
 
-// hasDeadDaemon reports whether a daemon has yet to respond, or counts as dead. The reason in the status may be that of
-// a failed attempt instead.
+// hasDeadDaemon reports whether a daemon has yet to respond, or counts as dead. The status may show the reason of a
+// failed attempt instead.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	if status.Reason == string(contract.ReasonDaemonUnresponsive) {

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// preflightKept is how long the result of a check is kept if nobody deletes it.
+// preflightKept is how long the result of a check is kept if no user deletes it.
 const preflightKept = time.Hour
 
 // checking is the reconciliation of a host that is only checked.
@@ -69,8 +69,8 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// unlisted fails for a host that another instance has, because its join must not be disrupted. Of two instances that
-// only check a host, the older one does.
+// unlisted fails if another instance has the host, because its join must not be disrupted. If two instances only check
+// a host, the older one continues.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
 	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {

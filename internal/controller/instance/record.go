@@ -22,8 +22,8 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 }
 
-// save writes the status if it differs from what the API server has, unless somebody else has written the instance
-// since it was read.
+// save writes the status if it differs from the API server's. If the instance was written since it was read, save
+// fails.
 func (r *record) save(ctx context.Context) error {
 	fit(&r.instance.Status)
 	if equality.Semantic.DeepEqual(r.saved.Status, r.instance.Status) {
@@ -51,10 +51,10 @@ func (r *record) copy() *record {
 	return &copied
 }
 
-// statusPatch replaces the status of exactly this instance in exactly this version. An instance that has the name now
-// has another UID, and what another operator wrote meanwhile, such as a place in the rollout budget, is not
-// overwritten. A merge patch could not check the UID, because the API server ignores the metadata in a patch of a
-// status, except for the resource version.
+// statusPatch replaces the status of exactly this instance in exactly this version. If another instance has the name
+// now, its UID differs. If another operator wrote the status since, such as a slot in the rollout budget, the patch
+// does not overwrite it. A merge patch could not check the UID, because the API server ignores the metadata in a patch
+// of a status, except for the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

@@ -36,9 +36,9 @@ const workers = 256
 // wakes is how many waiting hosts may be woken at once. If there are more, slotRetry wakes the rest.
 const wakes = 8192
 
-// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides who may be
-// disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node for which
-// the result of options.Misplaced changes.
+// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts may
+// be disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node whose
+// result of options.Misplaced changes.
 func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
@@ -115,8 +115,8 @@ func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: owner.Key}}
 }
 
-// ofCertificate returns the instance that a certificate request names. Anybody may write that name, and the cache has
-// only the operator's namespace.
+// ofCertificate returns the instance that a certificate request names. Every client may write that name, and the cache
+// has only the operator's namespace.
 func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
 	if !ok || namespace != r.parts.Namespace {
@@ -165,7 +165,7 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// keyNews passes an instance whose host is to be tried with the key.
+// keyNews passes an instance whose host must be tried with the key.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] })
 }

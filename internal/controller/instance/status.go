@@ -156,8 +156,8 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads reports pods on the node that can't run there. If nobody has looked at the node yet, it returns the time
-// until the next look.
+// workloads reports pods on the node that can't run there. If the operator has not looked at the node yet, workloads
+// returns the time until the next look.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
@@ -178,7 +178,7 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 	return 0
 }
 
-// unlookedRequeue is the time until the next look at a node that nobody has looked at yet.
+// unlookedRequeue is the time until the next look at a node that the operator has not looked at yet.
 const unlookedRequeue = time.Minute
 
 // workloadsFit is the reason of a WorkloadsFit condition that is True.

@@ -33,7 +33,7 @@ func cached() map[client.Object]ctrlcache.ByObject {
 
 var _ cache.TransformFunc = slim
 
-// slim drops the fields of a Machine that nobody here reads.
+// slim drops the fields of a Machine that this package doesn't read.
 func slim(object any) (any, error) {
 	if m, ok := object.(*machinev1beta1.Machine); ok {
 		m.ManagedFields, m.Spec.ProviderSpec, m.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil
@@ -42,8 +42,8 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// userDataOf names the Secret from which the Machines of a set get their user data; empty if that can't be read. The
-// provider specs of all clouds have this field.
+// userDataOf returns the name of the Secret from which the Machines of a set get their user data. It is empty if the
+// provider spec can't be read. The provider specs of all clouds have this field.
 func userDataOf(set *machinev1beta1.MachineSet) string {
 	var spec struct {
 		UserDataSecret struct {

@@ -39,7 +39,7 @@ type newcomer struct {
 	entry   inventory.Entry
 }
 
-// change is an instance as it is and as it should be.
+// change is the present and the wanted state of an instance.
 type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
 // view is everything that a plan depends on.
@@ -108,8 +108,8 @@ func (d *decision) newness(m inventory.Machine) int {
 	return 1
 }
 
-// moves says whether the Machine of an instance reports another address. Then the instance doesn't keep its address:
-// two Machines may have swapped theirs.
+// moves reports whether the Machine of an instance reports another address. Then the instance doesn't keep its address:
+// two Machines may have swapped their addresses.
 func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
 	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
 		return false
@@ -231,9 +231,9 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was made from the
-// Machine, or somebody created the Machine again for the host, as from a backup. The IDs of Azure and Google Cloud end
-// with the Machine's name. They don't tell a host from the one before it.
+// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was created from
+// the Machine, or a user created the Machine again for the host, as from a backup. The IDs of Azure and Google Cloud
+// end with the Machine's name. They don't tell a host from the one before it.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&

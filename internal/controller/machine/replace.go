@@ -149,8 +149,8 @@ func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance
 		client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(instance))))
 }
 
-// candidate describes a Machine to replace. Its Node is that of the instance, or else that of the Machine: an instance
-// that lost its status names none.
+// candidate describes a Machine to replace. It uses the Node of the instance. If the instance lost its status and names
+// none, it uses the Node of the Machine.
 func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,

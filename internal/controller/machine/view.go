@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain is the annotation by which the user keeps the Node of a Machine from being drained.
+// excludeDrain is the annotation with which a user exempts the Node of a Machine from drains.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View reads Machines and their sets for other controllers, also before there is a Machine API.
@@ -56,7 +56,7 @@ var (
 )
 
 // Origin reads the cache first. If the cache lacks the Machine, Origin reads the API server: the Machine may have lost
-// the label by which the cache selects it.
+// the label that selects it for the cache.
 func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -79,8 +79,8 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return origin(machine), nil
 }
 
-// origin treats a failed Machine like a missing one: its host is destroyed, or never existed. The Machine stays until
-// somebody deletes it.
+// origin treats a failed Machine like a missing one: its host is destroyed, or never existed. The Machine stays until a
+// user deletes it.
 func origin(machine *machinev1beta1.Machine) journey.Origin {
 	if machine.DeletionTimestamp.IsZero() && ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
 		return journey.Origin{}

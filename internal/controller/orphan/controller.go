@@ -181,7 +181,7 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim says whether an instance has a Node.
+// claim is whether an instance has a Node.
 type claim int
 
 const (

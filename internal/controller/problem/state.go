@@ -63,9 +63,9 @@ func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*c
 	return fresh
 }
 
-// OfCreate classifies an error of the creation of an instance. If the API server refuses the instance until somebody
+// OfCreate classifies an error of the creation of an instance. If the API server refuses the instance until a user
 // changes something, that is a problem. If the instance exists, that is neither a problem nor an error: the cache will
-// show it, which is an event.
+// show it and send an event.
 func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):

@@ -53,9 +53,8 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache is a manager's cache that does not mind kinds of objects that the cluster lacks: an
-// ordinary one would end the operator at its start, and nobody would be told which kind it is. It
-// is for the manager's option NewCache.
+// NewCache is a manager's cache that tolerates kinds of objects that the cluster lacks: an ordinary cache would end the
+// operator at its start, without naming the kind. It is for the manager's option NewCache.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)
 	for object := range options.ByObject {

@@ -1,6 +1,6 @@
 // Package publish renders the desired state of nodes from the facts of the cluster, and publishes it as the ConfigMap
-// windows-services-<revision>. The confidential part goes into the Secret of the same name. It deletes the revisions
-// that nothing uses any more.
+// windows-services-<revision>. The confidential part goes into the Secret of the same name. It deletes revisions that
+// are no longer used.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
 // Source. It never writes to a Node, and moves no node to another revision. Two controllers share the work, so that

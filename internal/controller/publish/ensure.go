@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// terminating is how long to wait for a finalizer that somebody else set.
+// terminating is how long to wait for another controller's finalizer.
 const terminating = 2 * time.Second
 
 // change says how ensure changes an object that differs.
@@ -25,8 +25,8 @@ type change bool
 const (
 	// inPlace updates the object.
 	inPlace change = true
-	// anew deletes the object and creates it again. It is for immutable objects, and for Secrets: the operator may
-	// not update Secrets.
+	// anew deletes the object and creates it again. Use it for immutable objects, and for Secrets: the operator may not
+	// update Secrets.
 	anew change = false
 )
 
@@ -37,8 +37,8 @@ func (e heldError) Error() string { return e.message }
 
 func isHeld(err error) bool { return errors.As(err, new(heldError)) }
 
-// ensure creates an object of the operator's namespace, or changes it if it differs from what fill makes of it. fill
-// gets the object as it is, or a new one.
+// ensure creates an object of the operator's namespace, or updates it if it differs from the result of fill. fill
+// receives the present object, or a new one.
 func ensure[T any, P interface {
 	*T
 	client.Object
@@ -85,7 +85,7 @@ func ensure[T any, P interface {
 	return nil
 }
 
-// remove deletes a ConfigMap that the operator created and nodes don't need any more.
+// remove deletes a ConfigMap that the operator created and nodes no longer need.
 func (p *publisher) remove(ctx context.Context, name string) error {
 	c := &corev1.ConfigMap{}
 	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, c)
@@ -110,7 +110,7 @@ func exactly(o client.Object) client.Preconditions {
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-// markOurs sets the label by which the operator recognises its objects.
+// markOurs sets the label that marks the operator's objects.
 func markOurs(object *metav1.ObjectMeta) {
 	metav1.SetMetaDataLabel(object, contract.ManagedByLabel, contract.OperatorServiceAccount)
 }

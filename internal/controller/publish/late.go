@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lateAfter is how long a failure may last before it is reported. Somebody's finalizer, or trouble of the API server,
+// lateAfter is how long a failure may last before it is reported. A foreign finalizer, or trouble of the API server,
 // often ends by itself.
 const lateAfter = time.Minute
 

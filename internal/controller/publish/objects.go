@@ -36,8 +36,8 @@ func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	})
 }
 
-// keepTrustedCA keeps the ConfigMap into which the cluster writes the CAs of its proxy, while nodes need them. Only
-// the cluster writes its data. A ConfigMap that somebody else created is never deleted.
+// keepTrustedCA keeps the ConfigMap into which the cluster writes the CAs of its proxy, while nodes need them. Only the
+// cluster writes its data. A ConfigMap that another client created is never deleted.
 func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 	if !isWanted {
 		return p.remove(ctx, contract.TrustedCAConfigMap)
@@ -50,8 +50,8 @@ func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 	})
 }
 
-// keepRevision keeps the objects of a revision in this order: Secret, ConfigMap, Role. So a daemon that is told to
-// read an object finds it and may read it.
+// keepRevision keeps the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
+// revision, its daemon finds the objects and may read them.
 func (p *publisher) keepRevision(ctx context.Context, desired blueprint.Desired) error {
 	confidential, err := packed(desired)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // How often facts without a watch (the bootstrap secret, the server's version) are read again: normally, and while a
-// problem waits for somebody to solve it.
+// problem waits for a fix.
 const (
 	resync  = 10 * time.Minute
 	recheck = 20 * time.Second
@@ -64,9 +64,9 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If a ConfigMap
-// beside the revisions can't be written, the revision is published nevertheless: without the payload's source it is
-// sent over SSH, and hosts wait for CAs of the proxy.
+// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If another
+// ConfigMap than a revision's can't be written, the revision is published nevertheless: without the payload's source,
+// the payload is sent over SSH, and hosts wait for CAs of the proxy.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// First, because nodes that have joined may need it whatever the facts are.
 	unwritten := p.keepPayloadSource(ctx)
@@ -132,7 +132,8 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	return again, p.remember(ctx, last)
 }
 
-// rememberSettings keeps the spec of a WindowsMachineConfig that exists, beside what is remembered of its status.
+// rememberSettings keeps the spec of an existing WindowsMachineConfig, together with the remembered parts of its
+// status.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
 		return nil

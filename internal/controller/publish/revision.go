@@ -24,8 +24,8 @@ type revision struct {
 	secret   *corev1.Secret
 }
 
-// isGenuine reports whether the manifest is there, and its name is that of its content. The data is compared without
-// parsing it: a newer release may have fields that this one lacks.
+// isGenuine reports whether the manifest exists and its content matches its name. The data is compared without parsing
+// it: a newer release may have fields that this one lacks.
 func (r revision) isGenuine() bool {
 	return r.manifest != nil && len(r.manifest.BinaryData) == 0 &&
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
@@ -46,8 +46,8 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// isRevisionName reports whether a name may be that of a revision. The operator before us named its ConfigMaps by its
-// version.
+// isRevisionName reports whether a name may be a revision's. The existing operator of OpenShift named its ConfigMaps by
+// its version.
 func isRevisionName(name string) bool {
 	return strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name)

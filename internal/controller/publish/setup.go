@@ -165,7 +165,7 @@ func published(namespace string) predicate.Predicate {
 	})
 }
 
-// publishedOrSource lets the ConfigMap through, too, that says where the payload is.
+// publishedOrSource also passes the ConfigMap that contains the addresses of the payload.
 func publishedOrSource(namespace string) predicate.Predicate {
 	return predicate.Or(published(namespace), watch.Named(namespace, contract.PayloadSourceConfigMap))
 }
@@ -192,8 +192,8 @@ func revisionAnnotations() []string {
 	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
 }
 
-// revisionsOf are the revisions that an instance needs: those that it has and gets, and the one that
-// it goes back to if it does not become well.
+// revisionsOf returns the revisions that an instance needs: its present and its desired one, and the one to which it
+// rolls back if it does not become well.
 func revisionsOf(status v1alpha1.WindowsInstanceStatus) []string {
 	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
 	if update := status.Upgrade(); update != nil {

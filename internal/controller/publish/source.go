@@ -28,7 +28,7 @@ type Source struct {
 	problems   []*contract.Problem
 	// late keeps what is published from being what it must be, for longer than it should; nil for nothing.
 	late *contract.Problem
-	// lateTold is when somebody was told of it last.
+	// lateTold is when subscribers were last notified of it.
 	lateTold time.Time
 	// lastRead are facts that may not be published yet; nil before any were read.
 	lastRead    *blueprint.Facts
@@ -59,8 +59,8 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// blocking are the problems that nothing is published for. What is late is none while something is: hosts join
-// at that.
+// blocking returns the problems that prevent publishing. A late failure doesn't block while a revision is published:
+// hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.late == nil || s.published && len(s.problems) == 0 {
 		return slices.Clone(s.problems)
@@ -79,9 +79,9 @@ func (s *Source) Problems() []*contract.Problem {
 	return slices.Clone(s.facts.Lacks)
 }
 
-// Changed gives a channel for one controller, to be called before the manager starts. It gets an
-// event, about the WindowsMachineConfig, whenever Current, Problems or Published answer
-// otherwise than before; events that nobody took are joined into one.
+// Changed returns a channel for one controller. Call it before the manager starts. Whenever the result of Current,
+// Problems or Published changes, the channel gets an event about the WindowsMachineConfig. Events that are still queued
+// are merged into one.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +119,9 @@ func (s *Source) read(facts blueprint.Facts) {
 	s.lastRead = &facts
 }
 
-// Reserved are the addresses and names that no host has: those of the API server, of pods and of services. While
-// some are not known, the error says so, and there are none. Whatever else keeps hosts from joining, nodes need
-// serving certificates.
+// Reserved returns the addresses and names that no host may have: the API server's, and those in the networks of pods
+// and services. While some are unknown, it returns none and an error. Nodes need serving certificates, so other causes
+// that keep hosts from joining don't count here.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err
@@ -176,8 +176,8 @@ func (s *Source) fail(problems []*contract.Problem) {
 	}
 }
 
-// setLate notes what is late, or that nothing is. It answers whether that begins or ends. Other details are told no
-// more than once a minute: some errors say something else each time.
+// setLate records the late failure, or that there is none. It reports whether the failure begins or ends. Changed
+// details are sent at most once a minute, because some errors have another text each time.
 func (s *Source) setLate(problem *contract.Problem, now time.Time) (turns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 	return l, nil
 }
 
-// write replaces the list, unless somebody else wrote it since it was read.
+// write replaces the list. If the list was written since it was read, write fails.
 func (r *Rollout) write(ctx context.Context, read list, places []policy.Place) error {
 	r.last = nil // whatever comes of it
 	text, err := json.Marshal(places)

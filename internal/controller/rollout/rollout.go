@@ -1,8 +1,8 @@
-// Package rollout answers WHOSE TURN it is to be disrupted. Instances request a place in the rollout budget in their
+// Package rollout decides which host may be disrupted next. Instances request a slot in the rollout budget in their
 // status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
-// policy.DecidePlaces, and writes the list of places.
+// policy.DecidePlaces, and writes the list of slots.
 //
-// All places are in one ConfigMap. A decision reads the list first, then the fleet from the API server, and writes the
+// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server, and writes the
 // list with the resource version that it read. If two operators decide at the same time, the API server refuses one of
 // the writes. The memory of an operator holds only the reasons why requests wait; the next operator finds them again.
 package rollout
@@ -44,7 +44,7 @@ const (
 	// decisionTimeout ends a decision that waits for an API server that does not answer.
 	decisionTimeout = 30 * time.Second
 	// waitingRetry is how often the controller decides again while a request waits: a window may have opened, or a node
-	// may count as lost by now.
+	// may count as lost since.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
@@ -199,7 +199,7 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 }
 
 // decide reads the cache first. It reads the API server if the list would change, if an instance is about to use its
-// place, or if a Machine is to be deleted. asked has what the caller knows besides the fleet.
+// slot, or if a Machine must be deleted. asked has what the caller knows besides the fleet.
 func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -238,7 +238,7 @@ func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decisi
 	}
 }
 
-// unwritten is a decision whose list the API server refuses: nobody gets a place by it.
+// unwritten is a decision whose list the API server refuses: it grants no slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Places = nil
 	for name, verdict := range d.Verdicts {
@@ -255,8 +255,8 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 	return d
 }
 
-// answer keeps the verdicts. It wakes each instance that has a place now, or waits for another reason than before,
-// but not the instance for which the decision was made.
+// answer keeps the verdicts. It wakes each instance that has a slot now, or waits for another reason than before, but
+// not the instance that requested the decision.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	r.mu.Lock()
 	before := r.verdicts

@@ -240,8 +240,8 @@ func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) 
 	return halted || i.Status.Upgrade() != nil && i.Status.Upgrade().Tries > 0
 }
 
-// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: no other host gets a place
-// until somebody repairs them.
+// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: no other host gets a slot
+// until these hosts are repaired.
 func isSpent(f Facts) bool {
 	fleet, down := policy.Fleet{}, false
 	for i := range f.Instances {

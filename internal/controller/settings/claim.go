@@ -27,8 +27,8 @@ const (
 )
 
 // OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator has
-// hosts, the nodes stay its own, even if it is away: nobody else has their instances. A time that is far ahead comes
-// from a wrong clock and doesn't count.
+// hosts, the nodes stay its own, even if it is away: no other operator has their instances. A time that is far ahead
+// comes from a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator

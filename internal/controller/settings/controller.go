@@ -160,7 +160,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object. If there never was one, it does so at once. Otherwise it waits, because somebody may be
+// restore creates the object. If there never was one, it does so at once. Otherwise it waits, because a user may be
 // replacing the object, and creates it with the spec in force.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},

@@ -18,7 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// eventOperatorCondition is the reason of the event that OLM could not be told whether an upgrade is safe.
+// eventOperatorCondition is the reason of the event that the OperatorCondition, which tells OLM whether an upgrade is
+// safe, could not be written.
 const eventOperatorCondition = "OperatorConditionError"
 
 // lookAgain is how often the OperatorCondition is read without an event. The operator may not watch it.

@@ -33,8 +33,8 @@ const (
 	absenceGrace = time.Minute
 	// staleRetry is for a cache that lags behind the API server.
 	staleRetry = time.Second
-	// refusedRetry is how often the operator retries to create an instance that the API server refuses: what has to
-	// change, such as a quota, is no event here.
+	// refusedRetry is how often the operator retries to create an instance that the API server refuses: the cause, such
+	// as a quota, sends no event when it changes.
 	refusedRetry = 30 * time.Second
 )
 

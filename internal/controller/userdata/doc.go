@@ -1,6 +1,6 @@
-// Package userdata answers where new machines find the key that they must accept. It keeps the secret windows-user-data
-// in the namespaces where clouds read user data, and the SSH host key by which the operator recognizes a machine at the
-// first contact.
+// Package userdata publishes the key that new machines must accept. It keeps the secret windows-user-data in the
+// namespaces where clouds read user data, and the SSH host key by which the operator recognizes a machine at the first
+// contact.
 //
 // The operator runs it. The journeys of internal/instance ask FirstContact which host key a machine shows at first. It
 // writes these secrets and nothing else: a changed script affects no existing Machine.

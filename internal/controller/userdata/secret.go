@@ -120,7 +120,8 @@ func wrote(ctx context.Context, namespace string, err error) (secretState, error
 	return secretState{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 }
 
-// absent reports whether a namespace is missing or about to be. Nobody has rights in a missing namespace.
+// absent reports whether a namespace is missing or is being deleted. A missing namespace contains no Roles, so every
+// request there is forbidden.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

@@ -21,7 +21,7 @@ const (
 	// reconcileTimeout ends a reconcile that waits for an API server that does not answer.
 	reconcileTimeout = time.Minute
 	// defaultRecheck is how often the secrets are read. Nothing watches them: their namespaces, and the rights there,
-	// may come and go. It also bounds how often the operator writes if somebody else keeps changing a secret.
+	// may come and go. It also bounds how often the operator writes if another client keeps changing a secret.
 	defaultRecheck = 20 * time.Second
 )
 

@@ -25,7 +25,7 @@ func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
 	}}
 }
 
-// Named selects objects of a namespace that have one of the names. An empty name selects all of them.
+// Named selects objects of a namespace by their names. An empty name selects all of them.
 func Named(namespace string, names ...string) predicate.Funcs {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (slices.Contains(names, "") || slices.Contains(names, o.GetName()))

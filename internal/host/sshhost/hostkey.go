@@ -61,8 +61,8 @@ func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }
 
-// algorithms returns the host key algorithms to offer, best first. It offers only those of the expected key,
-// so that a host with several keys uses that one. Certificates and SHA-1 are never offered.
+// algorithms returns the host key algorithms to offer, best first. If a key is expected, it offers only the algorithms
+// of this key, so that a host with several keys uses it. Certificates and SHA-1 are never offered.
 func (h *hostKeyCheck) algorithms() []string {
 	if h.expected == nil {
 		return []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,

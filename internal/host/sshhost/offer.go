@@ -34,8 +34,8 @@ func offered(first []byte) []string {
 	return packet.HostKeys
 }
 
-// shown returns those of a host's keys that the host uses if a client expects them. OpenSSH also announces
-// and proves keys that its HostKeyAlgorithms excludes.
+// shown returns the keys that a host presents to a client that expects them. OpenSSH also announces and proves keys
+// that its HostKeyAlgorithms excludes.
 func shown(keys []ssh.PublicKey, offered []string) []ssh.PublicKey {
 	return slices.DeleteFunc(keys, func(key ssh.PublicKey) bool {
 		return !slices.ContainsFunc(algorithmsOf(key), func(a string) bool { return slices.Contains(offered, a) })

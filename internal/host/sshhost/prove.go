@@ -12,15 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Requests with which an OpenSSH server announces its host keys after a login and proves that it owns them:
-// see the file PROTOCOL of OpenSSH, section "hostkey update and rotation". OpenSSH for Windows has always
-// supported them.
+// After a login, an OpenSSH server uses these requests to announce its host keys and to prove that it owns them: see
+// the file PROTOCOL of OpenSSH, section "hostkey update and rotation". OpenSSH for Windows has always supported them.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// maxHostKeys limits the announced keys to check. A host has one of each type.
+// maxHostKeys limits the announced keys to check. A host has one key of each type.
 const maxHostKeys = 16
 
 // announcement is the peer's list of host keys, if it sent one. OpenSSH sends it once, before any other

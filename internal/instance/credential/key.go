@@ -1,5 +1,5 @@
-// Package credential has the SSH key with which the operator logs in to hosts, and the tokens with which kubelets
-// request their first certificate. It contacts no host.
+// Package credential holds the SSH key that the operator uses to log in to hosts, and creates the tokens that kubelets
+// use to request their first certificate. It contacts no host.
 package credential
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Key is the SSH key with which the operator logs in.
+// Key is the SSH key that the operator uses to log in to hosts.
 type Key struct {
 	PEM []byte
 	// Hash is the hex SHA-256 of the public key's authorized_keys line.

@@ -18,8 +18,8 @@ import (
 
 // Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken returns a token with which one instance's kubelet can request its certificate. A repeated call
-	// returns another one, and the earlier ones stay valid.
+	// BootstrapToken returns a token that lets one instance's kubelet request its certificate. A repeated call returns
+	// another one, and the earlier ones stay valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
 	// Revoke revokes all tokens of an instance. A repeated call does nothing.
 	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
@@ -79,7 +79,7 @@ func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}
 }
 
-// Revoke deletes the Secret to which the tokens are bound.
+// Revoke deletes the Secret that binds the tokens, and so ends the tokens.
 func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := bootstrapSecret(instance)
 	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -89,7 +89,7 @@ func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsIn
 	return nil
 }
 
-// bootstrapSecret returns the name of the Secret to which the tokens of an instance are bound.
+// bootstrapSecret returns the name of the Secret that binds the tokens of an instance.
 func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
 	return contract.BootstrapSecretPrefix + string(instance.UID)
 }

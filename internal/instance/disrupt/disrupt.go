@@ -108,8 +108,8 @@ func (d *Disrupt) noteRequest(view *View) {
 	}
 }
 
-// mustSave reports whether the status is to be saved before the present step is taken, because another operator must
-// find it. To wait for a place or for verification changes nothing.
+// mustSave reports whether the status must be saved before the present step, because another operator must find it.
+// Waiting for a slot or for verification changes nothing.
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step
@@ -199,8 +199,8 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 		}
 		return d.requestRevision(ctx, view)
 	case policy.ActionRestore:
-		// What the daemon reported before is deleted: the revision may still be the previous one, while the host is
-		// between the two, and why it left the other is no response to this.
+		// Delete the daemon's earlier reports. The revision may still be the previous one while the host is between the
+		// two, and the reason for leaving the other revision is no response to this request.
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: activity.From,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
@@ -255,7 +255,7 @@ func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// takePlace asks for a place. If the host is to be joined again, it first waits for a private key.
+// takePlace requests a slot. If the host must be joined again, takePlace first waits for a private key.
 func (d *Disrupt) takePlace(ctx context.Context, view *View) journey.Outcome {
 	if view.activity().OverSSH {
 		if outcome := d.Access.HasKey(ctx); !outcome.IsDone() {
@@ -327,7 +327,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome
 }
 
-// tryLater returns the node to service until the next try. result is that of the disruption; empty for a failure.
+// tryLater returns the node to service until the next try. result is the result of the disruption; empty for a failure.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

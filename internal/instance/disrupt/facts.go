@@ -23,8 +23,8 @@ func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
-// isDownUnreported reports whether a node has not been Ready since its daemon was told the revision, and the daemon has
-// reported nothing about it. A host that is off does not fail at a revision.
+// isDownUnreported reports whether a node has not been Ready since the operator requested the revision, and the daemon
+// has reported nothing about it. A host that is off does not fail at a revision.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -34,7 +34,7 @@ func (d *Disrupt) isDownUnreported(view *View) bool {
 }
 
 // isUnresponsive reports whether kubelet is well, and the daemon has reported nothing about the revision, not even that
-// it has its payload. It may have been dead before it was told.
+// it has its payload. The daemon may have died before the request.
 func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
@@ -115,17 +115,17 @@ func (d *Disrupt) isStuck(view *View) bool {
 	return problem != nil && status.Activity.SwitchTime == nil && !status.Activity.Begun()
 }
 
-// isHelped reports whether a host that was to be joined again, and has no place yet, has received its payload
-// meanwhile.
+// isHelped reports whether a host that was waiting to be joined again, and has no slot yet, has since received its
+// payload.
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
 	return ready && staging.IsStaged && staging.CanStage && !status.HasPlace() &&
 		!status.Activity.Begun()
 }
 
-// nothingSince returns since when the daemon receives nothing of its payload, or has not reported since it was told. It
-// is zero while the daemon receives something. A report that the daemon fetches counts only if fewer programs are
-// missing than before.
+// nothingSince returns the time since when the daemon has received nothing of its payload, or has not reported since
+// the request. It is zero while the daemon receives data. A report that the daemon fetches counts only if fewer
+// programs are missing than before.
 func (d *Disrupt) nothingSince(update *v1alpha1.Activity, node *corev1.Node) time.Time {
 	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
 	missing := stillMissing(why)
@@ -148,8 +148,8 @@ func (d *Disrupt) sinceNothing(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "nothing", dated)
 }
 
-// stepSince returns since when the node is at its step. switchSince returns since when its daemon is to have the
-// revision.
+// stepSince returns when the present step began. switchSince returns when the operator requested the revision from the
+// daemon.
 func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
@@ -161,8 +161,8 @@ func (d *Disrupt) switchSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// noteNothing records since when the daemon receives nothing, and how many programs it lacked. Its reports about its
-// host meanwhile don't end that time.
+// noteNothing records since when the daemon has received nothing, and how many programs it lacked. Reports of the
+// daemon about its host don't end that time.
 func (d *Disrupt) noteNothing(view *View) {
 	update, node := view.activity(), view.Node
 	since := d.nothingSince(update, node)
@@ -345,8 +345,9 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
 
-// goesBack waits until a node is well at its previous revision. That has no end, because there is no other revision,
-// but it is reported once it takes too long. The node keeps its place, because it is out of service anyway.
+// goesBack waits until a node is well at its previous revision. This wait has no end, because there is no other
+// revision, but goesBack reports it once it takes too long. The node keeps its slot, because it is out of service
+// anyway.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)

@@ -26,15 +26,15 @@ const (
 	againRetry = time.Minute
 )
 
-// Who requests a reboot.
+// Sources of a request for a reboot.
 const (
 	rebootRequired  = "Required"  // the annotation reboot-required of the Node
 	rebootRequested = "Requested" // the annotation reboot of the Node
 	rebootPending   = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
 )
 
-// WhyReboot returns who requests a reboot of a node, or an empty string. A daemon that does not report its boot can't
-// prove a reboot. pending says whether a request by Windows counts.
+// WhyReboot returns the source of a request for a reboot of a node, or an empty string. A daemon that does not report
+// its boot can't prove a reboot. pending says whether a request by Windows counts.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -53,9 +53,8 @@ func WhyReboot(node *corev1.Node, pending bool) string {
 // isBlocked reports whether a node still requests a reboot after several in a row, and is left alone.
 func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
 
-// ObserveReboot notes in the status that somebody requests a reboot of a node, and reports whether anybody does. In
-// the place of an upgrade that waits, the reboot is the activity. wasWithdrawn says that nobody requested a reboot at
-// the last look.
+// ObserveReboot notes in the status that a reboot of a node is requested, and reports whether one is. If an upgrade
+// waits, the reboot replaces it as the activity. wasWithdrawn says that no reboot was requested at the last look.
 func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
 	jitter float64) bool {
 	why := WhyReboot(node, pending)
@@ -77,8 +76,8 @@ func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *co
 	return why != ""
 }
 
-// IsRebootDue reports whether a node may be rebooted now: somebody requests it, and the next try neither has to
-// wait nor is one too many.
+// IsRebootDue reports whether a node may be rebooted now: a reboot is requested, the wait before the next try is over,
+// and the limit of tries is not reached.
 func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool) bool {
 	if WhyReboot(node, pending) == "" || isBlocked(status) {
 		return false
@@ -106,7 +105,7 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 		reboot.NextTime != nil && reboot.NextTime.After(now)
 }
 
-// isAnotherBoot reports whether a node's daemon runs in another boot than the one that must end.
+// isAnotherBoot reports whether a node's daemon runs in another boot than the boot that must end.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
@@ -137,8 +136,8 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 	return journey.Done(), false
 }
 
-// rebootFacts adds the facts about a reboot. A reboot that could not be requested counts as requested: the time of the
-// reboot bounds that, too.
+// rebootFacts adds the facts about a reboot. A reboot that could not be requested counts as requested, so that the time
+// limit of the reboot applies to it as well.
 func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	reboot, node := view.activity(), view.Node
 	f.Drains, f.IsApplied = true, isAnotherBoot(reboot, node)
@@ -190,8 +189,7 @@ func (d *Disrupt) WithdrawReboot(ctx context.Context, node *corev1.Node) error {
 	return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }
 
-// finishReboot deletes the requests, because one reboot serves everybody who requested it before, and returns the node
-// to service.
+// finishReboot deletes all requests, because one reboot fulfils every earlier request, and returns the node to service.
 func (d *Disrupt) finishReboot(ctx context.Context, view *View) journey.Outcome {
 	if err := d.Nodes.Annotate(ctx, view.Node, map[string]string{contract.RebootApprovedAnnotation: "",
 		contract.RebootRequiredAnnotation: "", contract.RebootRequestedAnnotation: ""}); err != nil {

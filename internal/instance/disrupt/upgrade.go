@@ -24,15 +24,15 @@ func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 	err := d.Nodes.Mark(ctx, node,
 		journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 	view.isRequested = err == nil
-	// The time for verification begins when the daemon is told, which may be long after the decision.
+	// The time for verification begins when the daemon gets the request, which may be long after the decision.
 	if now := d.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
 		update.SwitchTime = new(journey.Seconds(now))
 	}
 	return err
 }
 
-// Resumed restarts the times of an upgrade after a pause, because nobody looked at the node meanwhile. Exception: the
-// time of a rollback, which is only reported, goes on.
+// Resumed restarts the times of an upgrade after a pause, because the operator did not look at the node during the
+// pause. Exception: the time of a rollback, which is only reported, goes on.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	update, now := status.Upgrade(), journey.Seconds(at)
 	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
@@ -44,7 +44,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	}
 }
 
-// noteSwitch records that the host is to have the revision, before the revision is requested of the daemon.
+// noteSwitch records the host's new revision in the status, before the operator requests the revision from the daemon.
 func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	update, now := status.Activity, journey.Seconds(d.Now())
 	if status.DesiredRevision != update.Revision {
@@ -92,8 +92,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested records which revision the daemon was told last. A revision that was not told yet is dropped: otherwise
-// a later correction of the Node would disrupt it without a place.
+// noteRequested records the revision that was last requested from the daemon. It drops a revision that was not
+// requested yet: otherwise a later correction of the Node would disrupt it without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, told := status.Activity, requestedOf(view.Node)
@@ -102,7 +102,7 @@ func noteRequested(view *View) {
 	}
 }
 
-// requestedOf returns the revision that a Node's daemon was told, or an empty string.
+// requestedOf returns the revision that was requested from a Node's daemon, or an empty string.
 func requestedOf(node *corev1.Node) string {
 	if node == nil {
 		return ""

@@ -27,8 +27,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the way to the desired revision, or nil if the node has it.
 	Update *journey.Update
-	// Unresponsive is why the daemon counts as dead, if another revision is desired, else nil. Its host joins again at
-	// that revision in its turn.
+	// Unresponsive is the reason why the daemon counts as dead, if another revision is desired, else nil. If it is set,
+	// the host joins again at that revision when it gets a slot.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or the
 	// daemon has been down for too long.
@@ -37,8 +37,8 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether a Check tells a daemon another revision than the one that it was told last. That must not be
-// decided from a stale cache, because the node may be on its way to that revision.
+// Corrects reports whether a Check would request another revision from a daemon than the last requested one. Don't
+// decide that from a stale cache, because the node may already be changing to that revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -93,8 +93,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.needs(ctx, instance, node)
 }
 
-// noteRequested finds out whether an operator requested another revision, and ended before it wrote that into the
-// status: the revision that the node has, or one that needs no place.
+// noteRequested handles an operator that requested another revision and ended before it wrote the revision into the
+// status. It accepts the revision that the node has, or one that needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -168,7 +168,8 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.uncordon(ctx, found)
 }
 
-// uncordon removes the operator's cordon from a node that serves. If the API server refuses that, the outcome says so.
+// uncordon removes the operator's cordon from a node that serves. If the API server refuses the write, the outcome
+// reports it.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
 	if !journey.IsRefused(err) {

@@ -66,7 +66,7 @@ func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance
 		instance.Spec.Address, instance.Status.NodeName)
 }
 
-// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not needed any more.
+// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is no longer needed.
 func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.CSR == "" {
@@ -204,7 +204,7 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 }
 
 // retryInSlot repeats a call that failed, unless the API server refused it, which is a problem of this host. It counts
-// only the time for which calls have failed in the present phase, and allows twice the time of waitInSlot.
+// only the time during which calls have failed in the present phase, and allows twice the time of waitInSlot.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)

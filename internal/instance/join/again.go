@@ -16,7 +16,7 @@ import (
 )
 
 // IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the attempt
-// has to end first, or the daemon could not report any more. After a failure, the decision is made again.
+// must end first, because the daemon can't report until then. After a failure, the decision is made again.
 func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session) bool {
 	return session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
@@ -82,14 +82,14 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	j.RejoinAtHeld(status)
 }
 
-// IsTold reports whether the host was told the revision to which it goes over SSH.
+// IsTold reports whether the revision that the host gets over SSH was already requested from the host.
 func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
 // Turn sends a host to the desired revision if it could not join at the revision that it held, and its node serves no
-// pods: the desired revision may be the cure. Turn skips a revision at which the host failed. If the host was not told
-// its revision yet, and another one is desired meanwhile, Turn forgets the revision.
+// pods: the desired revision may be the cure. Turn skips a revision at which the host failed. If the revision was not
+// requested from the host yet, and another revision is desired now, Turn forgets the old one.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	update, failure := status.Upgrade(), status.UpdateFailure
@@ -128,8 +128,8 @@ func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the one that it held. If
-// the cause is the host, the network or the cluster, it does nothing.
+// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the revision that it held.
+// If the cause is the host, the network or the cluster, it does nothing.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status

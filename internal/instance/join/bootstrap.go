@@ -28,8 +28,8 @@ const (
 // requested with the token of an earlier attempt.
 const maxCredentials = 4
 
-// credential creates kubelet's bootstrap token. It runs in the phase before the one that sends the token to the host,
-// so that its id is in the saved status by then, and another operator recognises kubelet's request and the Node.
+// credential creates kubelet's bootstrap token. It runs in the phase before the token is sent to the host. So the saved
+// status already contains its id, and another operator recognises kubelet's request and the Node.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
@@ -194,7 +194,7 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	return data, err
 }
 
-// bootstrapKubeconfig returns the kubeconfig with which kubelet requests its certificate.
+// bootstrapKubeconfig returns the kubeconfig that kubelet uses to request its certificate.
 func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
 	const name = "bootstrap"
 	config := clientcmdapi.NewConfig()

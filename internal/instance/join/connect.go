@@ -41,7 +41,7 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over
-// this connection which keys are its own. If it has no other key, the one that it showed is pinned, and the next
+// this connection which keys are its own. If the host has no other key, the shown key is pinned, and the next
 // connection asks again.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())

@@ -15,9 +15,9 @@ import (
 // streamName is the name of the payload's file in the RPC directory.
 const streamName = "payload.tar.zst"
 
-// deliver sends the files that the host lacks in one stream, and has the host verify them. What arrived stays, so an
-// interrupted transfer resumes. Then deliver asks for a place, because the next phase may disrupt the node, and creates
-// the bootstrap token.
+// deliver sends the files that the host lacks in one stream, and lets the host verify them. Files that arrived stay on
+// the host, so an interrupted transfer resumes. Then deliver requests a slot, because the next phase may disrupt the
+// node, and creates the bootstrap token.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -48,7 +48,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return j.credential(ctx, instance, session)
 }
 
-// sendMissing sends the files that preflight found missing, and has them verified.
+// sendMissing sends the files that preflight found missing, and lets the host verify them.
 func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
 	if err := send(ctx, session, selected); err != nil {
 		return err

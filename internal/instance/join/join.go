@@ -38,10 +38,10 @@ func (j *Join) Phases() []Phase {
 	}
 }
 
-// Resume returns the index of the phase with which a join goes on. If a remote phase has lost its connection, the join
+// Resume returns the index of the phase at which a join continues. If a remote phase has lost its connection, the join
 // starts again from the first phase, which is safe because every phase looks first. It also starts again if the attempt
-// failed in the last phase, or if another revision is desired than the one that the host waits for, because that
-// revision may be the cause of the wait.
+// failed in the last phase, or if the desired revision differs from the revision that the host waits for, because the
+// new revision may be the cure.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

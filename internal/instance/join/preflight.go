@@ -207,8 +207,8 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 }
 
 // nameOfNoHost refuses a name that a host chose and that belongs to another machine: kubelet's serving certificate has
-// the node's name, and on many clusters the CA that signs it is the one that clients trust for the API server. The host
-// names of Windows have no dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
+// the node's name, and on many clusters clients trust the CA that signs it for the API server as well. The host names
+// of Windows have no dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -223,8 +223,8 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 }
 
 // addressOfNoHost refuses an address in the networks of pods or Services: nodes route it into the cluster's own
-// network, where the host is not. It also refuses the addresses of the API server and of ingress, for which kubelet
-// would get no serving certificate. A loopback address is each machine's own.
+// network, where the host is not. It also refuses the addresses of the API server and of ingress, because kubelet would
+// get no serving certificate for them. A loopback address is each machine's own.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -244,9 +244,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine refuses a name that a host reports from its cloud if the cloud reports another name of the Machine. The
-// claim is given up. If the name is another host's, the problem says so. A host without a Machine, or whose Machine
-// lists no name, can't be checked.
+// nameOfMachine refuses a name that a host reports from its cloud if the cloud reports another name of the Machine. It
+// then releases the claim on the name. If the name is another host's, the problem says so. A host without a Machine, or
+// with a Machine that lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

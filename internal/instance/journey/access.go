@@ -57,7 +57,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyTrial = trial
 }
 
-// NoteAddress notes the address at which the host with the pinned key was reached, and when.
+// NoteAddress records the address at which the host with the pinned key was reached, and when.
 func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Time) {
 	instance.Status.HostAddress, instance.Status.HostAddressTime = "", nil
 	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {

@@ -38,7 +38,7 @@ func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node
 	return !d.silentSince(instance, node).IsZero()
 }
 
-// Forget restarts the time for which a daemon may be silent.
+// Forget restarts the time that a daemon may be silent.
 func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }

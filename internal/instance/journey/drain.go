@@ -91,14 +91,14 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
-// podsLeft holds what a drain remembers of the pods on a node, of which there may be any number.
+// podsLeft summarises the pods on a node for a drain. A node may have any number of pods.
 type podsLeft struct {
-	// now is the time of this step, began that of the first one, and deadline the end of the drain.
+	// now is the time of this step, began the time of the first step, and deadline the end of the drain.
 	now, began, deadline time.Time
 	count                int
 	// blocked names a few pods that can't be evicted, ending a few that terminate.
 	blocked, ending []string
-	// inGrace says that a terminating pod has time left, for which the drain waits.
+	// inGrace says that the drain still waits for the grace period of a terminating pod.
 	inGrace bool
 	// evictions are the pods to evict.
 	evictions []*policyv1.Eviction
@@ -208,8 +208,8 @@ func few(names []string, name string) []string {
 }
 
 // Evacuate cordons the node and evicts its pods. If the node has not been Ready for long, Evacuate evicts the pods but
-// does not wait: nobody would report their end. Evacuate fails if pods can't be evicted in time, or if somebody
-// uncordons the node. Exception: a node that was told to leave its revision goes on.
+// does not wait: no kubelet would report their end. Evacuate fails if pods can't be evicted in time, or if a user
+// uncordons the node. Exception: if the daemon has already been requested to leave its revision, Evacuate continues.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	bounds Bounds) Outcome {
 	between := p.HasLeft(ctx, instance.Status.Upgrade(), node.Annotations[contract.DesiredRevisionAnnotation])
@@ -223,9 +223,9 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
 }
 
-// HasLeft reports whether a daemon was told to leave the node's previous revision for one that needs a place. A
-// revision that needs none, such as for another mirror, disrupts no pod. A revision that can't be read counts as one
-// that needs a place.
+// HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision
+// that needs a slot. A revision that needs none, such as a change of a mirror, disrupts no pod. A revision that can't
+// be read counts as a revision that needs a slot.
 func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told string) bool {
 	switch {
 	case update == nil || update.From == "" || told == update.From:

@@ -121,8 +121,8 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeTaints = taints
 }
 
-// refusal reports labels and taints that the API server refuses for good: because of a right, a policy or a webhook, or
-// because they are invalid. For other errors, it returns nil.
+// refusal reports labels and taints that the API server refuses permanently: because of a right, a policy or a webhook,
+// or because they are invalid. For other errors, it returns nil.
 func (m Marks) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
@@ -152,9 +152,10 @@ func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
 // Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different provider
-// IDs, the Node is another host's, whatever its marks. The Node that was adopted stays the instance's. If a Windows
-// node without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or an earlier
-// operator left it. What the host itself reports as its address counts only for a Node that it registered itself.
+// IDs, the Node belongs to another host, whatever its marks. The adopted Node stays the instance's. If a Windows node
+// without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or an earlier
+// operator left it. An address that only the host itself reports counts only for a Node that the host registered
+// itself.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&

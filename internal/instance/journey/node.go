@@ -20,8 +20,8 @@ import (
 // Nodes reads Nodes, and writes the operator's marks on them.
 type Nodes struct{ options *Options }
 
-// Cordon cordons a node before a drain, and sets the label of a node with a place in the rollout budget. If the node is
-// cordoned already, that cordon stays. If somebody uncordons the node meanwhile, Cordon returns a conflict.
+// Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. If the node is
+// cordoned already, that cordon stays. If a user has uncordoned the node since, Cordon returns a conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -55,7 +55,7 @@ func cordon(wanted *corev1.Node) {
 	wanted.Annotations[contract.CordonedAnnotation] = "true"
 }
 
-// IsUncordoned reports whether somebody else removed the operator's cordon. The operator writes the cordon and its
+// IsUncordoned reports whether another client removed the operator's cordon. The operator writes the cordon and its
 // annotation together.
 func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
@@ -77,8 +77,8 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node if edit changes it. Afterwards node is what the API server has. If somebody else has written
-// since the Node was read, change returns a conflict.
+// change writes a Node if edit changes it. Afterwards node is the API server's version. If the Node was written since
+// it was read, change returns a conflict.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
@@ -95,7 +95,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 
 // changeDespiteConflicts is change for a Node that its host may write without end. If the API server refuses the
 // version that was read, it tries with the present version, and then without a version, so edit must change single
-// fields only. If the Node belongs to another instance meanwhile, or left reports so, it stays as it is.
+// fields only. If the Node now belongs to another instance, or left returns true for it, it stays as it is.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)

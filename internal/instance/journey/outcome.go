@@ -55,7 +55,7 @@ const (
 	RebootToo
 )
 
-// Unreported returns the outcome as one that is never reported.
+// Unreported returns a copy of the outcome that is never reported.
 func (o Outcome) Unreported() Outcome {
 	o.IsUnreported = true
 	return o
@@ -128,8 +128,8 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused is Retry for a write that must succeed before the work can end. If the API server refuses it for good,
-// the attempt fails, because only a change of a right or a policy helps.
+// FailRefused is Retry for a write that must succeed before the work can end. If the API server refuses the write
+// permanently, the attempt fails, because only a change of a right or a policy helps.
 func FailRefused(err error) Outcome {
 	if lasts(err) {
 		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
@@ -137,8 +137,8 @@ func FailRefused(err error) Outcome {
 	return Retry(err)
 }
 
-// lasts reports whether the API server refuses a request for good: because of its content, a right or a webhook. A slow
-// or busy server, or one that waits for etcd (a 500 without a reason), may accept the next request.
+// lasts reports whether the API server refuses a request permanently: because of its content, a right or a webhook. A
+// slow or busy server, or a server that waits for etcd (a 500 without a reason), may accept the next request.
 func lasts(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError

@@ -29,10 +29,10 @@ const mostCompared = 64
 
 type change struct{ payload, restarts, drains bool }
 
-// Of returns the desired state that a join brings to a host, with the cluster's facts. For a first join, that is the
-// desired revision of now. If the host has joined before, it is the host's own revision, because another one needs its
-// turn in the rollout. Exception: if that revision is not published any more, it is the desired one. The error joins
-// everything that keeps hosts from joining.
+// Of returns the desired state that a join applies to a host, with the cluster's facts. For a first join, it is the
+// currently desired revision. If the host has joined before, it is the host's own revision, because another one needs a
+// slot in the rollout budget. Exception: if the host's own revision is no longer published, it is the desired one. The
+// error joins everything that keeps hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)
@@ -53,7 +53,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return published, facts, nil
 }
 
-// JoinRevision returns the revision for the join of a host, or an empty string for the one that is desired now.
+// JoinRevision returns the revision for the join of a host, or an empty string for the currently desired one.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {
@@ -65,7 +65,7 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// NotHeld returns the revision that a join brings to a host because the host's own is not published any more, else an
+// NotHeld returns the revision that a join applies to a host because the host's own is no longer published, else an
 // empty string.
 func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := r.Of(ctx, instance)
@@ -139,8 +139,8 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare reads the manifest of the revision that a node comes from. forGood is false if the content does not match the
-// revision's name, because somebody will correct it.
+// compare reads the manifest of the node's previous revision. forGood is false if the content does not match the
+// revision's name, because that will be corrected.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,
@@ -172,12 +172,12 @@ func ReleaseOf(revision string) string {
 // Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// From is the last revision that was verified on the node, and to which it goes back if the other one fails. It is
-	// empty if none was verified.
+	// From is the last revision that was verified on the node. If the new revision fails, the node rolls back to it. It
+	// is empty if none was verified.
 	From string
-	// Payload says that the host may lack files, so they are fetched first. Restarts says that services on which pods
-	// depend restart. Drains says that pods must leave before. Each of these waits for the rollout budget: a new
-	// daemon, for example, is tried on few nodes first.
+	// Payload says that the host may lack files, so they are fetched first. Restarts says that services restart on
+	// which pods depend. Drains says that the node must be drained first. Each of these waits for the rollout budget: a
+	// new daemon, for example, is tried on few nodes first.
 	Payload, Restarts, Drains bool
 }
 

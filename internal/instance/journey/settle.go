@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Settles returns since when a node has been Ready without interruption, and how long it still has to be. The
-// transition time that kubelet reports counts as well, because nobody may have looked meanwhile.
+// Settles returns since when a node has been Ready without interruption, and the rest of the settling time. The
+// transition time that kubelet reports counts as well, because the operator may not have looked in between.
 func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
 	now := p.Now()
 	began := now

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots limit how many hosts are worked on at once. Waiters get slots in the order in which they came.
+// Slots limit how many hosts the operator works on at once. Waiters get slots in the order of their requests.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -78,7 +78,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// next returns the waiters for which there is a slot now.
+// next returns the waiters that can get a slot now.
 func (s *Slots) next() []types.UID {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])

@@ -140,7 +140,8 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 // replacement of its host. If the node serves, its host is elsewhere, and another machine got its address.
 const replacedAfter = 5 * time.Minute
 
-// isReplaced reports whether the machine that joined no longer exists. The machine that answers may be anybody's.
+// isReplaced reports whether the machine that joined no longer exists. The machine that answers instead may belong to
+// any user.
 func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) (bool, error) {
 	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {

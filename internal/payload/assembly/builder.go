@@ -20,8 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Builder fills a payload directory. What it writes becomes visible as a payload only with Finish,
-// which writes the manifest last.
+// Builder fills a payload directory. The directory becomes a payload only with Finish, which writes the manifest last.
 type Builder struct {
 	dir   string
 	files []payload.File
@@ -37,8 +36,8 @@ func NewBuilder(dir string) (*Builder, error) {
 	return &Builder{dir: dir, why: map[string]string{}}, nil
 }
 
-// Add takes a part's content. name must be one of Parts; version and source are as in File. A part
-// that may have several versions is added once for each, the newest first.
+// Add writes a part's content. name must be one of Parts; version and source are as in File. If a part may have several
+// versions, add it once for each, the newest first.
 func (b *Builder) Add(name, version, source string, content io.Reader) (payload.File, error) {
 	part, known := payload.PartNamed(name)
 	if !known {
