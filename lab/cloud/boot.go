@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// firstBoot gives a host what its user data and its image make of it, and says what that was. User
-// data that nothing can be made of leaves a host that lets nobody in.
+// firstBoot configures a host according to its image and its user data, and returns the resulting setup. If the user
+// data is invalid, no login is possible on the host.
 func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault) Setup {
 	setup, err := Evaluate(o.Platform, userData, host.Machine.AuthorizedKeys)
 	setup.again = func(authorized []byte) []ssh.PublicKey {
@@ -48,7 +48,7 @@ func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault
 	return setup
 }
 
-// laterBoots runs persistent user data again at each boot, until the host is closed or ctx ends.
+// laterBoots runs persistent user data at each further boot, until the host is closed or ctx ends.
 func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 	for s.Persist {
 		boot, err := host.Machine.WaitBoot(ctx)
@@ -68,12 +68,12 @@ func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 		if err != nil {
 			authorized = nil // somebody deleted it
 		}
-		// a full disk is what may go wrong, and then the keys stay
+		// this can only fail on a full disk, and then the keys stay unchanged
 		_ = sshd.Authorize(files, s.again(authorized)...)
 	}
 }
 
-// stranger is a key that nobody has the private half of.
+// stranger returns a public key whose private key is unknown.
 func stranger() ssh.PublicKey {
 	signer, err := sshd.NewHostKey()
 	if err != nil {

@@ -31,22 +31,22 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// atOnce is how many Machines are worked on at a time.
+// atOnce is the number of Machines that are reconciled concurrently.
 const atOnce = 8
 
-// Cloud is a cloud with its machine API. Its methods may be called from several goroutines.
+// Cloud is a cloud with its machine API. Its methods can be called concurrently.
 type Cloud struct {
 	manager manager.Manager
 	compute *compute
 	changes chan event.GenericEvent
-	// over is closed when nobody reads changes any more.
+	// over is closed when changes are no longer read.
 	over chan struct{}
 
 	mu      sync.Mutex
 	spoiled map[string][]Fault
 }
 
-// New makes a cloud that does nothing until Run.
+// New creates a cloud. It is inactive until Run.
 func New(options Options) (*Cloud, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), machinev1beta1.Install(scheme)); err != nil {
@@ -90,14 +90,14 @@ func (c *Cloud) addControllers(options Options) error {
 	)
 }
 
-// Run plays the cloud until ctx ends, and switches all hosts off then.
+// Run runs the cloud until ctx ends. Then it turns all hosts off.
 func (c *Cloud) Run(ctx context.Context) error {
 	err := c.manager.Start(ctx)
 	close(c.over)
 	return errors.Join(err, c.compute.close())
 }
 
-// changed has a Machine looked at.
+// changed triggers a reconcile of a Machine.
 func (c *Cloud) changed(machine types.NamespacedName) {
 	object := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: machine.Name}}
 	select {
@@ -106,7 +106,7 @@ func (c *Cloud) changed(machine types.NamespacedName) {
 	}
 }
 
-// machineOf is the Machine of a Node.
+// machineOf returns the Machine of a Node.
 func (c *Cloud) machineOf(_ context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -121,7 +121,7 @@ func (c *Cloud) machineOf(_ context.Context, object client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: instance.machine}}
 }
 
-// setOf is the MachineSet of a Node.
+// setOf returns the MachineSet of a Node.
 func (c *Cloud) setOf(ctx context.Context, object client.Object) []reconcile.Request {
 	for _, request := range c.machineOf(ctx, object) {
 		machine := &machinev1beta1.Machine{}
@@ -136,7 +136,7 @@ func (c *Cloud) setOf(ctx context.Context, object client.Object) []reconcile.Req
 	return nil
 }
 
-// Spoil gives each of the next count Machines of a MachineSet a fault.
+// Spoil injects a fault into the next count Machines of a MachineSet.
 func (c *Cloud) Spoil(set string, fault Fault, count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *Cloud) nextFault(set string) Fault {
 	return fault
 }
 
-// Host is the host of a Machine; false when it has none, or none yet.
+// Host returns the host of a Machine, or false if the host doesn't exist (yet).
 func (c *Cloud) Host(machine string) (*fleet.Host, bool) {
 	c.compute.mu.Lock()
 	defer c.compute.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *Cloud) Host(machine string) (*fleet.Host, bool) {
 	return nil, false
 }
 
-// Launched counts instances that were ever made.
+// Launched returns the number of all instances ever created.
 func (c *Cloud) Launched() int {
 	c.compute.mu.Lock()
 	defer c.compute.mu.Unlock()

@@ -73,7 +73,7 @@ func startSite(t *testing.T) *site {
 	return s
 }
 
-// publish writes user data with keys of its own.
+// publish writes user data with new keys.
 func (s *site) publish(t *testing.T) {
 	t.Helper()
 	private, public := keyPair(t)
@@ -99,7 +99,7 @@ func (s *site) publish(t *testing.T) {
 	}
 }
 
-// login says whether a host accepts a key, and shows the host key of the user data.
+// login reports whether a host accepts a key and presents the host key of the user data.
 func login(host *fleet.Host, key ssh.Signer, hostKey ssh.PublicKey) error {
 	client, err := ssh.Dial("tcp", host.Address().String(), &ssh.ClientConfig{
 		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey),
@@ -118,7 +118,7 @@ func (s *site) make(t *testing.T, set *machinev1beta1.MachineSet) {
 	}
 }
 
-// machines of a set that is on its way to have so many, once a condition holds for each.
+// machines waits until a set has the given number of Machines and a condition holds for each of them, and returns them.
 func (s *site) machines(t *testing.T, set string, count int,
 	holds func(*machinev1beta1.Machine) error) []machinev1beta1.Machine {
 	t.Helper()
@@ -164,7 +164,7 @@ func phase(want string) func(*machinev1beta1.Machine) error {
 	}
 }
 
-// booted waits for a Machine's host.
+// booted waits until the host of a Machine has booted.
 func (s *site) booted(t *testing.T, machine string) *fleet.Host {
 	t.Helper()
 	var host *fleet.Host
@@ -179,7 +179,7 @@ func (s *site) booted(t *testing.T, machine string) *fleet.Host {
 	return host
 }
 
-// join does what kubelet does on a host.
+// join simulates the registration of kubelet on a host.
 func (s *site) join(t *testing.T, host *fleet.Host) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: host.Name,
@@ -268,7 +268,7 @@ func (s *site) liveAndDie(t *testing.T) {
 	s.shrink(t, set, machines)
 }
 
-// shrink takes one Machine after the other away, and the marked one first.
+// shrink removes one Machine after the other, the marked one first.
 func (s *site) shrink(t *testing.T, set *machinev1beta1.MachineSet, machines []machinev1beta1.Machine) {
 	t.Helper()
 	marked, other := machines[1], machines[0]

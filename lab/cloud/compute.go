@@ -16,11 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// compute is the cloud's own side, which knows nothing of Kubernetes: instances, each made for one
-// Machine.
+// compute is the compute service of the cloud. It doesn't use Kubernetes. It has instances, each for one Machine.
 type compute struct {
 	options Options
-	// changed is told the Machine whose instance is another than it was.
+	// changed is called with the Machine whose instance has changed.
 	changed func(machine types.NamespacedName)
 
 	mu        sync.Mutex
@@ -30,11 +29,10 @@ type compute struct {
 	work      sync.WaitGroup
 }
 
-// second byte of the addresses of instances.
+// second is the second byte of the addresses of instances.
 const second = 33
 
-// instance is one virtual machine. Its fields are guarded by compute.mu, but for those that never
-// change.
+// instance is one virtual machine. Its fields are guarded by compute.mu, except immutable ones.
 type instance struct {
 	machine    types.NamespacedName
 	uid        types.UID
@@ -42,7 +40,7 @@ type instance struct {
 	providerID string
 	fault      Fault
 	cancel     context.CancelFunc
-	// gone is closed when nothing of it runs any more.
+	// gone is closed when the instance has ended completely.
 	gone chan struct{}
 
 	address netip.Addr // not valid until the cloud has given one
@@ -55,8 +53,7 @@ func newCompute(options Options, changed func(types.NamespacedName)) *compute {
 		instances: map[types.UID]*instance{}}
 }
 
-// launch makes an instance for a Machine, with the user data of now. A repeated call gives the same
-// one.
+// launch creates an instance for a Machine with the current user data. A repeated call returns the same instance.
 func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, userData string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +85,7 @@ func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, u
 	})
 }
 
-// run is an instance's life, until ctx ends. Its error says what the lab itself could not do.
+// run runs an instance until ctx ends. Its error reports a failure of the lab itself.
 func (c *compute) run(ctx context.Context, i *instance, wanted string, options fleet.HostOptions, setup Setup) error {
 	if !pause(ctx, c.options.Provision) {
 		return nil
@@ -120,7 +117,7 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 	return host.Close()
 }
 
-// ghost has an address that is another's: whoever calls there reaches the other.
+// ghost simulates an instance with a duplicate address: connections to the address reach the other host.
 func (c *compute) ghost(ctx context.Context, i *instance, wanted string) error {
 	address, err := netip.ParseAddr(wanted)
 	if err != nil {
@@ -146,7 +143,7 @@ func (c *compute) boot(ctx context.Context, lease *fleet.Lease, options fleet.Ho
 	return host, nil
 }
 
-// tell has the Machine learn how its instance is.
+// tell reports the state of an instance to its Machine.
 func (c *compute) tell(i *instance, address netip.Addr, host *fleet.Host) {
 	c.mu.Lock()
 	i.address, i.host = address, host
@@ -154,7 +151,7 @@ func (c *compute) tell(i *instance, address netip.Addr, host *fleet.Host) {
 	c.changed(i.machine)
 }
 
-// description is what the cloud tells of an instance.
+// description is the state of an instance as the cloud reports it.
 type description struct {
 	machine    types.NamespacedName
 	providerID string
@@ -162,13 +159,13 @@ type description struct {
 	fault      Fault
 }
 
-// describe tells of a Machine's instance; false when it has none.
+// describe returns the description of the instance of a Machine, or false if it has none.
 func (c *compute) describe(machine types.UID) (description, bool) {
 	return c.find(func(i *instance) bool { return i.uid == machine })
 }
 
-// find tells of an instance, the oldest where there are several: packets to an address that two
-// have go to the first.
+// find returns the description of a matching instance. If several match, it returns the oldest, because packets to a
+// duplicate address reach the first instance.
 func (c *compute) find(match func(*instance) bool) (description, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +182,8 @@ func (c *compute) find(match func(*instance) bool) (description, bool) {
 		fault: found.fault}, true
 }
 
-// terminate begins to end a Machine's instance, and says whether it has ended. One that never was
-// has ended.
+// terminate starts to end the instance of a Machine, and reports whether it has ended. Without an instance, it returns
+// true.
 func (c *compute) terminate(machine types.UID) (ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +219,7 @@ func (c *compute) close() error {
 	return errors.Join(failures...)
 }
 
-// pause lets time pass; false when ctx ended meanwhile.
+// pause waits for d. If ctx ends first, it returns false.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -21,13 +21,13 @@ import (
 const (
 	// excludeDraining on a Machine skips the drain.
 	excludeDraining = "machine.openshift.io/exclude-node-draining"
-	// lookAgain is how long the machine API waits for what sends no event: pods, and instances on
-	// their way down.
+	// lookAgain is the polling interval of the machine API for pods, and for instances that are shutting down, which
+	// send no events.
 	lookAgain = 200 * time.Millisecond
 )
 
-// retire deletes a Machine in the machine API's order: drain, instance, Node, finalizer.
-// Each part waits for the hooks before it.
+// retire deletes a Machine in the order of the machine API: drain, instance, Node, finalizer. Each step waits for its
+// hooks.
 func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(machine, machinev1beta1.MachineFinalizer) {
 		return reconcile.Result{}, nil
@@ -71,7 +71,7 @@ func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) 
 	return reconcile.Result{}, nil
 }
 
-// own is a Machine's Node, nil if it has none.
+// own returns the Node of a Machine, or nil.
 func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*corev1.Node, error) {
 	if machine.Status.NodeRef == nil {
 		return nil, nil //nolint:nilnil // it never became a node
@@ -87,8 +87,8 @@ func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*c
 	return node, nil
 }
 
-// drain cordons a Node and evicts its pods, and says whether they are gone. A Node that is silent
-// is not waited for.
+// drain cordons a Node and evicts its pods, and reports whether they have ended. It doesn't wait for an unreachable
+// Node.
 func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, err error) {
 	if !node.Spec.Unschedulable {
 		patch := client.MergeFrom(node.DeepCopy())
@@ -119,7 +119,7 @@ func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, 
 	return drained || !policy.IsReady(node), nil
 }
 
-// stays says that no drain waits for a pod.
+// stays reports whether drains ignore a pod.
 func stays(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return true

@@ -6,40 +6,40 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fault is a way in which a cloud disappoints.
+// Fault is an injected fault of the cloud.
 type Fault string
 
-// Faults, for FaultAnnotation.
+// Faults for FaultAnnotation.
 const (
 	FaultNone Fault = ""
-	// FaultNeverBoots gives a Machine an address where nobody ever answers.
+	// FaultNeverBoots gives a Machine an address that never answers.
 	FaultNeverBoots Fault = "never-boots"
-	// FaultWrongKey boots a host that ignores its user data's key and authorises another.
+	// FaultWrongKey boots a host that ignores the key in its user data and authorizes another.
 	FaultWrongKey Fault = "wrong-key"
-	// FaultHostKey boots a host that shows another SSH host key than the one in its user data.
+	// FaultHostKey boots a host that presents another SSH host key than the one in its user data.
 	FaultHostKey Fault = "host-key"
-	// FaultNoAddress never tells the address.
+	// FaultNoAddress never reports the address.
 	FaultNoAddress Fault = "no-address"
-	// FaultNoProviderID never tells the provider ID.
+	// FaultNoProviderID never reports the provider ID.
 	FaultNoProviderID Fault = "no-provider-id"
 )
 
-// Annotations of a Machine, or of a MachineSet's template, that the lab's cloud heeds.
+// The lab's cloud evaluates these annotations of a Machine, or of the template of a MachineSet.
 const (
-	// FaultAnnotation has a Fault.
+	// FaultAnnotation contains a Fault.
 	FaultAnnotation = "cloud.lab/fault"
-	// AddressAnnotation has the address to give to a Machine, though another may have it already.
+	// AddressAnnotation contains the address of a Machine, even if another Machine already has the address.
 	AddressAnnotation = "cloud.lab/address"
-	// HostnameAnnotation has the name to boot with, also as the metadata service tells it: as a
-	// copy of another host's disk does that was not prepared for copying, or a host that lies.
-	// Windows is called what stands before the first dot.
+	// HostnameAnnotation contains the host name for the boot, which the metadata service also reports. It imitates a
+	// disk that was copied from another host without preparation, or a host that reports a false name. The Windows host
+	// name is the part before the first dot.
 	HostnameAnnotation = "cloud.lab/hostname"
-	// MachineIDAnnotation has the identity of such a disk's Windows.
+	// MachineIDAnnotation contains the machine ID of such a copied disk.
 	MachineIDAnnotation = "cloud.lab/machine-id"
 )
 
-// faultOf a Machine. One that is not Windows has an address and never boots: what runs on it is
-// nobody's business here.
+// faultOf returns the fault of a Machine. A Machine that isn't Windows gets an address and never boots, because the lab
+// doesn't simulate other operating systems.
 func faultOf(machine *machinev1beta1.Machine) Fault {
 	if machine.Labels[contract.MachineOSLabel] != contract.OSIDWindows {
 		return FaultNeverBoots

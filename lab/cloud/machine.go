@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// instanceState is the annotation in which the machine API repeats what the cloud says.
+// instanceState is the annotation in which the machine API reports the instance state of the cloud.
 const instanceState = "machine.openshift.io/instance-state"
 
-// machines leads Machines through their phases.
+// machines moves Machines through their phases.
 type machines struct {
 	client.Client
 	// live reads without a cache.
@@ -29,7 +29,7 @@ type machines struct {
 	compute *compute
 }
 
-// Reconcile looks at one Machine and takes the step that is due.
+// Reconcile executes the next step of one Machine.
 func (m *machines) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	machine := &machinev1beta1.Machine{}
 	if err := m.Get(ctx, request.NamespacedName, machine); err != nil {
@@ -72,7 +72,7 @@ func (m *machines) advance(ctx context.Context, machine *machinev1beta1.Machine)
 	})
 }
 
-// launch makes the instance of a new Machine.
+// launch creates the instance of a new Machine.
 func (m *machines) launch(ctx context.Context, machine *machinev1beta1.Machine) error {
 	if machine.Spec.ProviderID != nil || len(machine.Status.Addresses) > 0 {
 		return m.fail(ctx, machine, machinev1beta1.UpdateMachineError, "Can't find created instance.")
@@ -93,8 +93,7 @@ func (m *machines) launch(ctx context.Context, machine *machinev1beta1.Machine) 
 	return nil
 }
 
-// userData reads the secret that a Machine's provider spec names. All platforms call the field by
-// the same name.
+// userData reads the secret in the provider spec of a Machine. The field has the same name on all platforms.
 func (m *machines) userData(ctx context.Context, machine *machinev1beta1.Machine) (string, error) {
 	spec := struct {
 		UserDataSecret *struct {
@@ -121,7 +120,7 @@ func (m *machines) userData(ctx context.Context, machine *machinev1beta1.Machine
 	return string(data), nil
 }
 
-// identify writes what the machine API learns when it has made an instance.
+// identify writes the data that the machine API knows after it has created an instance.
 func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine, instance description) error {
 	wanted := machine.DeepCopy()
 	if instance.fault != FaultNoProviderID {
@@ -140,7 +139,7 @@ func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine
 	return nil
 }
 
-// report is the status of a Machine that has an instance.
+// report fills in the status of a Machine with an instance.
 func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machine, instance description,
 	node *corev1.Node, platform configv1.PlatformType) {
 	if instance.address.IsValid() && instance.fault != FaultNoAddress {
@@ -161,7 +160,7 @@ func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machin
 	}
 }
 
-// nodeOf finds the Node with an instance's provider ID, or with its address.
+// nodeOf finds the Node with the provider ID or the address of an instance.
 func (m *machines) nodeOf(ctx context.Context, instance description) (*corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := m.List(ctx, list); err != nil {
@@ -179,7 +178,7 @@ func (m *machines) nodeOf(ctx context.Context, instance description) (*corev1.No
 	return &list.Items[at], nil
 }
 
-// internalIP of a Node, empty if it has none.
+// internalIP returns the internal IP of a Node, or an empty string.
 func internalIP(node *corev1.Node) string {
 	for _, address := range node.Status.Addresses {
 		if address.Type == corev1.NodeInternalIP {
@@ -196,7 +195,7 @@ func (m *machines) fail(ctx context.Context, machine *machinev1beta1.Machine, re
 	})
 }
 
-// status writes the status if it is another than it was.
+// status writes the status if it has changed.
 func (m *machines) status(ctx context.Context, machine *machinev1beta1.Machine,
 	edit func(*machinev1beta1.MachineStatus)) error {
 	wanted := machine.DeepCopy()

@@ -20,19 +20,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DeleteAnnotation on a Machine makes it the first to go when its MachineSet shrinks.
+// DeleteAnnotation on a Machine makes its MachineSet delete it first when it scales down.
 const DeleteAnnotation = "machine.openshift.io/delete-machine"
 
 // sets keeps the number of Machines of each MachineSet.
 type sets struct {
 	client.Client
-	// live reads without a cache, so that no Machine is made twice.
+	// live reads without a cache, so that no Machine is created twice.
 	live client.Reader
-	// spoil gives the fault of the next Machine of a set.
+	// spoil returns the fault of the next Machine of a set.
 	spoil func(set string) Fault
 }
 
-// Reconcile makes and deletes Machines of one MachineSet, and counts them.
+// Reconcile creates and deletes the Machines of one MachineSet, and updates its status.
 func (s *sets) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	set := &machinev1beta1.MachineSet{}
 	if err := s.Get(ctx, request.NamespacedName, set); err != nil {
@@ -94,8 +94,8 @@ func (s *sets) newMachine(set *machinev1beta1.MachineSet) *machinev1beta1.Machin
 	return machine
 }
 
-// surplus chooses who goes, in the machine API's order: who is marked, who failed, who never became
-// a node, anybody.
+// surplus selects the Machines to delete in the order of the machine API: marked Machines, failed Machines, Machines
+// without a node, other Machines.
 func surplus(machines []machinev1beta1.Machine, count int) []machinev1beta1.Machine {
 	if count <= 0 {
 		return nil
@@ -106,7 +106,7 @@ func surplus(machines []machinev1beta1.Machine, count int) []machinev1beta1.Mach
 	return sorted[:min(count, len(sorted))]
 }
 
-// weight says how much a Machine would be missed.
+// weight returns the priority of keeping a Machine.
 func weight(machine *machinev1beta1.Machine) int {
 	_, marked := machine.Annotations[DeleteAnnotation]
 	switch {
@@ -120,8 +120,7 @@ func weight(machine *machinev1beta1.Machine) int {
 	return 3
 }
 
-// count writes the status. It looks again when a Node that is Ready now will have been so for long
-// enough.
+// count writes the status. It requeues when a Ready Node hasn't been Ready for long enough.
 func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
 	machines []machinev1beta1.Machine) (reconcile.Result, error) {
 	wanted := set.DeepCopy()
@@ -158,7 +157,7 @@ func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// readySince says since when a Machine's Node is Ready; false if it is not.
+// readySince returns since when the Node of a Machine is Ready, or false if it isn't Ready.
 func (s *sets) readySince(ctx context.Context, machine *machinev1beta1.Machine) (since time.Time, ok bool, err error) {
 	if machine.Status.NodeRef == nil {
 		return time.Time{}, false, nil

@@ -11,8 +11,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 )
 
-// NodeName is what a platform calls the Node of a host: on AWS and Google's cloud by the metadata
-// service, elsewhere by the host's own name.
+// NodeName returns the name of the Node of a host. On AWS and Google Cloud, it comes from the metadata service, on
+// other platforms from the host name.
 func NodeName(platform configv1.PlatformType, hostname string, address netip.Addr) string {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -23,8 +23,8 @@ func NodeName(platform configv1.PlatformType, hostname string, address netip.Add
 	return strings.ToLower(hostname)
 }
 
-// Metadata is the platform's metadata service as a host has it, nil where there is none that tells
-// anything that counts here. routed says that the host reaches it only by a route of its own.
+// Metadata returns the metadata service of the platform for a host, or nil if the platform has no relevant service.
+// routed means that the host needs a dedicated route to it.
 func Metadata(platform configv1.PlatformType, nodeName, providerID string) (service http.Handler, routed bool) {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -37,11 +37,10 @@ func Metadata(platform configv1.PlatformType, nodeName, providerID string) (serv
 	return nil, false
 }
 
-// sessionToken is what this service answers to whoever asks for a token; it tells who did from who
-// did not.
+// sessionToken is the token that this service issues. It identifies clients that have requested a token.
 const sessionToken = "bGFiLXRva2Vu"
 
-// amazonMetadata is version 2 of EC2's service: nothing is told without a token.
+// amazonMetadata simulates version 2 of EC2's service, which requires a token.
 func amazonMetadata(nodeName string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +62,7 @@ func amazonMetadata(nodeName string) http.Handler {
 	return mux
 }
 
-// googleMetadata answers only who knows what it is asking.
+// googleMetadata answers only requests with the required header.
 func googleMetadata(nodeName string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /computeMetadata/v1/instance/hostname", func(w http.ResponseWriter, r *http.Request) {
@@ -77,14 +76,14 @@ func googleMetadata(nodeName string) http.Handler {
 	return mux
 }
 
-// What Azure tells of an instance here.
+// The answers of Azure for an instance.
 const (
 	AzureRegion = "eastus"
 	AzureZone   = "1"
 	azureSize   = "Standard_D4s_v3"
 )
 
-// azureMetadata is what Azure's node manager reads.
+// azureMetadata serves the data that Azure's node manager reads.
 func azureMetadata(providerID string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metadata/instance", func(w http.ResponseWriter, r *http.Request) {

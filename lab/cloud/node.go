@@ -17,20 +17,20 @@ import (
 const (
 	// machineAnnotation on a Node names its Machine, as "<namespace>/<name>".
 	machineAnnotation = "machine.openshift.io/machine"
-	// uninitialized is the taint of a Node that no cloud controller has seen yet.
+	// uninitialized is the taint of a Node that no cloud controller has initialized.
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the
-// uninitialized away, and the part of the machine API that links a Node with its Machine. On Azure
-// it leaves the former to the node manager on the host, as OpenShift's does.
+// nodes simulates the cloud controller, which sets the provider ID of a Node and removes the uninitialized taint, and
+// the part of the machine API that links a Node with its Machine. On Azure, the node manager on the host does the work
+// of the cloud controller, as on OpenShift.
 type nodes struct {
 	client.Client
 	compute *compute
 	options Options
 }
 
-// Reconcile looks at one Node.
+// Reconcile reconciles one Node.
 func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := n.Get(ctx, request.NamespacedName, node); err != nil {
@@ -52,7 +52,7 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	if equal(wanted, node) {
 		return reconcile.Result{}, nil
 	}
-	// The taints are a list that others change, too.
+	// The taints are a list that other clients also change.
 	err := n.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
 	if err != nil && client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("initializing node %s: %w", node.Name, err)
@@ -60,20 +60,20 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// initialize is the part of the cloud controller.
+// initialize does the work of the cloud controller.
 func (n *nodes) initialize(node *corev1.Node, instance description, ours bool) {
 	switch {
 	case ours:
 		node.Spec.ProviderID = instance.providerID
 	case tainted(node) && node.Spec.ProviderID == "":
-		// An instance of the same cloud that somebody started without a Machine.
+		// This is an instance of the same cloud without a Machine.
 		node.Spec.ProviderID = ProviderID(n.options.Platform, node.Name)
 	}
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
 		func(t corev1.Taint) bool { return t.Key == uninitialized })
 }
 
-// instanceOf finds the instance that a Node runs on.
+// instanceOf returns the instance that a Node runs on.
 func (n *nodes) instanceOf(node *corev1.Node) (description, bool) {
 	if node.Spec.ProviderID != "" {
 		return n.compute.find(func(i *instance) bool { return i.providerID == node.Spec.ProviderID })
@@ -81,7 +81,7 @@ func (n *nodes) instanceOf(node *corev1.Node) (description, bool) {
 	return n.compute.find(func(i *instance) bool { return i.host != nil && i.address.String() == internalIP(node) })
 }
 
-// link gives a Node what its Machine says about it.
+// link copies data of the Machine to its Node.
 func (n *nodes) link(ctx context.Context, instance description, node *corev1.Node) error {
 	machine := &machinev1beta1.Machine{}
 	if err := n.Get(ctx, instance.machine, machine); err != nil {
@@ -107,7 +107,7 @@ func tainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
 }
 
-// equal compares API objects by their meaning.
+// equal compares API objects semantically.
 func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 var _ reconcile.Reconciler = (*nodes)(nil)

@@ -17,31 +17,31 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Options of a cloud.
+// Options configure a cloud.
 type Options struct {
-	// Config reaches the cluster with an administrator's rights. Required.
+	// Config connects to the cluster with an administrator's rights. Required.
 	Config *rest.Config
-	// Platform whose cloud it is: AWS, Azure, GCP, VSphere or Nutanix.
+	// Platform is the platform of the cloud: AWS, Azure, GCP, VSphere or Nutanix.
 	Platform configv1.PlatformType
-	// TemplateKey is authorised in the image that virtual machines are made from. vSphere's hosts
-	// have it instead of user data; nil for none.
+	// TemplateKey is authorized in the image of virtual machines. Hosts on vSphere use it instead of user data. Nil for
+	// none.
 	TemplateKey ssh.PublicKey
-	// Programs are what exes do on a host, by lower-case base name.
+	// Programs are the implementations of the exes on a host, by lower-case base name.
 	Programs map[string]sim.Program
-	// Costs are how long things take on a host; Latency is one way.
+	// Costs are the durations of operations on a host. Latency is for one direction.
 	Costs   sim.Costs
 	Latency time.Duration
-	// Provision is the time from a Machine's creation until it has an address, Boot the time from
-	// then until its host answers, as in public clouds. With no Boot the address is told when the
-	// host answers, as on vSphere.
+	// Provision is the time from the creation of a Machine until it has an address. Boot is the time from then until
+	// its host answers, as in public clouds. If Boot is 0, the address is reported when the host answers, as on
+	// vSphere.
 	Provision, Boot time.Duration
-	// Edit changes the host of a Machine before it is made. May be nil.
+	// Edit changes the options of the host of a Machine before it is created. May be nil.
 	Edit func(machine *machinev1beta1.Machine, host *fleet.HostOptions)
-	// Log receives what the cloud does. Nothing is logged if it is not set.
+	// Log receives the actions of the cloud. If not set, nothing is logged.
 	Log logr.Logger
 }
 
-// host describes the host that a Machine becomes, but for its address.
+// host returns the options of the host of a Machine, except its address.
 func (o Options) host(machine *machinev1beta1.Machine, userData string) (fleet.HostOptions, Setup) {
 	name, _, _ := strings.Cut(machine.Annotations[HostnameAnnotation], ".")
 	if name == "" {
@@ -63,7 +63,7 @@ func (o Options) host(machine *machinev1beta1.Machine, userData string) (fleet.H
 	return options, setup
 }
 
-// port of a Machine's SSH server.
+// port returns the port of the SSH server of a Machine.
 func port(machine *machinev1beta1.Machine) uint16 {
 	if port, err := strconv.ParseUint(machine.Annotations[contract.SSHPortAnnotation], 10, 16); err == nil {
 		return uint16(port)

@@ -10,7 +10,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Platforms whose clouds there are here.
+// Platforms returns the simulated platforms.
 func Platforms() []string {
 	return []string{
 		string(configv1.AWSPlatformType), string(configv1.AzurePlatformType), string(configv1.GCPPlatformType),
@@ -18,10 +18,10 @@ func Platforms() []string {
 	}
 }
 
-// netBIOS is the longest name that Windows Setup gives a computer.
+// netBIOS is the maximum length of a computer name that Windows Setup assigns.
 const netBIOS = 15
 
-// ProviderID is what the platform calls an instance.
+// ProviderID returns the provider ID of an instance.
 func ProviderID(platform configv1.PlatformType, machine string) string {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -39,7 +39,7 @@ func ProviderID(platform configv1.PlatformType, machine string) string {
 	return "lab://" + machine
 }
 
-// hostname is what Windows is called when it has booted for the first time there.
+// hostname returns the Windows host name after the first boot.
 func hostname(platform configv1.PlatformType, machine string) string {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -50,7 +50,7 @@ func hostname(platform configv1.PlatformType, machine string) string {
 	return "WIN-" + strings.ToUpper(utilrand.String(11))
 }
 
-// user is the administrator whom the platform's images have.
+// user returns the name of the administrator in the images of the platform.
 func user(platform configv1.PlatformType) string {
 	if platform == configv1.AzurePlatformType {
 		return "capi"

@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// SSHPort is that of the lab's Machines: a lab need not be run by root, who alone may listen on the
-// usual one.
+// SSHPort is the SSH port of Machines in the lab. Only root can listen on the default port, and a lab can run without
+// root.
 const SSHPort = 2222
 
-// UserDataSecret is the name that the operator's users write into their provider specs.
+// UserDataSecret is the name of the secret that users of the operator write into their provider specs.
 const UserDataSecret = "windows-user-data"
 
 const (
@@ -25,7 +25,7 @@ const (
 	labelSet     = "machine.openshift.io/cluster-api-machineset"
 )
 
-// NewMachineSet describes a MachineSet of Windows Machines, with what every platform has in common.
+// NewMachineSet returns a MachineSet of Windows Machines with the common fields of all platforms.
 func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) *machinev1beta1.MachineSet {
 	selected := SetLabels(name)
 	labels := maps.Clone(selected)
@@ -47,12 +47,12 @@ func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) 
 	}
 }
 
-// SetLabels are those by which a MachineSet knows its Machines.
+// SetLabels returns the labels by which a MachineSet selects its Machines.
 func SetLabels(name string) map[string]string {
 	return map[string]string{labelCluster: "lab", labelSet: name}
 }
 
-// NewMachineSpec describes a Machine that boots with the operator's user data and becomes a worker.
+// NewMachineSpec returns the spec of a Machine that boots with the operator's user data and becomes a worker.
 func NewMachineSpec(platform configv1.PlatformType) machinev1beta1.MachineSpec {
 	return machinev1beta1.MachineSpec{
 		ObjectMeta:   machinev1beta1.ObjectMeta{Labels: map[string]string{contract.WorkerLabel: ""}},
@@ -60,7 +60,7 @@ func NewMachineSpec(platform configv1.PlatformType) machinev1beta1.MachineSpec {
 	}
 }
 
-// providerSpec says no more than the lab's cloud reads.
+// providerSpec contains only the fields that the lab's cloud reads.
 func providerSpec(platform configv1.PlatformType) *runtime.RawExtension {
 	kinds := map[configv1.PlatformType][2]string{
 		configv1.AWSPlatformType:     {"machine.openshift.io/v1beta1", "AWSMachineProviderConfig"},

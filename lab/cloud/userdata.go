@@ -12,26 +12,26 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// hostKeyPath is the only host key of sshd that user data may bring.
+// hostKeyPath is the only host key of sshd that user data can set.
 const hostKeyPath = `C:\ProgramData\ssh\ssh_host_ed25519_key`
 
-// Setup is what user data makes of a host.
+// Setup is the configuration of a host by its user data.
 type Setup struct {
-	// Keys are authorised for administrators.
+	// Keys are authorized for administrators.
 	Keys []ssh.PublicKey
-	// HostKey is the SSH host key that the host is given, nil for none.
+	// HostKey is the SSH host key of the host. Nil for none.
 	HostKey ssh.Signer
 	// Ports are open for TCP from outside, sorted.
 	Ports []int
-	// Persist says that the script is run at each boot, and not only at the first.
+	// Persist means that the script runs at each boot, and not only at the first.
 	Persist bool
-	// again gives the keys that are authorised after a later boot, of those that were before.
+	// again returns the authorized keys after a later boot, given the keys before it.
 	again func(authorized []byte) []ssh.PublicKey
 }
 
-// Evaluate says what a host does with its user data at boot. Nothing of a script that PowerShell
-// can't read is run, which is an error here; so is a wrapping that the platform's agent does not
-// know. authorized are the keys that the host has before, by its image or from an earlier boot.
+// Evaluate returns the effect of the user data at boot. It returns an error if PowerShell can't parse the script,
+// because nothing of it runs then, and for a wrapping that the agent of the platform doesn't support. authorized are
+// the keys of the host before the boot, from its image or an earlier boot.
 func Evaluate(platform configv1.PlatformType, userData string, authorized []byte) (Setup, error) {
 	script, persist, err := unwrap(platform, userData)
 	if err != nil {
@@ -58,9 +58,8 @@ func Evaluate(platform configv1.PlatformType, userData string, authorized []byte
 	return setup, nil
 }
 
-// unwrap finds the script as the platform's agent does. On Azure the machine API hands a whole file
-// to PowerShell, once; Google's agent runs its startup script at every boot. The others look for
-// tags.
+// unwrap extracts the script like the agent of the platform. On Azure, the machine API passes a whole file to
+// PowerShell, once. Google's agent runs its startup script at every boot. The other agents search for tags.
 func unwrap(platform configv1.PlatformType, userData string) (script string, persist bool, err error) {
 	switch platform {
 	case configv1.AzurePlatformType:
@@ -79,7 +78,7 @@ func unwrap(platform configv1.PlatformType, userData string) (script string, per
 	return script, strings.Contains(rest, "<persist>true</persist>"), nil
 }
 
-// untagged refuses what PowerShell would take for a redirection: a line that begins with a tag.
+// untagged refuses a line that starts with a tag, which PowerShell would interpret as a redirection.
 func untagged(script string) error {
 	for line := range strings.Lines(script) {
 		if strings.HasPrefix(strings.TrimSpace(line), "<") && !strings.HasPrefix(strings.TrimSpace(line), "<#") {

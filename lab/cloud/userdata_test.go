@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
 
-// keyPair is a private key in OpenSSH's PEM, and the public half.
+// keyPair returns a private key in OpenSSH PEM format, and its public key.
 func keyPair(t *testing.T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
 	key, secret, err := ed25519.GenerateKey(nil)

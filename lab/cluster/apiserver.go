@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// auditPolicy writes one line for each request: a watch when it begins and when
-// it ends, anything else when it is answered.
+// auditPolicy writes one line for each request: for a watch at its begin and at its end, for other requests when they
+// are answered.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -15,9 +15,9 @@ rules:
 - level: Metadata
 `
 
-// apiServerComponent is an API server that authenticates and authorizes as
-// OpenShift's does. Left out on purpose: aggregation (no API of this project is
-// aggregated), and reconciling its own endpoints, as no pod will call it.
+// apiServerComponent is an API server that authenticates and authorizes like OpenShift's. Aggregation is disabled
+// because this project has no aggregated API. The reconciliation of its own endpoints is disabled because no pod calls
+// it.
 func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) component {
 	etcd, _ := etcdURLs()
 	c := component{
@@ -49,10 +49,10 @@ func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) c
 			"--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-key-file=" + f.tokenPublicKey,
 			"--service-account-signing-key-file=" + f.tokenKey,
-			// A token asked for ten minutes must be refused after ten minutes.
+			// A token with a lifetime of ten minutes must be refused after ten minutes.
 			"--service-account-extend-token-expiration=false",
 
-			// OpenShift's limits, so that a benchmark meets the same ones.
+			// These are the limits of OpenShift, so that benchmarks are realistic.
 			"--max-requests-inflight=3000",
 			"--max-mutating-requests-inflight=1000",
 			"--profiling=false",

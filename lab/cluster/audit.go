@@ -12,34 +12,32 @@ import (
 	"time"
 )
 
-// Request is one request that the API server answered, or a watch that it began,
-// as its audit log tells it.
+// Request is one request in the audit log that the API server answered, or a watch that it began.
 type Request struct {
-	// User is who was authenticated; Impersonated whom it then spoke for, if any.
+	// User is the authenticated user. Impersonated is the impersonated user, if any.
 	User, Impersonated string
 	Groups             []string
-	// Verb is the API's: get, list, watch, create, update, patch, delete,
-	// deletecollection, or the HTTP method in lower case for other URLs.
+	// Verb is the verb of the API: get, list, watch, create, update, patch, delete, deletecollection. For non-resource
+	// URLs, it is the HTTP method in lower case.
 	Verb string
-	// Group, Resource, Subresource, Namespace and Name are of the object; all
-	// are empty for a URL that is no resource, as /healthz.
+	// Group, Resource, Subresource, Namespace and Name identify the object. For a non-resource URL such as /healthz,
+	// all are empty.
 	Group, Resource, Subresource, Namespace, Name string
 	// URI is the request's path and query.
 	URI       string
 	UserAgent string
 	// Code is the HTTP status: 403 if the request was refused.
 	Code int
-	// Allowed says whether the authorizer let it pass, and Reason by which rule:
-	// RBAC names the binding and the role.
+	// Allowed reports whether the authorizer allowed the request. Reason contains the rule: RBAC names the binding and
+	// the role.
 	Allowed bool
 	Reason  string
-	// Received is when it came in.
+	// Received is the time of the request.
 	Received time.Time
 }
 
-// IsWrite reports whether the request was one that changes objects, whether or
-// not it succeeded. Reviews and token requests, which are created but never
-// stored, are no writes.
+// IsWrite reports whether the request changes objects, whether or not it succeeded. Reviews and token requests, which
+// are created but never stored, don't count.
 func (r Request) IsWrite() bool {
 	switch r.Verb {
 	case "update", "patch", "delete", "deletecollection":
@@ -51,12 +49,11 @@ func (r Request) IsWrite() bool {
 	}
 }
 
-// UserVerb is what CountRequests counts by.
+// UserVerb is the key of CountRequests.
 type UserVerb struct{ User, Verb string }
 
-// CountRequests counts the requests in an audit log, per user and verb. Filter
-// chooses among them; nil takes them all. The API server may be writing the file:
-// what was answered before the call is counted.
+// CountRequests counts the requests in an audit log, per user and verb. filter selects the requests to count; nil
+// selects all. The API server may be writing the file: all requests that were answered before the call are counted.
 func CountRequests(file string, filter func(r Request) bool) (map[UserVerb]int, error) {
 	counts := map[UserVerb]int{}
 	for request, err := range Requests(file) {
@@ -70,9 +67,8 @@ func CountRequests(file string, filter func(r Request) bool) (map[UserVerb]int, 
 	return counts, nil
 }
 
-// Requests walks through an audit log, oldest first, and yields each request
-// once: a watch when it has begun, anything else when it is answered. An error
-// ends the walk.
+// Requests iterates over an audit log, oldest first, and yields each request once: a watch when it has begun, other
+// requests when they are answered. It stops at the first error.
 func Requests(file string) iter.Seq2[Request, error] {
 	return func(yield func(Request, error) bool) {
 		log, err := os.Open(file)
@@ -87,7 +83,7 @@ func Requests(file string) iter.Seq2[Request, error] {
 	}
 }
 
-// readRequests passes the requests of a log to yield until that returns false.
+// readRequests passes the requests of a log to yield until yield returns false.
 func readRequests(log io.Reader, yield func(Request, error) bool) error {
 	lines := bufio.NewReader(log)
 	begun := map[string]bool{} // requests yielded at their begin, until their end
@@ -116,7 +112,7 @@ func readRequests(log io.Reader, yield func(Request, error) bool) error {
 	}
 }
 
-// auditEvent is the part of audit.k8s.io/v1 Event that a Request is made of.
+// auditEvent contains the fields of an audit.k8s.io/v1 Event that a Request needs.
 type auditEvent struct {
 	AuditID    string `json:"auditID"`
 	Stage      string `json:"stage"`

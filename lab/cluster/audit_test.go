@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// auditSample is what the API server writes: a read, a watch that began and
-// ended, one that was refused, one that still runs, a write, and a line that is
-// just being written.
+// auditSample is a log of the API server: a read, a watch that began and ended, a refused watch, a watch in progress, a
+// write, and an incomplete line.
 const auditSample = `{"auditID":"1","stage":"ResponseComplete","requestURI":"/api/v1/nodes/a","verb":"get","user":{"username":"ann","groups":["g"]},"objectRef":{"resource":"nodes","name":"a","apiVersion":"v1"},"responseStatus":{"code":200},"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":"RBAC: allowed"}}
 {"auditID":"2","stage":"ResponseStarted","verb":"watch","user":{"username":"ann"},"objectRef":{"resource":"nodes"},"responseStatus":{"code":200}}
 {"auditID":"2","stage":"ResponseComplete","verb":"watch","user":{"username":"ann"},"objectRef":{"resource":"nodes"},"responseStatus":{"code":200}}

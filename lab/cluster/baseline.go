@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Baseline is every object that a control plane has at one moment. Restore brings the control plane
-// back there, so that the next test can use it: that takes a second, and a start takes ten of processor time.
+// Baseline contains all objects of a control plane at one moment. Restore returns the control plane to this state, so
+// that the next test can use it. This takes a second, while a start takes ten seconds of processor time.
 type Baseline struct {
 	api     dynamic.Interface
 	kinds   []schema.GroupVersionResource
 	objects map[reference]*unstructured.Unstructured
 }
 
-// reference names one object.
+// reference identifies one object.
 type reference struct {
 	kind            schema.GroupVersionResource
 	namespace, name string
@@ -38,14 +38,14 @@ func (r reference) String() string {
 	return fmt.Sprintf("%s %s/%s", r.kind.GroupResource(), r.namespace, r.name)
 }
 
-// settleInterval is how long nothing may change before a control plane counts as settled.
+// settleInterval is how long no object may change before a control plane counts as settled.
 const settleInterval = 300 * time.Millisecond
 
-// restoreTimeout bounds Restore. A namespace with content takes the longest, some seconds.
+// restoreTimeout limits Restore. A namespace with content takes the longest, some seconds.
 const restoreTimeout = time.Minute
 
-// Baseline reads all objects of all kinds that the API server has now. Kinds that come later are removed by
-// their definitions, which are objects as well.
+// Baseline reads all current objects of all kinds of the API server. Restore removes kinds that are added later by
+// deleting their CRDs.
 func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 	server, err := discovery.NewDiscoveryClientForConfig(c.admin)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 	return b, b.settle(ctx)
 }
 
-// settle reads all objects until nothing changes any more: controllers complete what was just installed.
+// settle reads all objects until nothing changes: controllers finish their work on newly installed objects.
 func (b *Baseline) settle(ctx context.Context) error {
 	settled := func(ctx context.Context) (is bool, err error) {
 		before := b.objects
@@ -89,12 +89,13 @@ func (b *Baseline) settle(ctx context.Context) error {
 	return nil
 }
 
-// changesByItself reports whether a kind's objects follow others: endpoints their Services. Events are deleted apart.
+// changesByItself reports whether controllers derive the objects of a kind from others, such as endpoints from
+// Services. Events are deleted separately.
 func changesByItself(resource string) bool {
 	return slices.Contains([]string{"events", "endpoints"}, resource)
 }
 
-// list reads everything.
+// list reads all objects.
 func (b *Baseline) list(ctx context.Context) (map[reference]*unstructured.Unstructured, error) {
 	all := map[reference]*unstructured.Unstructured{}
 	for _, kind := range b.kinds {
@@ -113,8 +114,9 @@ func (b *Baseline) list(ctx context.Context) (map[reference]*unstructured.Unstru
 	return all, nil
 }
 
-// Restore deletes what was not there, puts back what has changed or was deleted, and returns when the control plane is
-// as it was: the error names what is not. Nobody else may write meanwhile. A repeated call does nothing.
+// Restore deletes new objects, restores changed and deleted objects, and returns when the control plane has its
+// original state. The error names the remaining differences. Other clients must not write during Restore. It is
+// idempotent.
 func (b *Baseline) Restore(ctx context.Context) error {
 	var differences []string
 	var last error
@@ -133,7 +135,7 @@ func (b *Baseline) Restore(ctx context.Context) error {
 	return b.forget(ctx)
 }
 
-// forget deletes the events of namespaces that stay.
+// forget deletes the events in the namespaces of the baseline.
 func (b *Baseline) forget(ctx context.Context) error {
 	events := schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 	for ref := range b.objects {
@@ -149,7 +151,7 @@ func (b *Baseline) forget(ctx context.Context) error {
 	return nil
 }
 
-// restoreOnce names what differs, and asks for it to be put right.
+// restoreOnce returns the differences and starts to correct them.
 func (b *Baseline) restoreOnce(ctx context.Context) (differences []string, err error) {
 	now, err := b.list(ctx)
 	if err != nil {
@@ -176,7 +178,7 @@ func (b *Baseline) restoreOnce(ctx context.Context) (differences []string, err e
 	return differences, errors.Join(all...)
 }
 
-// later puts namespaces and definitions behind what is in them: they go quicker when they are empty.
+// later sorts namespaces and CRDs after their content, because empty ones are deleted faster.
 func later(a, b reference) int {
 	weight := func(r reference) int {
 		switch r.kind.Resource {
@@ -191,7 +193,8 @@ func later(a, b reference) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// remove deletes an object at once, whatever finalizers it has: their owners don't run.
+// remove deletes an object immediately and removes its finalizers, because the controllers for the finalizers aren't
+// running.
 func (b *Baseline) remove(ctx context.Context, ref reference, object *unstructured.Unstructured) error {
 	at := b.at(ref)
 	if len(object.GetFinalizers()) > 0 && ref.kind.Resource != "customresourcedefinitions" {
@@ -212,7 +215,7 @@ func (b *Baseline) remove(ctx context.Context, ref reference, object *unstructur
 	return nil
 }
 
-// put writes an object as it was. now is as it is, nil for one that is gone.
+// put restores an object. now is the current object, or nil if it was deleted.
 func (b *Baseline) put(ctx context.Context, ref reference, before, now *unstructured.Unstructured) error {
 	want := before.DeepCopy()
 	want.SetManagedFields(nil)
@@ -243,7 +246,7 @@ func (b *Baseline) at(ref reference) dynamic.ResourceInterface {
 	return b.api.Resource(ref.kind).Namespace(ref.namespace)
 }
 
-// isSame reports whether nothing of an object differs that a test could have left.
+// isSame reports whether an object has no differences that a test can cause.
 func isSame(before, now *unstructured.Unstructured) bool {
 	if before.GetKind() == "Lease" {
 		return now.GetDeletionTimestamp() == nil // its holder goes on
@@ -251,7 +254,7 @@ func isSame(before, now *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(essence(before), essence(now))
 }
 
-// essence is an object without what each write changes.
+// essence returns an object without the fields that change with each write.
 func essence(object *unstructured.Unstructured) map[string]any {
 	out := object.DeepCopy()
 	for _, field := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {

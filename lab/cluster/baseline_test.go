@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// What tests leave: new objects, some of them in a new namespace, on a node or with a finalizer, changed ones, and ones
-// that are gone, a definition with its objects among them.
+// The test imitates the changes of other tests: new objects (in a new namespace, on a node, with a finalizer), changed
+// objects, and deleted objects, including a CRD with its objects.
 func TestAControlPlaneIsRestoredForTheNextTest(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{})

@@ -19,37 +19,35 @@ import (
 	"time"
 )
 
-// BuildOptions says how Build reports and where it keeps its result. The zero
-// value is usable.
+// BuildOptions configure the output and the cache of Build. The zero value is valid.
 type BuildOptions struct {
-	// Progress receives a line at the start and the end of the build and every few
-	// seconds in between, with what is built and how much is left. Nothing is written
-	// when the cache has it all. Nil discards.
+	// Progress receives a line at the start and the end of the build and every few seconds in between, with the
+	// programs and the remaining work. If the cache is complete, nothing is written. Nil discards the lines.
 	Progress io.Writer
-	// CacheDir is the folder that holds the built programs of all versions.
-	// Empty means wmco-lab in the user's cache directory.
+	// CacheDir is the folder of the built programs of all versions. If empty, it is wmco-lab in the user's cache
+	// directory.
 	CacheDir string
-	// AnyKubectl takes the kubectl on the PATH, if there is one that can do what docs/install.md does with it,
-	// and spares the minute of processor time that ours takes to build. Tests take the pinned one.
+	// AnyKubectl uses the kubectl on the PATH if it supports the commands in docs/install.md. This saves a minute of
+	// processor time for building the pinned kubectl. Tests use the pinned kubectl.
 	AnyKubectl bool
 }
 
-// Binaries are the paths of the control plane's programs.
+// Binaries are the paths of the programs of the control plane.
 type Binaries struct {
 	Etcd              string
 	APIServer         string
 	ControllerManager string
-	// Kubectl is not run by this package; it is there for people and scripts.
+	// Kubectl is for users and scripts. This package doesn't run it.
 	Kubectl string
 }
 
-// kubectlName is the one program that is no component.
+// kubectlName is the only program that isn't a component.
 const kubectlName = "kubectl"
 
-// program is one thing to build: its file name and the package of its main.
+// program is a program to build: its file name and its main package.
 type program struct{ name, pkg string }
 
-// programs lists what Build builds.
+// programs lists the programs that Build builds.
 func programs() []program {
 	return []program{
 		{name: etcdName, pkg: "go.etcd.io/etcd/server/v3"},
@@ -60,17 +58,15 @@ func programs() []program {
 }
 
 const (
-	// progressInterval is how often a running build says so: often enough that
-	// nobody takes silent minutes for a hang, seldom enough to read in a log.
+	// progressInterval is the interval of progress lines during a build: short enough to show that the build isn't
+	// hanging, and long enough for a readable log.
 	progressInterval = 5 * time.Second
-	// buildRecipe is part of the cache key. Raise it when the flags change in a
-	// way that should build everything anew.
+	// buildRecipe is part of the cache key. Increase it when a change of the flags requires a rebuild.
 	buildRecipe = "2"
 )
 
-// BuildExtra returns the path of a program of Kubernetes that only some tests need, such as
-// kube-scheduler, building it when the cache lacks it. name is that of its folder in
-// k8s.io/kubernetes/cmd.
+// BuildExtra returns the path of a program of Kubernetes that only some tests need, such as kube-scheduler. If the
+// program isn't in the cache, BuildExtra builds it. name is its folder in k8s.io/kubernetes/cmd.
 func BuildExtra(ctx context.Context, options BuildOptions, name string) (path string, err error) {
 	b, err := newBuilder(ctx, options, controlPlaneModule)
 	if err != nil {
@@ -83,8 +79,8 @@ func BuildExtra(ctx context.Context, options BuildOptions, name string) (path st
 	return b.path(name), nil
 }
 
-// BuildOther returns the path of a program of another nested module, building it when the cache lacks
-// it. module is its folder, pkg the package of its main; tags are separated by commas.
+// BuildOther returns the path of a program of another nested module. If the program isn't in the cache, BuildOther
+// builds it. module is the folder of the module, pkg the main package, and tags are separated by commas.
 func BuildOther(ctx context.Context, options BuildOptions, module, name, pkg, tags string) (path string, err error) {
 	b, err := newBuilder(ctx, options, module)
 	if err != nil {
@@ -97,10 +93,9 @@ func BuildOther(ctx context.Context, options BuildOptions, module, name, pkg, ta
 	return b.path(name), nil
 }
 
-// Build returns the control plane's programs, building those that the cache
-// lacks: some minutes on two cores the first time, milliseconds later.
-// A repeated call does nothing. Of two labs that call it at once, one builds and
-// the other waits. A build that is cancelled or fails leaves no partial program.
+// Build returns the programs of the control plane and builds those that aren't in the cache: some minutes on two cores
+// the first time, milliseconds later. If two labs call it concurrently, one builds and the other waits. A build that is
+// cancelled or fails leaves no partial program.
 func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	b, err := newBuilder(ctx, options, controlPlaneModule)
 	if err != nil {
@@ -123,10 +118,11 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	return binaries, nil
 }
 
-// oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply do what ours do.
+// oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply behave like those of the
+// pinned version.
 const oldestKubectl = 25
 
-// kubectlOnPath finds a kubectl that will do; empty where there is none.
+// kubectlOnPath returns the path of a suitable kubectl, or an empty string.
 func kubectlOnPath(ctx context.Context) string {
 	path, err := exec.LookPath(kubectlName)
 	if err != nil {
@@ -146,7 +142,7 @@ func kubectlOnPath(ctx context.Context) string {
 	return path
 }
 
-// build builds what the cache lacks.
+// build builds the programs that aren't in the cache.
 func (b *builder) build(ctx context.Context) error {
 	if len(b.missing()) == 0 {
 		return nil
@@ -173,7 +169,7 @@ type builder struct {
 	progress io.Writer
 }
 
-// controlPlaneModule is the folder of the control plane's module.
+// controlPlaneModule is the folder of the module of the control plane.
 const controlPlaneModule = "lab/controlplane"
 
 func newBuilder(ctx context.Context, options BuildOptions, module string) (*builder, error) {
@@ -202,7 +198,7 @@ func newBuilder(ctx context.Context, options BuildOptions, module string) (*buil
 	return b, nil
 }
 
-// key names everything that the built programs depend on.
+// key is a hash of everything that the built programs depend on.
 func (b *builder) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	sources, err := b.sources()
@@ -224,8 +220,7 @@ func (b *builder) key(ctx context.Context) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// sources lists the files that programs are built from, within the module, those with the pinned
-// versions first.
+// sources lists the files in the module that the programs are built from, starting with the files that pin versions.
 func (b *builder) sources() ([]string, error) {
 	names := []string{"go.mod", "go.sum"}
 	err := filepath.WalkDir(b.module, func(file string, _ fs.DirEntry, err error) error {
@@ -258,8 +253,8 @@ func (b *builder) path(name string) string {
 	return filepath.Join(b.out, name)
 }
 
-// missing lists the programs that the cache lacks. A program is renamed into
-// place when it is whole, so being there is enough.
+// missing lists the programs that aren't in the cache. A program is renamed into place when it is complete, so the
+// existence of the file is sufficient.
 func (b *builder) missing() []program {
 	var missing []program
 	for _, p := range b.programs {
@@ -291,7 +286,7 @@ func (b *builder) buildMissing(ctx context.Context) error {
 	return nil
 }
 
-// named lists programs for a person.
+// named formats the names of programs for messages.
 func named(programs []program) string {
 	var names []string
 	for _, p := range programs {
@@ -300,12 +295,12 @@ func named(programs []program) string {
 	return strings.Join(names, ", ")
 }
 
-// CompileFlags are those of the Makefile's builds, too: what one build has compiled, the others find. They leave out
-// what debuggers read, which the linker drops anyway.
+// CompileFlags are the same flags as in the Makefile, so that both builds share the compile cache. They omit debug
+// information, which the linker drops anyway.
 func CompileFlags() []string { return []string{"-trimpath", "-gcflags=all=-dwarf=false"} }
 
-// buildAll builds programs with one go command, which compiles what they share once and lets both
-// processors work until the end. Each is renamed into place when all are whole.
+// buildAll builds programs with one go command, which compiles shared packages once and uses both processors until the
+// end. Each program is renamed into place when all are complete.
 func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags string) error {
 	temporary, err := os.MkdirTemp(b.out, "partial-")
 	if err != nil {
@@ -322,7 +317,7 @@ func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags 
 		return err
 	}
 	output := newBuildOutput(stale)
-	// With a slash at its end it is a directory, for one program too.
+	// With a trailing slash, the output is a directory even for a single program.
 	cmd := b.goTool(ctx, slices.Concat([]string{"build", "-v", "-o", temporary + string(filepath.Separator)}, flags,
 		packages)...)
 	cmd.Stdout, cmd.Stderr = output, output
@@ -336,8 +331,8 @@ func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags 
 	return b.install(temporary, programs)
 }
 
-// stale lists the packages that a build would compile, which are those that neither an earlier build
-// of the lab nor one of the operator has left in the go command's cache.
+// stale lists the packages that a build has to compile because they aren't in the cache of the go command. Earlier
+// builds of the lab or the operator fill this cache.
 func (b *builder) stale(ctx context.Context, flags, packages []string) ([]string, error) {
 	args := slices.Concat([]string{"list", "-e", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags, packages)
 	output, err := b.goTool(ctx, args...).Output()
@@ -347,7 +342,7 @@ func (b *builder) stale(ctx context.Context, flags, packages []string) ([]string
 	return strings.Fields(string(output)), nil
 }
 
-// install gives built programs their names.
+// install renames built programs into place.
 func (b *builder) install(dir string, programs []program) error {
 	for _, p := range programs {
 		built, err := executable(dir, p.pkg)
@@ -361,8 +356,8 @@ func (b *builder) install(dir string, programs []program) error {
 	return nil
 }
 
-// executable is the file that the go command has built of a package: it has the last element of the
-// package's path for a name, versions apart. A package that is named by its folder is built alone.
+// executable returns the file that the go command has built for a package. Its name is the last element of the package
+// path without a version element. If a package is specified by its folder, it is the only file in dir.
 func executable(dir, pkg string) (string, error) {
 	built, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(built) == 1 {
@@ -378,9 +373,8 @@ func executable(dir, pkg string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// goTool prepares a go command in the module's folder, for this machine whatever platform the caller's
-// environment cross-compiles to. Compilers may leave more garbage than usual, which takes an eighth
-// less of the processors.
+// goTool prepares a go command in the folder of the module. It builds for this machine even if the environment of the
+// caller selects another platform. A higher GOGC for compilers saves an eighth of the processor time.
 func (b *builder) goTool(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.module
@@ -393,8 +387,8 @@ func (b *builder) sayf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "lab: %s\n", strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 }
 
-// every calls say at each interval until the returned function is called; that
-// function returns when the last call to say is over.
+// every calls say at each interval until the returned function is called. The returned function returns after the last
+// call of say.
 func every(interval time.Duration, say func()) (stop func()) {
 	ticker := time.NewTicker(interval)
 	quit, ended := make(chan struct{}), make(chan struct{})

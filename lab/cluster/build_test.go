@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// writeModule makes a module with one main package and returns its folder.
+// writeModule creates a module with one main package and returns its folder.
 func writeModule(t *testing.T, source string) string {
 	t.Helper()
 	return writeTree(t, map[string]string{

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// buildOutput reads what go build -v says: the path of each package when its turn comes, and the
-// compiler's complaints. It counts the former and keeps the last of the latter.
+// buildOutput parses the output of go build -v: the path of each package when its compilation starts, and the errors of
+// the compiler. It counts the packages and keeps the last errors.
 type buildOutput struct {
 	complaints *tailWriter
 
@@ -45,7 +45,7 @@ func (o *buildOutput) Write(p []byte) (int, error) {
 	}
 }
 
-// left says how much is left, and what was begun last.
+// left describes how much is left to compile, and the package that was started last.
 func (o *buildOutput) left() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,5 +59,5 @@ func (o *buildOutput) left() string {
 	return text
 }
 
-// String is what was said beside the packages' paths.
+// String returns the output other than package paths.
 func (o *buildOutput) String() string { return o.complaints.String() }

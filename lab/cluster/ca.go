@@ -18,15 +18,15 @@ import (
 
 const (
 	caLife = 10 * 365 * 24 * time.Hour
-	// certificateLife is longer than any lab lives, and shorter than its CA.
+	// certificateLife is longer than the lifetime of any lab, and shorter than the lifetime of its CA.
 	certificateLife = 365 * 24 * time.Hour
-	// clockSkew is how far back certificates are valid, for hosts whose simulated
-	// clock is a little behind.
+	// clockSkew is subtracted from the begin of the validity of certificates, for hosts whose simulated clock is
+	// slightly behind.
 	clockSkew = time.Hour
 )
 
-// signingCA is the cluster's CA. Keys are ECDSA P-256: all of
-// a start's keys are made in a millisecond, and each component accepts them.
+// signingCA is the CA of the cluster. Keys are ECDSA P-256: all keys of a start are generated within a millisecond, and
+// every component accepts them.
 type signingCA struct {
 	certificate *x509.Certificate
 	certPEM     []byte
@@ -69,8 +69,8 @@ func (a *signingCA) client(user string, groups ...string) (pair, error) {
 	})
 }
 
-// serving issues the certificate of the lab's servers. The first address of the
-// service network is the API server's own, as pods see it.
+// serving issues the certificate of the servers in the lab. The first address of the service network is the address of
+// the API server for pods.
 func (a *signingCA) serving() (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
@@ -81,8 +81,7 @@ func (a *signingCA) serving() (pair, error) {
 	})
 }
 
-// issue signs the template for a new key, after filling in what all of the
-// lab's certificates share.
+// issue sets the common fields of the certificates of the lab and signs the template for a new key.
 func (a *signingCA) issue(template *x509.Certificate) (pair, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -107,8 +106,7 @@ func (a *signingCA) issue(template *x509.Certificate) (pair, error) {
 	return pair{cert: encodeCertificate(der), key: keyPEM}, nil
 }
 
-// newSigningKey makes the key pair that signs service account tokens; cert holds
-// the public key.
+// newSigningKey creates the key pair for service account tokens. cert contains the public key.
 func newSigningKey() (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -5,15 +5,13 @@ import (
 	"runtime"
 )
 
-// StartChild starts a command that can't outlive the calling process, whatever
-// ends that; on Linux only, elsewhere it is a plain child. It adds to the command's
-// SysProcAttr and sets its Cancel. The returned wait, to be called once, returns when the
-// command has ended, as exec.Cmd.Wait does.
+// StartChild starts a command that ends when the calling process ends for any reason. This works only on Linux. On
+// other platforms, it is a normal child. StartChild changes the SysProcAttr of the command and sets its Cancel. The
+// caller calls the returned wait once. It returns when the command has ended.
 //
-// The command is started and waited for on one OS thread that does nothing else:
-// the kernel ends such a child when the thread that forked it ends, not when the
-// process does, and the Go runtime ends idle threads as it likes. This thread
-// lives exactly as long as the child.
+// One dedicated OS thread starts the command and waits for it. The kernel ends such a child when the thread that forked
+// it ends, not when the process ends, and the Go runtime ends idle threads at any time. The dedicated thread exists
+// exactly as long as the child.
 func StartChild(cmd *exec.Cmd) (wait func() error, err error) {
 	tieToParent(cmd)
 	started, finished := make(chan error, 1), make(chan error, 1)
@@ -32,7 +30,7 @@ func StartChild(cmd *exec.Cmd) (wait func() error, err error) {
 	return func() error { return <-finished }, nil
 }
 
-// runChild runs such a command to its end.
+// runChild starts such a command and waits for its end.
 func runChild(cmd *exec.Cmd) error {
 	wait, err := StartChild(cmd)
 	if err != nil {

@@ -11,19 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// Cluster is a running control plane. Its methods may be called from several
-// goroutines; its fields don't change.
+// Cluster is a running control plane. Its methods can be called concurrently. Its fields don't change.
 type Cluster struct {
-	// URL is the API server's, with its port: https://127.0.0.1:41234.
+	// URL is the URL of the API server, with its port: https://127.0.0.1:41234.
 	URL string
-	// CAPEM is the certificate of the CA that signs for everybody: the API
-	// server, clients, and the requests that the controller manager signs.
+	// CAPEM is the certificate of the CA. The same CA signs for the API server, clients, and certificate requests.
 	CAPEM []byte
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
-	// DataDir holds it and everything else, the components' logs among it.
+	// DataDir contains all files of the cluster, including the logs of the components.
 	DataDir string
-	// AuditLog is the file of audit events, or empty if Options.Audit was false.
+	// AuditLog is the file of audit events. If Options.Audit is false, it is empty.
 	AuditLog string
 	// Binaries are the programs in use, and kubectl.
 	Binaries Binaries
@@ -34,7 +32,7 @@ type Cluster struct {
 	died      chan error
 	release   []func() // of the reserved ports
 
-	// What is needed to start these anew, on their ports.
+	// These fields are needed to restart the components on the same ports.
 	apiServer, controllerManager component
 	controllerManagerURL         string
 
@@ -43,15 +41,14 @@ type Cluster struct {
 	stopped bool
 }
 
-// startAttempts bounds how often a start begins anew with other ports. A second
-// clash in a row is rare, a third means something else.
+// startAttempts limits how often a start is repeated with other ports. A second conflict in a row is rare. A third has
+// another cause.
 const startAttempts = 3
 
-// Start builds what is missing, starts etcd, the API server and the controller
-// manager, and returns when the API server is ready and the controllers work.
-// ctx bounds the start only; the cluster runs until Stop, and never longer than
-// the calling process. A start that fails leaves nothing behind; its error is a
-// *ComponentError when a component ended or didn't become healthy.
+// Start builds the missing programs, starts etcd, the API server and the controller manager, and returns when the API
+// server is ready and the controllers work. ctx limits only the start. The cluster runs until Stop, or until the
+// calling process ends. A failed start removes everything. If a component ended or didn't become healthy, the error is
+// a *ComponentError.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	options = options.withDefaults()
 	if options.Binaries == (Binaries{}) {
@@ -77,7 +74,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	}
 }
 
-// attemptStart starts the components, with keys and ports of its own, or none.
+// attemptStart starts all components with new keys and ports, or none.
 func attemptStart(ctx context.Context, options Options, w *workspace) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, options.StartTimeout)
 	defer cancel()
@@ -139,7 +136,7 @@ func (c *Cluster) reserve(ctx context.Context) (port.Port, error) {
 
 func url(p port.Port) string { return "https://" + p.Address() }
 
-// launch starts a component and watches over it: its unasked end is told on Died.
+// launch starts a component and watches it. Died reports an unexpected end.
 func (c *Cluster) launch(ctx context.Context, what component) (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,13 +164,11 @@ func (c *Cluster) launch(ctx context.Context, what component) (*process, error) 
 	return p, nil
 }
 
-// Died delivers a *ComponentError when a component ends without having been asked
-// to: after that, the cluster is of no use except to be stopped. It delivers at
-// most one, and is never closed.
+// Died receives a *ComponentError when a component ends unexpectedly. After that, the only useful operation on the
+// cluster is Stop. It receives at most one error and is never closed.
 func (c *Cluster) Died() <-chan error { return c.died }
 
-// Stop ends all components, waits until they are gone, and removes the data
-// directory unless it is to be kept. A repeated call does nothing.
+// Stop ends all components, waits for their end, and removes the data directory unless it is kept. It is idempotent.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	repeated := c.stopped
@@ -185,7 +180,7 @@ func (c *Cluster) Stop() error {
 	return errors.Join(c.endAll(), c.workspace.remove())
 }
 
-// endAll ends the components, clients before servers, and frees their ports.
+// endAll ends the components, clients before servers, and releases their ports.
 func (c *Cluster) endAll() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,10 +27,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// look has one method for each side that TestCluster looks at.
+// look groups the checks of TestCluster.
 type look struct{ c *Cluster }
 
-// TestCluster looks at one cluster from all sides.
+// TestCluster checks all aspects of one cluster.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Audit: true, NodeMonitorGrace: 3 * time.Second})
@@ -62,7 +62,7 @@ func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// makeNamespace makes a namespace and waits for what controllers put in it.
+// makeNamespace creates a namespace and waits for the objects that controllers create in it.
 func makeNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := client.CoreV1().Namespaces().Create(t.Context(),
@@ -138,7 +138,7 @@ func (l look) serviceAccount(t *testing.T) {
 	}
 }
 
-// requestCertificate submits a kubelet's client request and returns its name.
+// requestCertificate submits the client certificate request of a kubelet and returns its name.
 func requestCertificate(t *testing.T, client kubernetes.Interface,
 	node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
@@ -202,7 +202,7 @@ func (l look) signing(t *testing.T) {
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
-	// The signer has by now seen the other one too, which came first.
+	// The signer has also processed this request, because it was created before the approved one.
 	csr, err := requests.Get(t.Context(), waiting.Name, metav1.GetOptions{})
 	if err != nil || len(csr.Status.Certificate) != 0 || len(csr.Status.Conditions) != 0 {
 		t.Errorf("a request that nobody approved: %+v, %v", csr.Status, err)
@@ -293,7 +293,7 @@ func (l look) workloads(t *testing.T) {
 	})
 }
 
-// makeNode makes a node that says once that it is ready, and nothing more.
+// makeNode creates a node that reports Ready once and never again.
 func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	now := metav1.Now()

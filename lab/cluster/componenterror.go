@@ -5,26 +5,23 @@ import (
 	"strings"
 )
 
-// ComponentError says that a program of the control plane ended, or never became
-// healthy, without having been asked to end.
+// ComponentError reports that a program of the control plane ended unexpectedly or didn't become healthy.
 type ComponentError struct {
-	// Component is the program's name.
+	// Component is the name of the program.
 	Component string
-	// What happened to it, as the end of a sentence: "ended: exit status 1".
+	// What describes the failure, as the end of a sentence: "ended: exit status 1".
 	What string
-	// Log is the file with its output; it is gone once the cluster is stopped,
-	// unless the data directory is kept.
+	// Log is the file with the output. It is deleted when the cluster is stopped, unless the data directory is kept.
 	Log string
-	// Tail holds the last lines of that file.
+	// Tail contains the last lines of the log.
 	Tail []string
-	// Fix is what to do about it.
+	// Fix describes how to fix the problem.
 	Fix string
 
 	portTaken bool
 }
 
-// Error has the whole story, as it may be all that is left after the data
-// directory is removed.
+// Error contains all details, because the data directory may be removed.
 func (e *ComponentError) Error() string {
 	tail := "(it wrote nothing)"
 	if len(e.Tail) > 0 {
@@ -33,7 +30,7 @@ func (e *ComponentError) Error() string {
 	return fmt.Sprintf("%s %s; the last lines of %s:\n\t%s\nto fix it: %s", e.Component, e.What, e.Log, tail, e.Fix)
 }
 
-// explain makes the error for a component from what its log says.
+// explain creates the error of a component from its log.
 func explain(c component, what string) *ComponentError {
 	tail, err := lastLines(c.log, 20)
 	if err != nil {
@@ -44,8 +41,8 @@ func explain(c component, what string) *ComponentError {
 	return e
 }
 
-// diagnose reads the end of a component's log. This is the one place where their
-// text is matched; the texts are those of Go's syscall package and of pflag.
+// diagnose reads the end of the log of a component. Only this function matches the text of logs. The texts are those of
+// Go's package syscall and of pflag.
 func diagnose(log string) (fix string, portTaken bool) {
 	for _, known := range []struct{ text, fix string }{
 		{"address already in use", "another program took the port between its choice and its use; start again"},

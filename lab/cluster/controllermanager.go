@@ -8,17 +8,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// nodeMonitorPeriod is how often nodes are looked at: often enough that the grace
-// period, and not this, decides when an unresponsive node is noticed.
+// nodeMonitorPeriod is the interval at which nodes are checked. It is short, so that the grace period determines when
+// an unresponsive node is detected.
 const nodeMonitorPeriod = 2 * time.Second
 
-// signingDuration is the flag with the longest life of a certificate.
+// signingDuration is the flag for the maximum lifetime of certificates.
 const signingDuration = "--cluster-signing-duration="
 
-// controllers lists what runs, of those that lab/controlplane/controllermanager
-// has. The approving controller and the one that gives nodes
-// their part of the pods' network are absent unless they are asked for: on OpenShift
-// both is others' alone.
+// controllers lists the controllers of lab/controlplane/controllermanager to run. The approving controller and the
+// controller that assigns podCIDRs run only with kubeadm. On OpenShift, other components do both.
 func controllers(kubeadm bool) []string {
 	all := []string{
 		"certificatesigningrequest-signing-controller",
@@ -46,9 +44,8 @@ func controllers(kubeadm bool) []string {
 	return all
 }
 
-// controllerManagerComponent runs the controllers under one administrator's
-// identity: single accounts for each would cost seconds at every start and prove
-// nothing about the operator.
+// controllerManagerComponent runs all controllers with one administrator's identity. A separate account for each would
+// cost seconds per start without any benefit for testing the operator.
 func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) component {
 	grace := o.NodeMonitorGrace
 	return component{

@@ -18,32 +18,30 @@ import (
 )
 
 const (
-	// crdFieldManager owns the fields of the definitions that InstallCRDs applies.
+	// crdFieldManager owns the fields of the CRDs that InstallCRDs applies.
 	crdFieldManager = "wmco-lab"
-	// crdsAtOnce bounds the requests in flight.
+	// crdsAtOnce limits the number of concurrent requests.
 	crdsAtOnce = 8
-	// crdTimeout bounds the wait for one definition, which takes well under a second.
+	// crdTimeout limits the wait for one CRD, which normally takes less than a second.
 	crdTimeout = 30 * time.Second
 	crdPoll    = 50 * time.Millisecond
 )
 
-// CRDOptions says which CustomResourceDefinitions to install.
+// CRDOptions selects the CustomResourceDefinitions to install.
 type CRDOptions struct {
-	// Paths are YAML files and folders of such. Of a folder, the .yaml and .yml
-	// files right in it are read. Documents of other kinds are passed over.
+	// Paths are YAML files, and folders whose .yaml and .yml files are read (without subfolders). Documents of other
+	// kinds are ignored.
 	Paths []string
-	// Names are those to install, as machines.machine.openshift.io; one that is
-	// not found is an error. Empty means all. Naming them saves reading the rest:
-	// OpenShift's are 8 MB of YAML.
+	// Names are the CRDs to install, such as machines.machine.openshift.io. A missing CRD is an error. If empty, all
+	// CRDs are installed. Names save parsing the other CRDs: those of OpenShift are 8 MB of YAML.
 	Names []string
-	// Filter chooses among the definitions found; nil takes them all.
+	// Filter selects among the CRDs found. If nil, all are selected.
 	Filter func(crd *apiextensionsv1.CustomResourceDefinition) bool
 }
 
-// InstallCRDs applies the chosen CustomResourceDefinitions, waits until the API
-// server serves each, and returns their names in order. A repeated call changes
-// nothing. Two chosen definitions of one name are an error, as of OpenShift's,
-// which come once for each feature set; so is a choice of none.
+// InstallCRDs applies the selected CustomResourceDefinitions, waits until the API server serves each of them, and
+// returns their names in order. It is idempotent. It returns an error if two selected CRDs have the same name, which
+// happens with OpenShift's CRDs because there is one per feature set. It also returns an error if no CRD is selected.
 func InstallCRDs(ctx context.Context, config *rest.Config, options CRDOptions) ([]string, error) {
 	chosen, err := readCRDs(options)
 	if err != nil {
@@ -69,7 +67,7 @@ func InstallCRDs(ctx context.Context, config *rest.Config, options CRDOptions) (
 	return names, nil
 }
 
-// installCRD applies one definition and waits until it is served.
+// installCRD applies one CRD and waits until it is served.
 func installCRD(ctx context.Context, client clientset.Interface, definition crdDocument) error {
 	name := definition.crd.Name
 	crds := client.ApiextensionsV1().CustomResourceDefinitions()
@@ -98,8 +96,8 @@ func installCRD(ctx context.Context, client clientset.Interface, definition crdD
 	return nil
 }
 
-// established reports whether the API server has accepted the definition; names
-// that another definition holds are an error, since waiting would not help.
+// established reports whether the API server has accepted the CRD. If another CRD uses its names, established returns
+// an error, because waiting would not help.
 func established(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	for _, condition := range crd.Status.Conditions {
 		if condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse {
@@ -112,9 +110,8 @@ func established(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	return false, nil
 }
 
-// served reports whether discovery lists the resource in each served version;
-// clients that map kinds to resources go by discovery, which follows a moment
-// after the definition is established.
+// served reports whether discovery lists the resource in each served version. Clients use discovery to map kinds to
+// resources, and discovery is updated slightly after the CRD is established.
 func served(client discovery.DiscoveryInterface, crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	for _, version := range crd.Spec.Versions {
 		if !version.Served {

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// crdDocument is one definition: decoded, to choose by; and as JSON, to apply
-// just what its author wrote.
+// crdDocument is one CRD: decoded for the selection, and as JSON in order to apply exactly the fields that its author
+// wrote.
 type crdDocument struct {
 	crd      *apiextensionsv1.CustomResourceDefinition
 	manifest []byte
 }
 
-// readCRDs returns the chosen definitions by name.
+// readCRDs returns the selected CRDs by name.
 func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
 	files, err := yamlFiles(options.Paths)
 	if err != nil {
@@ -57,7 +57,7 @@ func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
 	return chosen, nil
 }
 
-// yamlFiles lists the files that the paths name or hold.
+// yamlFiles lists the files at the paths, including the files in folders.
 func yamlFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -82,8 +82,8 @@ func yamlFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// crdsInFile decodes the definitions in a file, those of the names only if there
-// are any. A document that nowhere has one of them is not even parsed.
+// crdsInFile decodes the CRDs in a file. If names are given, it returns only these CRDs, and doesn't parse documents
+// that contain none of the names.
 func crdsInFile(path string, names []string) ([]crdDocument, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -116,8 +116,8 @@ func mentionsAny(text []byte, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }
 
-// decodeCRD decodes a YAML document if it is a definition. The status is dropped:
-// some generators write an empty one, and it is not ours to apply.
+// decodeCRD decodes a YAML document if it is a CRD. It drops the status: some generators write an empty status, and the
+// lab must not apply it.
 func decodeCRD(text []byte) (document crdDocument, isCRD bool, err error) {
 	content, err := yaml.YAMLToJSON(text)
 	if err != nil {

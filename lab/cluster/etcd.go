@@ -6,15 +6,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// etcdSocket is a socket in etcd's working directory, which the API server
-// shares: no port to clash, and nobody else's user gets in, as the data directory
-// is closed to others. etcd insists on a port in the URL and makes it part of the
-// file's name.
+// etcdSocket is a socket in the working directory of etcd, which the API server shares. It avoids port conflicts, and
+// other users have no access because the data directory is private. etcd requires a port in the URL and makes it part
+// of the file name.
 const etcdSocket = "client:1"
 
-// etcdURLs are where etcd listens to clients and to peers. A file's name on Windows can't have a colon, so etcd listens
-// on two ports there, always the same ones: one control plane runs on a machine at a time, and any user of the machine
-// may reach it.
+// etcdURLs returns the URLs of etcd for clients and peers. On Windows, a file name can't contain a colon, so etcd
+// listens on two fixed ports there. Therefore, only one control plane can run on a Windows machine, and every local
+// user can connect to it.
 func etcdURLs() (client, peer string) {
 	if runtime.GOOS == "windows" {
 		return "http://" + port.Loopback + ":23790", "http://" + port.Loopback + ":23800"
@@ -22,8 +21,8 @@ func etcdURLs() (client, peer string) {
 	return "unix://" + etcdSocket, "unix://peer:1"
 }
 
-// etcdComponent is a single etcd that doesn't wait for the disk: after a power
-// cut its data would be lost, and nobody would miss it.
+// etcdComponent is a single etcd that doesn't sync to disk. A power cut would lose its data, which is acceptable in a
+// lab.
 func etcdComponent(binaries Binaries, w *workspace) component {
 	client, peer := etcdURLs()
 	return component{

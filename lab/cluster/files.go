@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// files are the paths of what the components read.
+// files are the paths of the files that components read.
 type files struct {
 	caCert, caKey                       string
 	servingCert, servingKey             string
@@ -18,7 +18,7 @@ type files struct {
 	controllerManagerKubeconfig         string
 }
 
-// keyring is what is issued once for a cluster.
+// keyring contains the keys and certificates that are issued once per cluster.
 type keyring struct {
 	ca                            *signingCA
 	caKey                         []byte
@@ -44,8 +44,8 @@ func newKeyring() (keyring, error) {
 	return k, err
 }
 
-// writeFiles puts keys, certificates and the audit policy into the workspace.
-// Kubeconfigs follow when the API server's port is known.
+// writeFiles writes keys, certificates and the audit policy to the workspace. The kubeconfigs are written later, when
+// the port of the API server is known.
 func writeFiles(w *workspace, k keyring, audit bool) (files, error) {
 	var f files
 	contents := []struct {
@@ -75,8 +75,8 @@ func writeFiles(w *workspace, k keyring, audit bool) (files, error) {
 	return f, nil
 }
 
-// writeKubeconfigs issues the administrator's and the controller manager's
-// identities for the API server at url, and returns the administrator's config.
+// writeKubeconfigs issues the identities of the administrator and the controller manager for the API server at url, and
+// returns the administrator's config.
 func (f *files) writeKubeconfigs(w *workspace, ca *signingCA, url string) (*rest.Config, error) {
 	admin, err := ca.config(url, "lab-admin", mastersGroup)
 	if err != nil {

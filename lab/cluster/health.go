@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// healthPoll is how often a starting component is asked whether it is healthy.
+// healthPoll is the interval of health checks while a component starts.
 const healthPoll = 50 * time.Millisecond
 
 func (c *Cluster) startEtcd(ctx context.Context, what component) error {
@@ -25,7 +25,7 @@ func (c *Cluster) startEtcd(ctx context.Context, what component) error {
 	if err != nil {
 		return err
 	}
-	// Listening is enough: the API server's own readiness tells the rest.
+	// A listening socket is sufficient: the readiness of the API server covers the rest.
 	return c.untilHealthy(ctx, p, func(ctx context.Context) error {
 		if client, _ := etcdURLs(); strings.HasPrefix(client, "http://") {
 			return get(ctx, http.DefaultClient, client+"/health")
@@ -35,7 +35,7 @@ func (c *Cluster) startEtcd(ctx context.Context, what component) error {
 	})
 }
 
-// startAPIServer starts the API server, for the first time or again.
+// startAPIServer starts or restarts the API server.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
 	p, err := c.launch(ctx, c.apiServer)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	})
 }
 
-// startControllerManager starts it, for the first time or again.
+// startControllerManager starts or restarts the controller manager.
 func (c *Cluster) startControllerManager(ctx context.Context) error {
 	p, err := c.launch(ctx, c.controllerManager)
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	})
 }
 
-// controllersWork looks for something that only a controller makes, which says
-// more than /healthz: the service account without which no pod can be created.
+// controllersWork checks for the default service account, which a controller creates. This is more reliable than
+// /healthz: without the account, no pod can be created.
 func controllersWork(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -84,9 +84,8 @@ func controllersWork(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// untilHealthy asks until the answer is nil, any component has ended, or ctx is
-// done. The component that has ended is the one that the error is about, as one
-// without etcd, for instance, never becomes healthy.
+// untilHealthy calls ask until it returns nil, any component has ended, or ctx is done. If a component has ended, the
+// error is about that component, because other components can't become healthy without it.
 func (c *Cluster) untilHealthy(ctx context.Context, p *process, ask func(ctx context.Context) error) error {
 	ticker := time.NewTicker(healthPoll)
 	defer ticker.Stop()
@@ -108,7 +107,7 @@ func (c *Cluster) untilHealthy(ctx context.Context, p *process, ask func(ctx con
 	}
 }
 
-// firstEnded returns a component that has ended, the one that others need first.
+// firstEnded returns a component that has ended. If several have ended, it returns the one that the others depend on.
 func (c *Cluster) firstEnded() *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +119,7 @@ func (c *Cluster) firstEnded() *process {
 	return nil
 }
 
-// endedHow says how a process that has ended did.
+// endedHow describes how a process has ended.
 func endedHow(p *process) string {
 	if p.err == nil {
 		return "ended: exit status 0"
@@ -128,8 +127,7 @@ func endedHow(p *process) string {
 	return fmt.Sprintf("ended: %v", p.err)
 }
 
-// get returns nil if the answer is 200, and else an error with the answer's
-// text, which names what is not healthy.
+// get returns nil if the status is 200, and otherwise an error with the body, which names the unhealthy parts.
 func get(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

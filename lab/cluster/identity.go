@@ -13,24 +13,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// mastersGroup may do anything; the API server asks no authorizer for it.
+// mastersGroup has all rights. The API server doesn't call an authorizer for it.
 const mastersGroup = "system:masters"
 
-// Admin returns a config that may do anything, as user lab-admin. Each call
-// returns a copy, which the caller may change. It has no client-side rate limit.
+// Admin returns a config of the user lab-admin with all rights. Each call returns a copy that the caller can change. It
+// has no client-side rate limit.
 func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// UserConfig returns a config that authenticates with a client certificate as
-// any user in any groups: a node (system:node:x in system:nodes), a daemon, an
-// impostor. Kubeconfig turns it into a file's content.
+// UserConfig returns a config that authenticates with a client certificate as any user in any groups: a node
+// (system:node:x in system:nodes), a daemon, an attacker. Kubeconfig converts it to the content of a file.
 func (c *Cluster) UserConfig(user string, groups ...string) (*rest.Config, error) {
 	return c.ca.config(c.URL, user, groups...)
 }
 
-// ServiceAccountConfig asks the API server for a token of an existing service
-// account, valid for the duration (ten minutes at least, by the API's rule), and
-// returns a config and a kubeconfig with that token. The account has the rights
-// that its bindings give it, thus none of its own.
+// ServiceAccountConfig requests a token for an existing service account, and returns a config and a kubeconfig with the
+// token. The API requires a duration of at least ten minutes. The account has only the rights of its bindings.
 func (c *Cluster) ServiceAccountConfig(
 	ctx context.Context, namespace, name string, duration time.Duration,
 ) (*rest.Config, []byte, error) {
@@ -54,7 +51,7 @@ func (c *Cluster) ServiceAccountConfig(
 	return config, content, nil
 }
 
-// config issues a client certificate and puts it into a config.
+// config issues a client certificate and returns a config with it.
 func (a *signingCA) config(url, user string, groups ...string) (*rest.Config, error) {
 	identity, err := a.client(user, groups...)
 	if err != nil {
@@ -65,14 +62,14 @@ func (a *signingCA) config(url, user string, groups ...string) (*rest.Config, er
 	return config, nil
 }
 
-// baseConfig is a config without an identity. The API server's own fairness
-// limits its clients; a limit here would only slow tests down.
+// baseConfig returns a config without an identity. It has no client-side rate limit, because API priority and fairness
+// limits clients, and an additional limit would only slow down tests.
 func baseConfig(url string, caPEM []byte) *rest.Config {
 	return &rest.Config{Host: url, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: caPEM}}
 }
 
-// Kubeconfig returns the content of a kubeconfig file that stands alone: server,
-// CA and credentials of a config made by this package.
+// Kubeconfig returns the content of a self-contained kubeconfig file with the server, CA and credentials of a config
+// from this package.
 func Kubeconfig(config *rest.Config) ([]byte, error) {
 	const name = "lab"
 	content, err := clientcmd.Write(clientcmdapi.Config{

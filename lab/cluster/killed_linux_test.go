@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// running reports whether a process is there and not merely unreaped.
+// running reports whether a process exists and isn't a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -4,7 +4,7 @@ package cluster
 
 import "os"
 
-// running reports whether a process is there.
+// running reports whether a process exists.
 func running(pid int) bool {
 	p, err := os.FindProcess(pid)
 	return err == nil && p.Signal(nil) == nil

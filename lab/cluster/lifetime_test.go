@@ -139,7 +139,7 @@ func TestAComponentThatDiesIsReported(t *testing.T) {
 	}
 }
 
-// writeScript writes a shell script that stands in for a component.
+// writeScript writes a shell script that replaces a component.
 func writeScript(t *testing.T, lines string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "script")
@@ -217,7 +217,7 @@ exec %[2]q "$@"`, marker, binaries.APIServer))
 	makeNamespace(t, clientFor(t, c.Admin()), "works")
 }
 
-// TestAdminIsACopy guards the other callers against one that changes its config.
+// TestAdminIsACopy protects callers of Admin from another caller that changes its config.
 func TestAdminIsACopy(t *testing.T) {
 	t.Parallel()
 	ca, err := newCA(time.Now())

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// lockPoll is how often acquire tries again. A build takes minutes, so a quarter
-// of a second is neither a delay nor a load.
+// lockPoll is the interval between attempts in acquire. A build takes minutes, so a quarter of a second causes neither
+// noticeable delay nor load.
 const lockPoll = 250 * time.Millisecond
 
-// acquire takes the lock that the file at path stands for, and waits while
-// another process has it, calling waiting with the time waited so far about as
-// often as a build reports. The lock ends with release or with the process. The
-// file stays: deleting it would let two processes lock two files of one name.
+// acquire takes the lock for the file at path. If another process holds the lock, acquire waits, and calls waiting with
+// the elapsed time at the same interval as a build reports progress. The lock ends with release or with the process.
+// The file stays: if it were deleted, two processes could lock two different files with the same name.
 func acquire(ctx context.Context, path string, waiting func(waited time.Duration)) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -4,9 +4,9 @@ package cluster
 
 import "os"
 
-// fileLocksWork says that a free lock means nothing here.
+// fileLocksWork means that a free lock proves nothing on this platform.
 const fileLocksWork = false
 
-// tryLock always succeeds where there is no flock: two labs may then build at
-// once, which costs time and nothing else, as programs are renamed into place.
+// tryLock always succeeds on platforms without flock. Two labs can then build concurrently, which only costs time,
+// because programs are renamed into place.
 func tryLock(*os.File) (bool, error) { return true, nil }

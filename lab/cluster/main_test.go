@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/leak"
 )
 
-// helperVariable makes the test binary be a lab that waits to be killed.
+// helperVariable makes the test binary run as a lab that waits until it is killed.
 const helperVariable = "WMCO_LAB_TEST_HELPER"
 
-// helperReport is what such a lab prints when its cluster runs.
+// helperReport is the output of such a lab when its cluster is running.
 type helperReport struct {
 	DataDir string
 	PIDs    []int
@@ -55,7 +55,7 @@ func (c *Cluster) pids() []int {
 	return pids
 }
 
-// startCluster starts a cluster that ends with the test.
+// startCluster starts a cluster that is stopped at the end of the test.
 func startCluster(t *testing.T, options Options) *Cluster {
 	t.Helper()
 	options.Progress = os.Stderr
@@ -71,7 +71,7 @@ func startCluster(t *testing.T, options Options) *Cluster {
 	return c
 }
 
-// eventually asks until the answer is nil, for half a minute at most.
+// eventually calls ask until it returns nil, for at most two minutes.
 func eventually(t *testing.T, ask func(ctx context.Context) error) {
 	t.Helper()
 	var last error

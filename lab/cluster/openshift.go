@@ -12,15 +12,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// openShiftModule carries OpenShift's real definitions; the wmco module pins it.
+// openShiftModule contains the real CRDs of OpenShift. The wmco module pins its version.
 const openShiftModule = "github.com/openshift/api"
 
-// OpenShiftCRDDirs returns the folders of the pinned OpenShift API module that
-// hold the definitions of the given group versions, each named by its folder in
-// that module: "config/v1", "machine/v1beta1", "operator/v1",
-// "machineconfiguration/v1". The module is downloaded if the machine lacks it.
-// (Its folder payload-manifests/crds holds only some of them: no Machines, no
-// operator networks, as of July 2026.)
+// OpenShiftCRDDirs returns the folders of the pinned OpenShift API module that contain the CRDs of the given group
+// versions, each named by its folder in the module: "config/v1", "machine/v1beta1", "operator/v1",
+// "machineconfiguration/v1". If the module isn't in the cache, it is downloaded. (The folder payload-manifests/crds of
+// the module is incomplete: as of July 2026, it lacks Machines and operator networks.)
 func OpenShiftCRDDirs(ctx context.Context, groupVersions ...string) ([]string, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -43,10 +41,9 @@ func OpenShiftCRDDirs(ctx context.Context, groupVersions ...string) ([]string, e
 	return dirs, nil
 }
 
-// OpenShiftDefault is a Filter, or a part of one: it takes a definition if an
-// OpenShift cluster that manages itself and has the default feature set has it.
-// The annotations it goes by are those that OpenShift's installer goes by. A
-// definition without them, one of our own for instance, is not taken.
+// OpenShiftDefault is a Filter, or a part of one. It selects the CRDs of a self-managed OpenShift cluster with the
+// default feature set, by the same annotations as the installer of OpenShift. CRDs without these annotations, such as
+// the CRDs of this project, are not selected.
 func OpenShiftDefault(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if crd.Annotations["include.release.openshift.io/self-managed-high-availability"] != "true" {
 		return false

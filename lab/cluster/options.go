@@ -6,45 +6,43 @@ import (
 )
 
 const (
-	// ServiceNetwork has the addresses of Services; it is OpenShift's default.
+	// ServiceNetwork is the range of Service addresses. It is the default of OpenShift.
 	ServiceNetwork = "172.30.0.0/16"
-	// apiServiceIP is its first address.
+	// apiServiceIP is the first address of ServiceNetwork.
 	apiServiceIP = "172.30.0.1"
 
 	defaultNodeMonitorGrace = 20 * time.Second
 	defaultSigningDuration  = 365 * 24 * time.Hour
-	// defaultStartTimeout leaves room for two busy cores: a start takes about 5 s.
+	// defaultStartTimeout is sufficient on two busy cores. A start normally takes about 5 s.
 	defaultStartTimeout = 90 * time.Second
 )
 
-// Options describes a cluster. The zero value is a good one.
+// Options configure a cluster. The zero value is valid.
 type Options struct {
-	// Binaries are the programs to run. The zero value builds them, or takes
-	// them from the cache.
+	// Binaries are the programs to run. The zero value builds them, or takes them from the cache.
 	Binaries Binaries
-	// Progress receives the lines of Build, when that is called. Nil discards.
+	// Progress receives the output of Build. Nil discards it.
 	Progress io.Writer
-	// AnyKubectl is that of BuildOptions.
+	// AnyKubectl is passed to BuildOptions.
 	AnyKubectl bool
-	// DataDir holds keys, logs, kubeconfigs and etcd's data. It must be empty or
-	// absent. Empty means a new directory in the system's temporary folder.
+	// DataDir contains keys, logs, kubeconfigs and the data of etcd. The directory must be empty or absent. If DataDir
+	// is not set, a new directory is created in the system's temporary folder.
 	DataDir string
-	// Keep leaves the data directory in place at Stop.
+	// Keep keeps the data directory at Stop.
 	Keep bool
-	// Audit makes the API server write each request, without its body, to
-	// Cluster.AuditLog.
+	// Audit makes the API server write each request, without its body, to Cluster.AuditLog.
 	Audit bool
-	// PodNetwork is the prefix of which each node gets a part as its podCIDR, as on kubeadm's clusters.
-	// There, the controller runs, too, that approves requests of kubelets whom a rule lets ask for it. On
-	// OpenShift both is others' alone, and this is empty.
+	// PodNetwork is the prefix from which each node gets its podCIDR, as on kubeadm clusters. If it is set, the
+	// controller that approves the requests of authorized kubelets also runs. It is empty for OpenShift, where other
+	// components do both.
 	PodNetwork string
-	// NodeMonitorGrace is how long a node may be unresponsive before it is marked
-	// unhealthy; zero means 20 s, while real clusters wait about 50 s.
+	// NodeMonitorGrace is how long a node can be unresponsive before it is marked unhealthy. Zero means 20 s. Real
+	// clusters wait about 50 s.
 	NodeMonitorGrace time.Duration
-	// SigningDuration is the longest life of a certificate that the controller manager signs; zero means
-	// its default of a year. See Cluster.SetSigningDuration.
+	// SigningDuration is the maximum lifetime of a certificate that the controller manager signs. Zero means the
+	// default of one year. See Cluster.SetSigningDuration.
 	SigningDuration time.Duration
-	// StartTimeout bounds the start without the build; zero means 90 s.
+	// StartTimeout limits the start without the build. Zero means 90 s.
 	StartTimeout time.Duration
 }
 

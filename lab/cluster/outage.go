@@ -12,20 +12,19 @@ import (
 // errNotRunning is returned for a component that has ended or was stopped.
 var errNotRunning = errors.New("it is not running")
 
-// PauseAPIServer suspends the API server: connections stay open and requests on
-// them hang, as when a network or a machine stalls. A repeated call does nothing.
-// Not possible on Windows.
+// PauseAPIServer suspends the API server: connections stay open and requests hang, as if a network or a machine stalls.
+// It is idempotent. It isn't available on Windows.
 func (c *Cluster) PauseAPIServer() error {
 	return c.withAPIServer("pausing", (*process).suspend)
 }
 
-// ResumeAPIServer lets a paused API server go on. A repeated call does nothing.
+// ResumeAPIServer resumes a paused API server. It is idempotent.
 func (c *Cluster) ResumeAPIServer() error {
 	return c.withAPIServer("resuming", (*process).resume)
 }
 
-// StopAPIServer kills the API server and returns when it is gone: connections
-// break and new ones are refused. Its data stays. A repeated call does nothing.
+// StopAPIServer kills the API server and returns when it has ended: connections break and new connections are refused.
+// Its data stays. It is idempotent.
 func (c *Cluster) StopAPIServer() error {
 	err := c.withAPIServer("stopping", (*process).kill)
 	if errors.Is(err, errNotRunning) {
@@ -34,11 +33,10 @@ func (c *Cluster) StopAPIServer() error {
 	return err
 }
 
-// StartAPIServer starts a stopped API server at the same URL, with the same data
-// and identities, and returns when it is ready and the controllers work again. It
-// fails if it is running. The controller manager is started anew too: in a real
-// cluster it ends when it can't renew its lease, and without that its informers
-// would back off for up to a minute after a long outage.
+// StartAPIServer starts a stopped API server at the same URL with the same data and identities, and returns when it is
+// ready and the controllers work. If the API server is running, it returns an error. It also restarts the controller
+// manager: in a real cluster, the controller manager exits when it can't renew its lease. Without the restart, its
+// informers would back off for up to a minute after a long outage.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return fmt.Errorf("starting the API server again: %w", err)
@@ -52,8 +50,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// SetSigningDuration starts the controller manager anew with another longest life of certificates. What
-// it signed before stays as it is.
+// SetSigningDuration restarts the controller manager with another maximum lifetime of certificates. Existing
+// certificates don't change.
 func (c *Cluster) SetSigningDuration(ctx context.Context, longest time.Duration) error {
 	args := slices.Clone(c.controllerManager.args)
 	for i, arg := range args {

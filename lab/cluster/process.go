@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// The components' names, as in their logs' file names and in errors.
+// The names of the components are used in the names of their logs and in errors.
 const (
 	etcdName              = "etcd"
 	apiServerName         = "kube-apiserver"
@@ -17,7 +17,7 @@ const (
 	schedulerName         = "kube-scheduler"
 )
 
-// component is one program of the control plane, as it is to be started.
+// component describes how to start a program of the control plane.
 type component struct {
 	name string
 	path string
@@ -30,29 +30,27 @@ type component struct {
 type process struct {
 	component
 	cmd *exec.Cmd
-	// ended is closed when the process has ended; err may be read after that.
+	// ended is closed when the process has ended. err is valid after that.
 	ended chan struct{}
 	err   error
 	// asked is set before the lab itself ends the process.
 	asked atomic.Bool
 }
 
-// start runs a component as a child that can't outlive the calling process. The
-// child gets an environment of its own, since etcd takes settings from ETCD_*
-// variables, and a process group of its own, so that Ctrl-C in a terminal
-// reaches the lab and not, at the same moment, what the lab wants to end in order.
+// start runs a component as a child that ends with the calling process. The child gets a minimal environment, because
+// etcd reads settings from ETCD_* variables. It also gets its own process group, so that Ctrl-C in a terminal reaches
+// only the lab, which then ends the components in order.
 func start(ctx context.Context, c component) (*process, error) {
 	output, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", c.name, err)
 	}
 	defer output.Close()
-	// It outlives ctx, which bounds the start of the cluster only.
+	// The process isn't bound to ctx, because ctx limits only the start of the cluster.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.path, c.args...)
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = output, output
-	// Processors are scarcer than memory where a lab runs: its garbage may grow to thrice what is
-	// in use.
+	// Labs typically run on machines with few processors and enough memory, so the garbage collector runs less often.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "TMPDIR=" + c.dir, "GOGC=300"}
 	p := &process{component: c, cmd: cmd, ended: make(chan struct{})}
 	wait, err := StartChild(cmd)
@@ -66,9 +64,8 @@ func start(ctx context.Context, c component) (*process, error) {
 	return p, nil
 }
 
-// kill ends the process at once and returns when it is gone. A repeated call
-// does nothing. There is nothing to save: a control plane survives being killed,
-// and the lab's data goes anyway.
+// kill ends the process immediately and returns when it has ended. It is idempotent. There is no state to save: a
+// control plane survives being killed, and the data of the lab is deleted anyway.
 func (p *process) kill() error {
 	p.asked.Store(true)
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -78,7 +75,7 @@ func (p *process) kill() error {
 	return nil
 }
 
-// hasEnded reports whether the process is gone.
+// hasEnded reports whether the process has ended.
 func (p *process) hasEnded() bool {
 	select {
 	case <-p.ended:

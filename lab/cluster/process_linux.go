@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tieToParent makes the kernel kill the command when the thread that starts it
-// ends, thus also when this process is killed, and puts it in a process group of
-// its own, which Ctrl-C in a terminal doesn't reach; cancelling the command's
-// context kills that whole group. Other attributes of the command stay.
+// tieToParent makes the kernel kill the command when the thread that starts it ends, and therefore also when this
+// process is killed. It puts the command in its own process group, which Ctrl-C in a terminal doesn't reach. Cancelling
+// the command's context kills the whole group. Other attributes of the command are preserved.
 func tieToParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -21,10 +20,9 @@ func tieToParent(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// awaitStop returns when a child that was sent SIGSTOP has stopped. The signal takes hold when one
-// of the child's threads gets a processor, so until then a busy machine lets others answer
-// requests. The kernel tells the parent when the last one stands still (waitid(2), WSTOPPED);
-// WNOWAIT leaves that to be told again.
+// awaitStop returns when a child that received SIGSTOP has stopped. The signal takes effect when one of the child's
+// threads gets a processor, so other threads can answer requests until then on a busy machine. The kernel notifies the
+// parent when the last thread has stopped (waitid(2), WSTOPPED). WNOWAIT keeps the notification pending.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)

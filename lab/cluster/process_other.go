@@ -4,9 +4,10 @@ package cluster
 
 import "os/exec"
 
-// tieToParent does nothing where the kernel has no such tie: a lab that is killed
-// outright leaves its control plane running there. Stop works everywhere.
+// tieToParent does nothing on this platform, because the kernel can't tie processes. If a lab is killed here, its
+// control plane continues to run. Stop works on all platforms.
 func tieToParent(*exec.Cmd) {}
 
-// awaitStop does nothing where nobody tells: a stopped child may answer for another moment there.
+// awaitStop does nothing on this platform, because the kernel doesn't report the stop. A stopped child can respond for
+// a short time.
 func awaitStop(int) error { return nil }

@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// modulePath is the module whose folder ModuleRoot looks for.
+// modulePath is the module whose folder ModuleRoot searches.
 const modulePath = "github.com/windows-nodes/wmco"
 
-// ModuleRoot returns the top folder of this repository: the nearest folder, from
-// the working directory upwards, whose go.mod declares the wmco module. Nested
-// modules on the way are passed over. It fails when there is none, as for a
-// binary that was copied out of the source tree.
+// ModuleRoot returns the top folder of this repository: the nearest folder, from the working directory upwards, whose
+// go.mod declares the wmco module. It skips nested modules. It returns an error if there is no such folder, for example
+// for a binary outside the source tree.
 func ModuleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// BuildScheduler returns the path of kube-scheduler, building it where the cache lacks it.
+// BuildScheduler returns the path of kube-scheduler. If it isn't in the cache, BuildScheduler builds it.
 func BuildScheduler(ctx context.Context, options BuildOptions) (path string, err error) {
 	return BuildExtra(ctx, options, schedulerName)
 }
 
-// StartScheduler builds kube-scheduler where the cache lacks it, starts it, and returns when it is
-// healthy. It runs until Stop. Only tests of where pods get to need it, so Start leaves it out.
+// StartScheduler starts kube-scheduler, and builds it if it isn't in the cache. It returns when kube-scheduler is
+// healthy. kube-scheduler runs until Stop. Start doesn't start it, because only tests of pod placement need it.
 func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error {
 	path, err := BuildScheduler(ctx, BuildOptions{Progress: progress})
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error 
 	})
 }
 
-// StopScheduler ends kube-scheduler. Where none runs it does nothing.
+// StopScheduler ends kube-scheduler. If it isn't running, nothing happens.
 func (c *Cluster) StopScheduler() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

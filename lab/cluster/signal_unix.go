@@ -4,8 +4,8 @@ package cluster
 
 import "syscall"
 
-// suspend stops the process from running until resume, and returns when none of its threads runs
-// any more; its sockets stay open and connections to it hang. A repeated call does nothing.
+// suspend stops the process until resume, and returns when all its threads have stopped. Its sockets stay open and
+// connections to it hang. It is idempotent.
 func (p *process) suspend() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -13,5 +13,5 @@ func (p *process) suspend() error {
 	return awaitStop(p.cmd.Process.Pid)
 }
 
-// resume lets a suspended process go on. A repeated call does nothing.
+// resume continues a suspended process. It is idempotent.
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

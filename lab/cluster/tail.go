@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// tailBytes bounds what is read of a log to explain an end: some twenty long lines.
+// tailBytes limits how much of a log is read to explain an end: about twenty long lines.
 const tailBytes = 8 << 10
 
-// lastLines returns the last n lines of a file, the last line first cut to what
-// stands within tailBytes of its end. A file that is not there has none.
+// lastLines returns the last n lines of a file, from at most tailBytes of its end. The first of these lines can be cut.
+// For a missing file, it returns nothing.
 func lastLines(path string, n int) ([]string, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +43,7 @@ func lastLines(path string, n int) ([]string, error) {
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// tailWriter keeps the last bytes of what is written to it. It may be written to
-// from several goroutines.
+// tailWriter keeps the last bytes that were written to it. It can be used concurrently.
 type tailWriter struct {
 	limit int
 

@@ -6,24 +6,21 @@ import (
 	"path/filepath"
 )
 
-// workspacePrefix begins the name of every data directory that Start makes itself.
+// workspacePrefix is the prefix of all data directories that Start creates.
 const workspacePrefix = "wmco-lab-"
 
-// workspace is a cluster's data directory. Keys lie in it, so it is open to its
-// owner only.
+// workspace is the data directory of a cluster. It contains keys, so only its owner has access.
 //
-// A directory in the system's temporary folder holds a file named lock, locked as
-// long as the lab lives. One whose lock is free was left by a lab that was
-// killed, and the next start removes it. A kept one has no such file.
+// A directory in the system's temporary folder contains a file named lock, which is locked while the lab is running. If
+// the lock is free, a killed lab left the directory, and the next start removes it. A kept directory has no such file.
 type workspace struct {
 	dir  string
 	keep bool
 	lock *os.File
 }
 
-// TempDir makes a lab's directory in the system's temporary folder, and removes those of labs that
-// were killed. remove takes it away unless it is to be kept; a lab that is killed before leaves it
-// to the next one.
+// TempDir creates the directory of a lab in the system's temporary folder, and removes the directories of killed labs.
+// remove deletes the directory unless it is kept.
 func TempDir(keep bool) (dir string, remove func() error, err error) {
 	w, err := openWorkspace("", keep)
 	if err != nil {
@@ -32,8 +29,8 @@ func TempDir(keep bool) (dir string, remove func() error, err error) {
 	return w.dir, w.remove, nil
 }
 
-// openWorkspace makes the data directory: a new temporary one if dir is empty;
-// else dir, which must be empty or absent.
+// openWorkspace creates the data directory: a new temporary directory if dir is empty, and otherwise dir, which must be
+// empty or absent.
 func openWorkspace(dir string, keep bool) (*workspace, error) {
 	if dir != "" {
 		return openNamedWorkspace(dir, keep)
@@ -72,8 +69,7 @@ func openNamedWorkspace(dir string, keep bool) (*workspace, error) {
 	return &workspace{dir: dir, keep: keep}, nil
 }
 
-// takeLock gives the lock file its name only once it is locked, so that no other
-// lab can find it free in between.
+// takeLock renames the lock file to its final name only after it is locked, so that no other lab finds it unlocked.
 func (w *workspace) takeLock() error {
 	lock, err := os.OpenFile(w.path("lock.new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -90,8 +86,7 @@ func (w *workspace) path(elements ...string) string {
 	return filepath.Join(append([]string{w.dir}, elements...)...)
 }
 
-// empty clears away what an earlier attempt to start has left, but for the lock,
-// and makes the folders that components need.
+// empty removes the files of an earlier start attempt, except the lock, and creates the folders that components need.
 func (w *workspace) empty() error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -111,8 +106,7 @@ func (w *workspace) empty() error {
 	return nil
 }
 
-// write puts a file that only its owner may read into the directory and returns
-// its path.
+// write writes a file that only its owner can read, and returns its path.
 func (w *workspace) write(name string, content []byte) (string, error) {
 	path := w.path(name)
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -121,7 +115,7 @@ func (w *workspace) write(name string, content []byte) (string, error) {
 	return path, nil
 }
 
-// remove deletes the directory unless it is to be kept. The lock ends last.
+// remove deletes the directory unless it is kept. It releases the lock last.
 func (w *workspace) remove() error {
 	if w.lock != nil {
 		defer w.lock.Close()
@@ -135,8 +129,8 @@ func (w *workspace) remove() error {
 	return nil
 }
 
-// sweepAbandoned removes what killed labs left in the folder. What can't be
-// removed, another user's for one, is left: it is in nobody's way.
+// sweepAbandoned removes the directories of killed labs. It ignores directories that it can't remove, such as those of
+// another user.
 func sweepAbandoned(folder string) {
 	if !fileLocksWork {
 		return

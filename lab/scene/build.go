@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// BuildOperator compiles the operator as another version of itself into dir, and gives its path.
-// Only the linker has work to do when it was compiled before.
+// BuildOperator compiles the operator with another version number into dir and returns its path. If it was compiled
+// before, only the linker runs.
 func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -28,8 +28,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	return path, nil
 }
 
-// Upgrade ends the operator and starts another build of it, as its Deployment does. An empty path
-// keeps that part as it is.
+// Upgrade stops the operator and starts another build of it, like its Deployment. An empty path keeps that part
+// unchanged.
 func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	if err := s.Operator.Stop(); err != nil {
 		return err
@@ -45,5 +45,5 @@ func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	return s.Operator.Start(ctx)
 }
 
-// PayloadDir is the payload that the scene began with.
+// PayloadDir is the initial payload of the scene.
 func (s *Scene) PayloadDir() string { return s.payload }

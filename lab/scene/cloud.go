@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// newCloud makes the platform's cloud, whose hosts have the same programs as the others.
+// newCloud creates the cloud of the platform. Its hosts have the same programs as the others.
 func (s *Scene) newCloud() (err error) {
 	options := s.options.Cloud
 	options.Config, options.Platform, options.TemplateKey = s.Cluster.Admin(), s.options.Platform, s.Key.Public
@@ -32,16 +32,15 @@ func (s *Scene) newCloud() (err error) {
 	return nil
 }
 
-// place puts a listed host on the scene's platform, where it runs as an instance that no Machine
-// made.
+// place makes a listed host an instance on the platform of the scene, without a Machine.
 func (s *Scene) place(host *fleet.HostOptions) {
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
 	host.Machine.Metadata, host.Machine.MetadataRouted = cloud.Metadata(s.options.Platform, host.Name,
 		cloud.ProviderID(s.options.Platform, host.Name))
 }
 
-// NewMachineSet makes a MachineSet of the scene's platform. Machines that are made before there is
-// user data fail, so it waits for that.
+// NewMachineSet creates a MachineSet for the platform of the scene. Machines that are created before the user data
+// exists fail, so NewMachineSet waits for the user data first.
 func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) (*machinev1beta1.MachineSet, error) {
 	if err := s.WaitUserData(ctx, time.Minute); err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) 
 	return set, nil
 }
 
-// WaitUserData waits until the operator has published the secret that Machines boot with.
+// WaitUserData waits until the operator has published the user data secret of Machines.
 func (s *Scene) WaitUserData(ctx context.Context, timeout time.Duration) error {
 	return s.Await(ctx, timeout, "the secret with the user data", func(ctx context.Context) (bool, string, error) {
 		secret := &corev1.Secret{}
@@ -63,7 +62,7 @@ func (s *Scene) WaitUserData(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// Machines of a set, those that leave among them.
+// Machines returns the Machines of a set, including Machines that are being deleted.
 func (s *Scene) Machines(ctx context.Context, set string) ([]machinev1beta1.Machine, error) {
 	list := &machinev1beta1.MachineList{}
 	err := s.Client.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
@@ -74,8 +73,8 @@ func (s *Scene) Machines(ctx context.Context, set string) ([]machinev1beta1.Mach
 	return list.Items, nil
 }
 
-// Scale changes the number of Machines of a set by a difference. The given Machine is the first to
-// go; nil leaves that to the set.
+// Scale changes the number of Machines of a set by a difference. The given Machine is deleted first. If it is nil, the
+// set chooses.
 func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set string, difference int32) error {
 	if first != nil {
 		patch := client.MergeFrom(first.DeepCopy())
@@ -97,7 +96,7 @@ func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set st
 	return nil
 }
 
-// WaitMachineGone waits until a Machine has neither object, nor host, nor Node, nor instance.
+// WaitMachineGone waits until a Machine and its host, Node and instance are deleted.
 func (s *Scene) WaitMachineGone(ctx context.Context, timeout time.Duration, machine *machinev1beta1.Machine) error {
 	return s.Await(ctx, timeout, "machine "+machine.Name+" to be gone",
 		func(ctx context.Context) (bool, string, error) {
@@ -122,5 +121,5 @@ func (s *Scene) WaitMachineGone(ctx context.Context, timeout time.Duration, mach
 		})
 }
 
-// onCloud says whether the scene has a cloud.
+// onCloud reports whether the scene has a cloud.
 func (o Options) onCloud() bool { return o.Platform != configv1.NonePlatformType }

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to
-// reach the API server and the payload server.
+// useComputers makes the fleet create its hosts with Options.Computer. Programs on these hosts must be able to connect
+// to the API server and the payload server.
 func (s *Scene) useComputers(options *fleet.Options) error {
 	if s.options.Computer == nil {
 		return nil

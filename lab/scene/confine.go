@@ -12,19 +12,18 @@ import (
 	"syscall"
 )
 
-// Nonroot is the user and group that the operator's process gets when the scene is run by root,
-// which alone may choose. It is what images call nonroot that have no list of users.
+// Nonroot is the user and group of the operator's process if root runs the scene. Only root can choose the user. Images
+// without a list of users use this number for nonroot.
 const Nonroot = 65532
 
-// confinement makes the operator's process as poor as its container does: not root, and with
-// nowhere to write. Its working directory, home and directory for temporary files are one that
-// nobody may write into.
+// confinement restricts the process of the operator like its container does: it doesn't run as root, and its working
+// directory, home directory and directory for temporary files are not writable.
 type confinement struct {
-	// user that the process gets; 0 leaves it that of the scene.
+	// user is the user of the process. If 0, the process runs as the user of the scene.
 	user uint32
-	// sealed is the directory that can't be written.
+	// sealed is the read-only directory.
 	sealed string
-	// dir is the scene's, which the process may pass through but not list.
+	// dir is the directory of the scene. The process can traverse it but not list it.
 	dir  string
 	lent int
 }
@@ -46,8 +45,7 @@ func newConfinement(dir string) (*confinement, error) {
 	return c, nil
 }
 
-// changesUser says whether this process may start others as Nonroot: a root in a user namespace of
-// its own may not.
+// changesUser reports whether this process can start others as Nonroot. root in its own user namespace can't.
 func changesUser() bool {
 	nothing, err := exec.LookPath("true")
 	if err != nil {
@@ -58,7 +56,7 @@ func changesUser() bool {
 	return probe.Run() == nil
 }
 
-// apply confines a command that has not started yet.
+// apply confines a command that hasn't started yet.
 func (c *confinement) apply(cmd *exec.Cmd) {
 	cmd.Dir = c.sealed
 	cmd.Env = append(cmd.Env, "HOME="+c.sealed, "TMPDIR="+c.sealed)
@@ -67,7 +65,7 @@ func (c *confinement) apply(cmd *exec.Cmd) {
 	}
 }
 
-// secret writes a file that only the process and the scene's own user may read.
+// secret writes a file that only the process and the user of the scene can read.
 func (c *confinement) secret(path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil || c.user == 0 {
 		return err
@@ -75,8 +73,8 @@ func (c *confinement) secret(path string, content []byte) error {
 	return errors.Join(os.Chown(path, 0, int(c.user)), os.Chmod(path, 0o640))
 }
 
-// lend gives the path under which the process can read what lies at path: the same, or a copy where
-// the way there is closed to it.
+// lend returns a path where the process can read the file at path: the same path, or a copy if the process can't access
+// it.
 func (c *confinement) lend(path string) (string, error) {
 	path, err := filepath.Abs(path) // its working directory is another
 	if err != nil {
@@ -94,7 +92,8 @@ func (c *confinement) lend(path string) (string, error) {
 }
 
 func duplicate(from, to string) error {
-	// A process that was forked meanwhile would hold the copy open for writing, and then nothing can execute it.
+	// A process that is forked during the copy would inherit the open file, and then the copy can't be executed
+	// (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	info, err := os.Stat(from)
@@ -128,7 +127,7 @@ func copyFile(from, to string) (err error) {
 	return errors.Join(err, target.Close())
 }
 
-// readable says whether everybody can read a file or a whole directory.
+// readable reports whether all users can read a file or a whole directory.
 func readable(path string) bool {
 	if !passable(filepath.Dir(path)) {
 		return false
@@ -146,7 +145,7 @@ func readable(path string) bool {
 	return err == nil
 }
 
-// passable says whether everybody may pass through a directory and all above it.
+// passable reports whether all users can traverse a directory and all its parents.
 func passable(dir string) bool {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -4,6 +4,5 @@ package scene
 
 import "os/exec"
 
-// become changes nothing: elsewhere the operator's process has the scene's user, who should not be
-// root.
+// become does nothing. On this platform, the operator runs as the user of the scene, which should not be root.
 func become(*exec.Cmd, uint32) {}

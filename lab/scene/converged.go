@@ -18,8 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// RolloutIdle says whether so many nodes have what the settings say, as far as the operator knows and
-// has seen the settings. While a problem keeps new settings from being published, nobody has them.
+// RolloutIdle reports whether the given number of nodes is updated to the current settings, according to the operator's
+// status. It requires that the operator has observed the current generation. If a problem prevents the operator from
+// publishing new settings, it returns false.
 func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 	status := config.Status.Rollout
 	seen := !slices.ContainsFunc(config.Status.Conditions, func(c metav1.Condition) bool {
@@ -30,9 +31,9 @@ func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 		int(status.Updated) == nodes
 }
 
-// Unsettled looks whether so many listed hosts have converged, and names what has not: each is a Ready
-// node in service at the desired revision, whose instance neither fails nor holds a place in the rollout
-// budget; no rollout is under way; and no certificate request is pending that somebody waits for.
+// Unsettled returns the reasons why the given number of listed hosts hasn't converged. A converged host is a Ready node
+// in service at the desired revision, and its instance doesn't fail and holds no slot of the rollout budget. In
+// addition, no rollout is in progress, and no certificate request is pending, except requests that are given up.
 func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	now := state{namespace: s.options.Namespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, now.config); err != nil {
@@ -54,18 +55,18 @@ func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	return now.unsettled(hosts), nil
 }
 
-// state is what is looked at.
+// state is the input of unsettled.
 type state struct {
 	namespace string // the operator's
 	config    *v1alpha1.WindowsMachineConfig
 	instances v1alpha1.WindowsInstanceList
 	nodes     corev1.NodeList
 	requests  certificatesv1.CertificateSigningRequestList
-	// places is the list of places in the rollout budget that were given out.
+	// places is the list of the granted slots of the rollout budget.
 	places *corev1.ConfigMap
 }
 
-// unsettled names what keeps a state from being the last one.
+// unsettled returns the reasons why a state isn't final.
 func (s state) unsettled(hosts int) (behind []string) {
 	if len(s.instances.Items) != hosts || len(s.nodes.Items) != hosts {
 		behind = append(behind, fmt.Sprintf("%d instances and %d nodes of %d hosts", len(s.instances.Items),
@@ -100,9 +101,9 @@ func (s state) unsettled(hosts int) (behind []string) {
 	return behind
 }
 
-// isGivenUp reports whether nobody waits for a request: a kubelet made it for its first certificate, and the
-// join that gave it its token is over. The answer to it was lost, say, and kubelet asked anew, with another
-// key. Such a request is never denied, since others may decide about it.
+// isGivenUp reports whether a pending request is obsolete: a kubelet sent it for its first certificate, and the join
+// that issued its token is over. For example, the answer was lost, and kubelet sent another request with a new key. The
+// operator never denies such a request, because other approvers may decide about it.
 func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool {
 	token := policy.CredentialOf(request)
 	if token == "" || !policy.IsFirstKubeletRequest(request, contract.BootstrapUser(s.namespace)) {
@@ -113,8 +114,8 @@ func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool
 	})
 }
 
-// pending says of a request what tells to which attempt of which host it belongs: its name and its
-// requester are those of any host that joins.
+// pending describes a request with the data that identify the host and the attempt. The name and the requester are the
+// same for all joining hosts.
 func pending(request *certificatesv1.CertificateSigningRequest) string {
 	line := fmt.Sprintf("certificate request %s of %s is pending since %s", request.Name, request.Spec.Username,
 		request.CreationTimestamp.UTC().Format(time.TimeOnly))
@@ -127,7 +128,7 @@ func pending(request *certificatesv1.CertificateSigningRequest) string {
 	return line
 }
 
-// unsettledInstance names what an instance still waits for, or why it fails.
+// unsettledInstance returns what an instance waits for, or why it fails.
 func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	status := i.Status
 	if status.Phase != v1alpha1.PhaseReady || status.Reason != string(contract.ReasonNodeReady) {
@@ -146,8 +147,7 @@ func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	return behind
 }
 
-// unsettledNode names what a node lacks to be in service at a revision. A node that is not there is
-// named, too.
+// unsettledNode returns the reasons why a node isn't in service at a revision. A missing node is also a reason.
 func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	if n == nil {
 		return []string{"has no node"}
@@ -174,7 +174,7 @@ func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	return behind
 }
 
-// heldPlaces names places that were given out to instances.
+// heldPlaces returns the slots that instances hold.
 func (s state) heldPlaces() (held []string) {
 	var given []struct {
 		Name string `json:"name"`

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// calm is one host that has converged.
+// calm is the state of one host that has converged.
 func calm() state {
 	s := state{namespace: contract.OperatorNamespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	s.config.Generation = 2
@@ -38,7 +38,7 @@ func calm() state {
 	return s
 }
 
-// Each host that joins has the same requester, so the name of a request alone tells nothing.
+// All joining hosts have the same requester, so the name of a request alone doesn't identify the host.
 func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	t.Parallel()
 	s := calm()
@@ -53,8 +53,8 @@ func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	}
 }
 
-// kubelet asks with another key when the answer to its first request was lost, and its host joins with another
-// token: docs/troubleshooting.md says what becomes of such a request.
+// If the answer to the first request of kubelet is lost, kubelet sends a request with a new key, and its host joins
+// with a new token. docs/troubleshooting.md describes what happens to the first request.
 func TestAFirstRequestWhoseJoinIsOverIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := calm()

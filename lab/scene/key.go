@@ -11,12 +11,12 @@ import (
 
 // Key is an SSH key pair.
 type Key struct {
-	// PEM is the private key in OpenSSH's format.
+	// PEM is the private key in OpenSSH format.
 	PEM    []byte
 	Public ssh.PublicKey
 }
 
-// NewKey makes an Ed25519 key pair.
+// NewKey creates an Ed25519 key pair.
 func NewKey() (*Key, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Left lists what is different on a host from when it was made, beside logs, which we promise to keep,
-// and somebody else's network.
+// Left lists the differences between the current state of a host and its state at creation, except logs, which the
+// product keeps on purpose, and the external network.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {

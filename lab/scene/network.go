@@ -16,15 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// externalNetwork is the name of the host compute network that is not the operator's.
+// externalNetwork is the name of the HNS network that isn't managed by the operator.
 const externalNetwork = "Calico"
 
-// externalDir has its files on a host.
+// externalDir contains the files of the external network on a host.
 const externalDir = `C:\etc`
 
-// bringNetwork plays a network that is not the operator's, such as Calico's pods on each node: where
-// there is a Node, it writes a CNI configuration on the host and makes the host's network. It runs
-// until ctx ends.
+// bringNetwork simulates an external network, like the pods of Calico on each node: for each Node, it writes a CNI
+// configuration on the host and creates the network of the host. It runs until ctx ends.
 func (s *Scene) bringNetwork(ctx context.Context) error {
 	brought := map[string]bool{}
 	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -42,7 +41,7 @@ func (s *Scene) bringNetwork(ctx context.Context) error {
 	return nil
 }
 
-// bringTo makes the network of a host.
+// bringTo creates the network of a host.
 func (s *Scene) bringTo(node string) error {
 	for i, host := range s.Fleet.Hosts {
 		if host.Name == node && host.Machine != nil {

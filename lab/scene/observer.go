@@ -23,9 +23,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes
-// were away at once, in which order they went, and whether pods were treated as they must be. It
-// sees every change, in order, and asks neither the operator nor the daemons.
+// Observer watches Nodes and Pods and records what it sees: how many nodes were unavailable at once, in which order
+// they became unavailable, and whether pods were treated correctly. It sees every change in order, and doesn't depend
+// on the operator or the daemons.
 type Observer struct {
 	stop  context.CancelFunc
 	ended []chan error
@@ -39,40 +39,40 @@ type Observer struct {
 	any   []string
 	wrong []string
 	order int
-	// first and last are when the first node went away and the last one came back.
+	// first and last are the times when the first node became unavailable and when the last node returned.
 	first, last time.Time
 }
 
-// Observed is one node. Times are those at which the observer was told.
+// Observed is one node. All times are the times at which the observer received the event.
 type Observed struct {
 	Node string
-	// Version that the daemon says holds, and the one that the operator desires.
+	// Version is the version that the daemon reports, and Desired the version that the operator requests.
 	Version, Desired string
-	// Staged is the version whose payload is on the host, and StagedBytes what came for it.
+	// Staged is the version of the payload on the host, and StagedBytes the number of transferred bytes.
 	Staged      string
 	StagedBytes int64
-	// StagedSeconds is how long the node served while its payload came.
+	// StagedSeconds is how long the node stayed in service during the transfer of its payload.
 	StagedSeconds float64
-	// Serves: Ready and not cordoned. Cordoned and Ready apart.
+	// Serves means Ready and not cordoned. Ready and Cordoned are also recorded separately.
 	Serves, Ready, Cordoned bool
-	// Away: it does not serve because of us, by what the Node says: it has its turn, or our cordon,
-	// or its version is not the desired one. On a machine that has too much to do nodes get
-	// NotReady by themselves, too.
+	// Away means that the node doesn't serve because of the operator, according to the Node: it holds a slot, has the
+	// operator's cordon, or its version isn't the desired one. On an overloaded machine, nodes also become NotReady for
+	// other reasons.
 	Away bool
-	// UnavailableSeconds is how long it did not serve, and Absences how often it was away.
+	// UnavailableSeconds is how long the node didn't serve, and Absences is how often it was away.
 	UnavailableSeconds float64
 	Absences           int
-	// Order in which nodes first went away, from 1; 0 for one that never did.
+	// Order is the order in which nodes were first away, starting at 1. If the node was never away, it is 0.
 	Order int
-	// Unstaged says that it was cordoned while what it was to fetch was not there yet.
+	// Unstaged means that the node was cordoned before its payload was complete.
 	Unstaged bool
-	// Annotations as they are now.
+	// Annotations are the current annotations.
 	Annotations map[string]string
 
 	stageBegan, absentSince time.Time
 }
 
-// Observe begins to watch, and returns when it has seen all that there is. Stop ends it.
+// Observe starts an observer. It returns when the observer has read all existing objects. Stop ends it.
 func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	return o, nil
 }
 
-// follow takes every change from a version on. A watch that is cut goes on where it was.
+// follow processes all changes after a resource version. If the watch is interrupted, it continues at the same version.
 func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFuncWithContext) error {
 	changes, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{WatchFuncWithContext: open})
 	if err != nil {
@@ -136,8 +136,7 @@ func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFunc
 	return nil
 }
 
-// Stop ends the observation. Its error says that something was missed, so that what was seen proves
-// nothing.
+// Stop ends the observation. If it returns an error, the observer missed events, so its results are incomplete.
 func (o *Observer) Stop() error {
 	o.stop()
 	var all []error
@@ -148,7 +147,7 @@ func (o *Observer) Stop() error {
 	return errors.Join(all...)
 }
 
-// Nodes are all nodes, by name, as they are now.
+// Nodes returns the current state of all nodes, sorted by name.
 func (o *Observer) Nodes() []Observed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,29 +163,30 @@ func (o *Observer) Nodes() []Observed {
 	return all
 }
 
-// Most are the nodes that were away when the most were.
+// Most returns the nodes that were away at the moment when the largest number of nodes was away.
 func (o *Observer) Most() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.most)
 }
 
-// MostOfAll are the nodes that did not serve, whatever the reason, when the most did not.
+// MostOfAll returns the nodes that didn't serve, for any reason, at the moment when the largest number of nodes didn't
+// serve.
 func (o *Observer) MostOfAll() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.any)
 }
 
-// Span is how long it took from when the first node went away until the last was back.
+// Span is the time between the first node that was away and the return of the last node.
 func (o *Observer) Span() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.last.Sub(o.first)
 }
 
-// Wrong is what happened that must not: a node that was cordoned before its payload was there, a
-// pod that was given less than its grace, or that was still on a node when that began to change.
+// Wrong returns the violations: a node that was cordoned before its payload was complete, a pod with less than its
+// grace period, and a pod that was still on a node when the node started to change.
 func (o *Observer) Wrong() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -197,7 +197,7 @@ func (o *Observer) Wrong() []string {
 	return all
 }
 
-// Ended counts pods that ended.
+// Ended counts the pods that ended.
 func (o *Observer) Ended() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,7 +250,7 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	o.sawService(before, n, now)
 }
 
-// sawService counts who serves, now that one node is otherwise than before.
+// sawService updates the statistics after a change of one node.
 func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	if before.Serves && !n.Serves {
 		n.absentSince = now
@@ -274,7 +274,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// which are the nodes of a kind, by name.
+// which returns the names of the nodes for which kind is true.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {
@@ -291,7 +291,7 @@ func longer(a, b []string) []string {
 	return a
 }
 
-// ours says whether it is by us that a node does not serve, if it does not.
+// ours reports whether the operator is the reason that a node doesn't serve.
 func ours(node *corev1.Node, n *Observed) bool {
 	_, turn := node.Labels[contract.UpgradingLabel]
 	_, cordon := node.Annotations[contract.CordonedAnnotation]
@@ -313,16 +313,15 @@ func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
 	}
 }
 
-// left is a pod that we know of when its node, which is cordoned, begins to change. Two watches
-// tell of both, so it may be gone already, and only its end can say.
+// left is a pod that was on a cordoned node when the node started to change. Nodes and pods are watched separately, so
+// the pod may have ended earlier. Only the deletion event shows this.
 type left struct {
 	pod, what string
-	// revision of the node's change.
+	// revision is the resource version of the change of the node.
 	revision uint64
 }
 
-// lookForPods is called when a node that is cordoned begins to change: nobody may be on it any
-// more.
+// lookForPods is called when a cordoned node starts to change. Its pods must have ended before.
 func (o *Observer) lookForPods(n *Observed, revision string) {
 	for key, pod := range o.pods {
 		if owner := metav1.GetControllerOf(pod); pod.Spec.NodeName == n.Node && owner != nil &&
@@ -333,13 +332,13 @@ func (o *Observer) lookForPods(n *Observed, revision string) {
 	}
 }
 
-// number of a revision. They are those of etcd here, and count all changes of the cluster.
+// number parses a resource version. Here, resource versions are etcd revisions, which count all changes of the cluster.
 func number(revision string) uint64 {
 	n, _ := strconv.ParseUint(revision, 10, 64)
 	return n
 }
 
-// endedAt judges what was left by when the pod ended.
+// endedAt evaluates the entries in left when a pod has ended.
 func (o *Observer) endedAt(key, revision string) {
 	o.left = slices.DeleteFunc(o.left, func(l left) bool {
 		if l.pod != key {

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// history is what an observer is told, one revision after the other.
+// history sends events to an observer with increasing revisions.
 type history struct {
 	*Observer
 	revision int
@@ -25,7 +25,7 @@ func newHistory() *history {
 	return &history{Observer: &Observer{stop: func() {}, nodes: map[string]*Observed{}, pods: map[string]*corev1.Pod{}}}
 }
 
-// node tells of a node. Annotations are keys without their prefix, and values.
+// node sends the event of a node. annotations are pairs of a key without its prefix and a value.
 func (h *history) node(name string, ready, cordoned bool, annotations ...string) {
 	h.revision++
 	status := corev1.ConditionFalse

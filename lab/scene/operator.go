@@ -21,25 +21,25 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// operatorToken is how long the operator's credential lives; no lab runs longer.
+// operatorToken is the lifetime of the operator's credential. No lab runs longer.
 const operatorToken = 24 * time.Hour
 
-// Flags that the lab sets, whatever the Deployment says.
+// The lab sets these flags and ignores their values in the Deployment.
 const (
 	flagPayload = "--payload-dir"
 	flagMetrics = "--metrics-bind-address"
 	flagHealth  = "--health-probe-bind-address"
 )
 
-// Operator is the operator's binary as a process, under the service account that we ship.
+// Operator runs the operator's binary as a process with the service account of the manifests.
 type Operator struct {
-	// Log is the file with everything that it wrote, over all its runs.
+	// Log is the file with the output of all runs.
 	Log string
 	// Health is the address of its probes.
 	Health string
-	// Metrics is the address of its metrics, empty unless Options.Metrics was set.
+	// Metrics is the address of its metrics. If Options.Metrics isn't set, it is empty.
 	Metrics string
-	// PayloadServer is the address where nodes fetch the payload; the same over all its runs.
+	// PayloadServer is the address where nodes fetch the payload. It is the same in all runs.
 	PayloadServer string
 
 	confinement *confinement
@@ -47,12 +47,12 @@ type Operator struct {
 	payload     string
 	args        []string
 	env         []string
-	// condition is the name of the OperatorCondition, and bundled are flags, which OLM gives it.
+	// condition is the name of the OperatorCondition, and bundled are the flags. OLM sets both.
 	condition string
 	bundled   []string
 	cmd       *exec.Cmd
 	ended     chan error
-	// Starts counts runs.
+	// Starts counts the runs.
 	Starts atomic.Int32
 }
 
@@ -107,7 +107,7 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	return o, nil
 }
 
-// Start runs it, and returns when it is healthy.
+// Start starts the operator and returns when it is healthy.
 func (o *Operator) Start(ctx context.Context) error {
 	if err := o.Launch(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (o *Operator) Start(ctx context.Context) error {
 	return nil
 }
 
-// Launch runs it and does not wait for it.
+// Launch starts the operator without waiting.
 func (o *Operator) Launch(ctx context.Context) error {
 	output, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -166,16 +166,16 @@ func (o *Operator) Launch(ctx context.Context) error {
 	return nil
 }
 
-// SetPayload gives its next run another payload directory.
+// SetPayload sets the payload directory of the next run.
 func (o *Operator) SetPayload(dir string) { o.payload = dir }
 
-// SetBinary makes its next run one of another build.
+// SetBinary sets the binary of the next run.
 func (o *Operator) SetBinary(path string) (err error) {
 	o.binary, err = o.confinement.lend(path)
 	return err
 }
 
-// PID of its process, 0 when it does not run.
+// PID returns the PID of its process. If it isn't running, the PID is 0.
 func (o *Operator) PID() int {
 	if o.cmd == nil {
 		return 0
@@ -183,17 +183,16 @@ func (o *Operator) PID() int {
 	return o.cmd.Process.Pid
 }
 
-// Ended delivers how it ended, when that was its own idea.
+// Ended receives the result of a process that ended without Stop or Kill.
 func (o *Operator) Ended() <-chan error { return o.ended }
 
-// Kill ends it as kill -9 does.
+// Kill ends the process like kill -9.
 func (o *Operator) Kill() error { return o.end(syscall.SIGKILL) }
 
-// Stop ends it as Kubernetes does, and kills it when it does not end within its grace period. A
-// repeated call does nothing.
+// Stop ends the process like Kubernetes, and kills it after its grace period. It is idempotent.
 func (o *Operator) Stop() error { return o.end(syscall.SIGTERM) }
 
-// grace is terminationGracePeriodSeconds of the Deployment.
+// grace is the terminationGracePeriodSeconds of the Deployment.
 const grace = 10 * time.Second
 
 func (o *Operator) end(signal syscall.Signal) error {
@@ -222,7 +221,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
 }
 
-// Tail is the end of the operator's log.
+// Tail returns the end of the operator's log.
 func (o *Operator) Tail(bytes int) string {
 	content, err := os.ReadFile(o.Log)
 	if err != nil {

@@ -19,13 +19,12 @@ import (
 // payloadVersion is the version of the stand-ins.
 const payloadVersion = "v1.36.3"
 
-// WritePayload fills dir with a payload of small stand-ins that lacks the named parts.
+// WritePayload fills dir with a payload of small stand-ins, without the named parts.
 func WritePayload(dir string, without ...string) error {
 	return assemble(dir, payloadVersion, nil, without)
 }
 
-// CompletePayload fills dir with the payload at path and, where that lacks parts, with their
-// stand-ins.
+// CompletePayload fills dir with the payload at path, and with stand-ins for its missing parts.
 func CompletePayload(dir, path string) error {
 	given, err := payload.OpenDir(path)
 	if err != nil {
@@ -34,8 +33,7 @@ func CompletePayload(dir, path string) error {
 	return assemble(dir, given.Manifest().Version, given, nil)
 }
 
-// assemble takes each part from the given payload, if there is one that has it, and otherwise from
-// the stand-ins.
+// assemble takes each part from the given payload if it contains the part, and otherwise from the stand-ins.
 func assemble(dir, version string, given *payload.Dir, without []string) (err error) {
 	temporary, err := os.MkdirTemp("", "wmco-payload-")
 	if err != nil {
@@ -66,7 +64,7 @@ func assemble(dir, version string, given *payload.Dir, without []string) (err er
 	return err
 }
 
-// add copies a part, in all its versions, from the first source that has it.
+// add copies all versions of a part from the first source that contains it.
 func add(builder *assembly.Builder, name string, sources ...*payload.Dir) error {
 	for _, source := range sources {
 		if source == nil {
@@ -99,20 +97,19 @@ func addFile(builder *assembly.Builder, f payload.File, source *payload.Dir) err
 	return errors.Join(err, content.Close())
 }
 
-// Change is how one payload differs from another.
+// Change describes the differences between two payloads.
 type Change struct {
-	// Versions of parts by their names. Each gets another stand-in, of that version.
+	// Versions are the new versions of parts, by name. Each part gets a stand-in of that version.
 	Versions map[string]string
-	// Beside are further versions of parts of which a payload may hold several.
+	// Beside are additional versions of parts that a payload can contain several times.
 	Beside map[string][]string
-	// Stuck parts run and do nothing; failing ones end at once. They are among Versions.
+	// Stuck parts run and do nothing. Failing parts exit immediately. Both must also be in Versions.
 	Stuck, Failing []string
-	// Programs are files with the content of parts that are to be no stand-ins. They are among
-	// Versions, too.
+	// Programs are files with the content of parts that are real programs. They must also be in Versions.
 	Programs map[string]string
 }
 
-// ChangePayload fills dir with the payload at from, changed.
+// ChangePayload fills dir with a changed copy of the payload at from.
 func ChangePayload(dir, from string, change Change) error {
 	given, err := payload.OpenDir(from)
 	if err != nil {
@@ -154,7 +151,7 @@ func ChangePayload(dir, from string, change Change) error {
 	return err
 }
 
-// content is that of a changed part.
+// content returns the content of a changed part.
 func (c Change) content(name, version string) (io.Reader, error) {
 	path, given := c.Programs[name]
 	if !given {
@@ -167,8 +164,8 @@ func (c Change) content(name, version string) (io.Reader, error) {
 	return bytes.NewReader(content), nil
 }
 
-// standin is the content of a changed part: what programs.go looks for, and noise, so that byte
-// counts of transfers mean something.
+// standin returns the content of a changed part: the header that programs.go evaluates, and random bytes, so that the
+// sizes of transfers are realistic.
 func (c Change) standin(name, version string) io.Reader {
 	mark := "stand-in, not a program"
 	switch {
@@ -183,5 +180,5 @@ func (c Change) standin(name, version string) io.Reader {
 	return io.MultiReader(strings.NewReader(head), bytes.NewReader(noise))
 }
 
-// changedNoise is how many bytes of a changed stand-in do not compress.
+// changedNoise is the number of incompressible bytes in a changed stand-in.
 const changedNoise = 3 << 10

@@ -11,12 +11,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Planes are control planes with what we ship, which scenes use one after the other. Between two scenes everything is
-// as it was after the installation, and is checked to be.
+// Planes is a pool of control planes with the operator's manifests that scenes use one after the other. Between two
+// scenes, the state after the installation is restored and verified.
 type Planes struct {
 	mu   sync.Mutex
 	free []*plane
-	// made counts control planes, taken scenes.
+	// made counts control planes. taken counts scenes.
 	made, taken int
 }
 
@@ -26,18 +26,18 @@ type plane struct {
 	kind     kind
 }
 
-// kind is what a control plane can't be changed to and back.
+// kind contains the properties of a control plane that can't be changed and restored.
 type kind struct{ kubernetes, flannel bool }
 
 func kindOf(o Options) kind { return kind{kubernetes: o.Kubernetes, flannel: o.flannel()} }
 
-// lends reports whether a scene with these options may use a control plane of the pool.
+// lends reports whether a scene with these options can use a control plane of the pool.
 func (p *Planes) lends(o Options) bool {
 	return p != nil && !o.Keep && o.Bundle == "" && o.OLM == "" && o.SigningDuration == 0 && o.Computer == nil &&
 		o.Namespace == contract.OperatorNamespace
 }
 
-// take gives a free control plane of the kind that the options need, or nil.
+// take returns a free control plane of the kind that the options need, or nil.
 func (p *Planes) take(o Options) *plane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +52,8 @@ func (p *Planes) take(o Options) *plane {
 	return one
 }
 
-// give takes a control plane back once it is as it was. One that can't be restored is stopped, which is an error: the
-// test before it left what nothing removes.
+// give returns a control plane to the pool after restoring it. If it can't be restored, it is stopped, and give returns
+// an error, because the test left something that can't be removed.
 func (p *Planes) give(ctx context.Context, one *plane) error {
 	err := one.cluster.StopScheduler()
 	if err == nil {
@@ -80,7 +80,7 @@ func (p *Planes) Close() error {
 	return errors.Join(all...)
 }
 
-// String says how much was saved.
+// String returns how many control planes served how many scenes.
 func (p *Planes) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

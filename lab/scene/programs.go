@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// Programs are what runs on a simulated host: stand-ins for what others make, and the daemon's real
-// code.
+// Programs returns the programs of a simulated host: stand-ins for third-party programs, and the real code of the
+// daemon.
 func Programs(version string) map[string]sim.Program {
 	programs := program.Standins(program.Options{})
 	for name, run := range programs {
@@ -27,17 +27,17 @@ func Programs(version string) map[string]sim.Program {
 	return programs
 }
 
-// What an exe of ours says of itself, on its fourth line.
+// The fourth line of an exe can contain one of these marks.
 const (
 	markStuck   = "stand-in that runs and does nothing"
 	markFailing = "stand-in that ends at once"
 )
 
-// headSize is how much of an exe is looked at.
+// headSize is the number of bytes that are read from the start of an exe.
 const headSize = 256
 
-// marked lets a stand-in behave as its exe says: a build whose kubelet hangs is another file, as it
-// would be in earnest.
+// marked makes a stand-in behave according to the mark in its exe. A build whose kubelet hangs is therefore a different
+// file, as in production.
 func marked(run sim.Program) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		switch head := headOf(p.Host.Files, p.Args[0]); {
@@ -54,7 +54,7 @@ func marked(run sim.Program) sim.Program {
 	}
 }
 
-// versionOf is what an exe says that it is, on its third line.
+// versionOf returns the version in the third line of an exe.
 func versionOf(head, otherwise string) string {
 	if lines := strings.SplitN(head, "\n", 4); len(lines) == 4 && lines[0] == "MZ" {
 		return lines[2]
@@ -62,7 +62,7 @@ func versionOf(head, otherwise string) string {
 	return otherwise
 }
 
-// headOf is the beginning of an exe, or nothing.
+// headOf returns the start of an exe, or an empty string.
 func headOf(files winos.Files, path string) string {
 	f, err := files.Open(path)
 	if err != nil {
@@ -76,9 +76,8 @@ func headOf(files winos.Files, path string) string {
 	return string(head[:n])
 }
 
-// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is
-// the same code here, which calls itself what its exe says; one that is stuck or failing is so as a
-// service only, after it has counted its start.
+// daemon runs the command tree of the daemon as a program of a simulated machine. All versions run the same code, which
+// reports the version in its exe. A stuck or failing version fails only as a service, after it has counted its start.
 func daemon(otherwise string) sim.Program {
 	whole := command(otherwise)
 	return func(ctx context.Context, p *sim.Process) int {

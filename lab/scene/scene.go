@@ -31,104 +31,103 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// Options of a scene.
+// Options configure a scene.
 type Options struct {
 	// Operator is the path of the operator's binary. Required.
 	Operator string
-	// Payload is a payload directory; empty makes one of small stand-ins.
+	// Payload is a payload directory. If empty, the scene creates one from small stand-ins.
 	Payload string
-	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go
-	// modules: without them no node gets Ready.
+	// Complete adds stand-ins for the parts that Payload lacks, such as parts that can't be built from Go modules.
+	// Without them, no node becomes Ready.
 	Complete bool
-	// Kubernetes makes a cluster that kubeadm configured, and nothing of OpenShift. Platform and OLM must
-	// be empty then. Its network is flannel where the Settings say so, else an external one.
+	// Kubernetes creates a cluster as configured by kubeadm, without OpenShift. Platform and OLM must be empty then. If
+	// the Settings select flannel, its network is flannel, otherwise an external network.
 	Kubernetes bool
 	// Namespace of the operator; contract.OperatorNamespace if empty.
 	Namespace string
-	// Platform of the cluster; None if empty. Any other one has a cloud, which makes hosts of
-	// Machines.
+	// Platform of the cluster; None if empty. Every other platform has a cloud that creates hosts for Machines.
 	Platform configv1.PlatformType
-	// Cloud says what that cloud is like; Config, Platform, TemplateKey and Programs are filled in.
+	// Cloud configures the cloud. The scene sets Config, Platform, TemplateKey and Programs.
 	Cloud cloud.Options
-	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
+	// Hosts are the initial simulated hosts. The scene sets AuthorizedKey and Programs.
 	Hosts fleet.Options
-	// Computer makes what hosts are made of instead of simulated machines. reach are servers of
-	// this machine that programs on it must reach, under the same address. May be nil.
+	// Computer creates the machine of a host, instead of a simulated machine. Programs on it must be able to connect to
+	// the addresses in reach, which are servers on this machine. May be nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer,
 		error)
-	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
+	// Settings is the initial spec of the WindowsMachineConfig. If nil, the scene creates no WindowsMachineConfig.
 	Settings *v1alpha1.WindowsMachineConfigSpec
-	// NoKey leaves the secret with the private key out.
+	// NoKey omits the secret with the private key.
 	NoKey bool
 	// Audit writes the API server's audit log.
 	Audit bool
-	// Planes lends a control plane to a scene that needs no other one than most, and takes it back at Close. Nil: each
-	// scene starts its own.
+	// Planes is a pool of control planes that the scene can borrow from, and returns to in Close. If nil, each scene
+	// starts its own control plane.
 	Planes *Planes
-	// Keep leaves the scene's directory, with all logs, at Close.
+	// Keep keeps the directory of the scene, with all logs, at Close.
 	Keep bool
-	// Progress receives a line for each step. Nil discards.
+	// Progress receives a line for each step. Nil discards them.
 	Progress io.Writer
-	// AnyKubectl is that of cluster.BuildOptions.
+	// AnyKubectl is passed to cluster.BuildOptions.
 	AnyKubectl bool
 	// Debug makes the operator log in detail.
 	Debug bool
-	// Metrics makes the operator serve its metrics: see Operator.Metrics.
+	// Metrics makes the operator serve its metrics. See Operator.Metrics.
 	Metrics bool
-	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the
-	// OperatorCondition of this name. Empty for no OLM.
+	// OLM is the name of the OperatorCondition, in which the operator reports to OLM whether an upgrade is safe. If
+	// empty, there is no OLM.
 	OLM string
-	// Bundle installs this bundle by OLM's rules, instead of config/lab. OLM must be empty then.
+	// Bundle installs this bundle by the rules of OLM, instead of config/lab. OLM must be empty then.
 	Bundle string
-	// SigningDuration is the longest life of the certificates that hosts get: see cluster.Options.
+	// SigningDuration is the maximum lifetime of the certificates of hosts. See cluster.Options.
 	SigningDuration time.Duration
-	// Scheduler starts kube-scheduler, so that pods get to nodes.
+	// Scheduler starts kube-scheduler, so that pods are assigned to nodes.
 	Scheduler bool
-	// Arguments are further ones for the operator.
+	// Arguments are additional arguments for the operator.
 	Arguments []string
-	// Front stands between the operator and the API server: it is given the operator's way there, and
-	// answers with the one to take. Nil for none.
+	// Front is a proxy between the operator and the API server: it receives the config of the operator and returns the
+	// config to use. Nil for none.
 	Front func(*rest.Config) *rest.Config
 }
 
-// flannel says whether the network of pods is flannel.
+// flannel reports whether the pod network is flannel.
 func (o Options) flannel() bool {
 	return o.Kubernetes && o.Settings != nil && o.Settings.Network.Type == v1alpha1.NetworkFlannel
 }
 
-// Scene is everything, running.
+// Scene is a running control plane with hosts and the operator.
 type Scene struct {
 	Cluster *cluster.Cluster
 	Fleet   *fleet.Fleet
 	// Cloud is nil on the platform None.
 	Cloud *cloud.Cloud
-	// Client may do anything.
+	// Client has all rights.
 	Client client.Client
-	// Dir holds the operator's log and kubeconfig, the payload, and the control plane's data.
+	// Dir contains the log and kubeconfig of the operator, the payload, and the data of the control plane.
 	Dir      string
 	Operator *Operator
 	Key      *Key
 
 	options Options
-	// payload server is the address where the operator hands out the payload. It is chosen before
-	// there are hosts, because they must reach it.
+	// payloadServer is the address where the operator serves the payload. It is chosen before the hosts are created,
+	// because they must be able to connect to it.
 	payloadServer string
-	// bundled are the flags that the bundle gives the operator.
+	// bundled are the operator flags from the bundle.
 	bundled []string
-	// payload is the directory that the operator began with.
+	// payload is the initial payload directory of the operator.
 	payload string
-	// lent is the control plane if it is of Options.Planes, and began is since when.
+	// lent is the control plane if it is from Options.Planes. began is the time since the scene has it.
 	lent    *plane
 	began   time.Time
 	cancel  context.CancelFunc
 	running []chan error
-	// ports are those that the operator listens on, over its restarts.
+	// ports are the ports that the operator listens on. They stay the same over its restarts.
 	ports  []port.Port
 	remove func() error
 }
 
-// Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It
-// lists no host: see List.
+// Start starts the control plane, creates the objects of OpenShift, installs the operator's manifests, and starts the
+// hosts and the operator. It doesn't list hosts: see List.
 func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -167,7 +166,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	return s, s.Operator.Start(ctx)
 }
 
-// startCluster starts a control plane with all that is installed, or takes one of the pool.
+// startCluster starts a control plane and installs everything, or takes a control plane from the pool.
 func (s *Scene) startCluster(ctx context.Context) error {
 	lends := s.options.Planes.lends(s.options)
 	if lends {
@@ -202,7 +201,7 @@ func (s *Scene) startCluster(ctx context.Context) error {
 	return s.Cluster.StartScheduler(ctx, s.options.Progress)
 }
 
-// newCluster starts a control plane and installs what the options ask for.
+// newCluster starts a control plane and installs everything that the options request.
 func (s *Scene) newCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
 	podNetwork := ""
@@ -241,12 +240,12 @@ func (s *Scene) newCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// claim is what the cluster claims to be.
+// claim returns the properties that the cluster presents as OpenShift.
 func (s *Scene) claim() openshift.Options {
 	return openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform}
 }
 
-// Requests walks through what the API server was asked since the scene began. Options.Audit must be set.
+// Requests iterates over the requests that the API server received since the scene began. Options.Audit must be set.
 func (s *Scene) Requests() iter.Seq2[cluster.Request, error] {
 	return func(yield func(cluster.Request, error) bool) {
 		for r, err := range cluster.Requests(s.Cluster.AuditLog) {
@@ -257,7 +256,8 @@ func (s *Scene) Requests() iter.Seq2[cluster.Request, error] {
 	}
 }
 
-// planeDir is where the control plane has its data: in the scene's directory, unless others will use it.
+// planeDir is the data directory of the control plane. It is in the directory of the scene, unless other scenes can use
+// the control plane later.
 func (s *Scene) planeDir() string {
 	if s.options.Planes.lends(s.options) {
 		return ""
@@ -265,7 +265,7 @@ func (s *Scene) planeDir() string {
 	return filepath.Join(s.Dir, "controlplane")
 }
 
-// connect makes the scene's client.
+// connect creates the client of the scene.
 func (s *Scene) connect() error {
 	if err := s.lookHere(); err != nil {
 		return err
@@ -323,14 +323,14 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	return s.PutKey(ctx, s.Key)
 }
 
-// run keeps something going beside the scene, until s.cancel.
+// run runs a background function until s.cancel.
 func (s *Scene) run(what func() error) {
 	ended := make(chan error, 1)
 	s.running = append(s.running, ended)
 	go func() { ended <- what() }()
 }
 
-// payloadDir is where the operator finds its payload.
+// payloadDir returns the payload directory for the operator.
 func (s *Scene) payloadDir() (string, error) {
 	dir := filepath.Join(s.Dir, "payload")
 	switch {
@@ -342,7 +342,7 @@ func (s *Scene) payloadDir() (string, error) {
 	return s.options.Payload, nil
 }
 
-// Close ends everything and leaves nothing behind, unless it is to be kept.
+// Close stops everything and removes all files, unless Options.Keep is set.
 func (s *Scene) Close() error {
 	var all []error
 	if s.Operator != nil {
@@ -370,7 +370,7 @@ func (s *Scene) Close() error {
 	return errors.Join(append(all, s.remove())...)
 }
 
-// holdPort keeps an address of this machine for the operator.
+// holdPort reserves an address of this machine for the operator.
 func (s *Scene) holdPort(ctx context.Context) (address string, err error) {
 	p, err := port.Hold(ctx)
 	if err != nil {
@@ -396,7 +396,7 @@ func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	return nil
 }
 
-// List lists exactly these hosts in windows-instances.
+// List writes exactly these hosts to windows-instances.
 func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	data := map[string]string{}
 	for _, h := range hosts {
@@ -406,7 +406,7 @@ func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	return s.ListRaw(ctx, data)
 }
 
-// ListRaw writes windows-instances as it is.
+// ListRaw writes windows-instances with the given data.
 func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace,
 		Name: contract.InstancesConfigMap}, Data: data}
@@ -436,7 +436,7 @@ func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.Windo
 	return instance, nil
 }
 
-// nameOf a listed host's instance.
+// nameOf returns the name of the instance of a listed host.
 func nameOf(host *fleet.Host) string { return host.Address().Addr().String() }
 
 func (s *Scene) say(what string) {

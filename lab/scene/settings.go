@@ -17,9 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Configure writes the WindowsMachineConfig. Right after its CRD was installed it may take a moment
-// to be served. It takes far less than the minute after which the API server gives a request up; one that does not is
-// asked again, and shown with what the API server does meanwhile, as once it did not answer for a minute.
+// Configure writes the WindowsMachineConfig. It retries because the API server doesn't serve a newly installed CRD
+// immediately. If the API server takes too long, Configure also prints the goroutines of its handlers: the API server
+// once didn't answer for a minute.
 func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) error {
 	late := time.AfterFunc(20*time.Second, func() { s.showBlocked(ctx) })
 	defer late.Stop()
@@ -48,7 +48,7 @@ func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 	return nil
 }
 
-// showBlocked shows what the API server's handlers of custom resources do.
+// showBlocked prints the goroutines of the API server that handle custom resources.
 func (s *Scene) showBlocked(ctx context.Context) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {

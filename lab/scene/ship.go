@@ -14,10 +14,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// ship applies what an administrator would: config/lab, which is the whole install without the
-// Deployment (the operator runs here as a process) and without the monitoring objects (their CRDs
-// are not here). kubectl's own kustomize builds it, as for a real cluster. Another namespace takes the
-// place of the one in the manifests, as docs/install.md says.
+// ship applies the manifests like an administrator: config/lab, which is the complete install without the Deployment
+// (the operator runs as a process) and without the monitoring objects (their CRDs aren't installed). kubectl kustomize
+// builds it, as for a real cluster. Another namespace replaces the namespace in the manifests, as in docs/install.md.
 func (s *Scene) ship(ctx context.Context) error {
 	dir := filepath.Join("config", "lab")
 	if s.options.Kubernetes {
@@ -33,8 +32,8 @@ func (s *Scene) ship(ctx context.Context) error {
 	return s.Apply(ctx, filepath.Join("config", "kubernetes", "flannel"))
 }
 
-// InstallBundle installs a bundle by OLM's rules. The operator's next start is with the flags that the
-// bundle has beside those that the lab sets.
+// InstallBundle installs a bundle by the rules of OLM. The next start of the operator uses the flags of the bundle,
+// except flags that the lab sets.
 func (s *Scene) InstallBundle(ctx context.Context, dir string) error {
 	s.say("installing OLM's bundle")
 	name, container, err := openshift.InstallBundle(ctx, s.Cluster.Admin(), dir)
@@ -54,8 +53,7 @@ func (s *Scene) InstallBundle(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Apply applies a directory of the repository with a kustomization, as `kubectl apply --server-side
-// -k` does.
+// Apply applies a directory of the repository that contains a kustomization, like `kubectl apply --server-side -k`.
 func (s *Scene) Apply(ctx context.Context, dir string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {

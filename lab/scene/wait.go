@@ -16,11 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// pace is how often the lab looks, at its own API server.
+// pace is the interval at which the lab polls its own API server.
 const pace = 100 * time.Millisecond
 
-// Await looks until a condition holds. what says what is awaited; where says, at the end of
-// timeout, how things are.
+// Await polls until a condition holds. what describes the condition. If the timeout expires, the error contains the
+// last state that holds returned.
 func (s *Scene) Await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	return await(ctx, pace, timeout, what, holds)
@@ -51,11 +51,11 @@ func (s *Scene) WaitReady(ctx context.Context, timeout time.Duration, hosts ...*
 	return s.WaitInstances(ctx, timeout, names...)
 }
 
-// forOne is how much less often is looked for each instance that is listed: to list hundreds of
-// them all the time would be most of what the API server does.
+// forOne is added to the polling interval for each instance in the list. Listing hundreds of instances at full pace
+// would dominate the load of the API server.
 const forOne = 3 * time.Millisecond
 
-// WaitInstances waits until the instances of these names are Ready nodes.
+// WaitInstances waits until the instances with these names are Ready nodes.
 func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names ...string) error {
 	each := time.Duration(len(names)) * forOne
 	return await(ctx, pace+each, timeout, fmt.Sprintf("%d hosts to be Ready", len(names)),
@@ -84,7 +84,7 @@ func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names 
 		})
 }
 
-// WaitGone waits until hosts have neither instance nor Node.
+// WaitGone waits until the instances and Nodes of these hosts are deleted.
 func (s *Scene) WaitGone(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
 	return s.Await(ctx, timeout, fmt.Sprintf("%d hosts to be gone", len(hosts)),
 		func(ctx context.Context) (bool, string, error) {

@@ -19,13 +19,13 @@ import (
 type Workload struct {
 	Name     string
 	Replicas int32
-	// Grace that each pod is to have when it is asked to end, in whole seconds.
+	// Grace is the grace period of each pod, in whole seconds.
 	Grace time.Duration
-	// MaxUnavailable of its disruption budget; 0 lets no pod be evicted.
+	// MaxUnavailable is the value in the disruption budget. If 0, no pod can be evicted.
 	MaxUnavailable int
 }
 
-// Run makes a workload in the namespace default, and waits until all its pods run. It needs
+// Run creates a workload in the namespace default, and waits until all its pods are running. It requires
 // Options.Scheduler.
 func (s *Scene) Run(ctx context.Context, timeout time.Duration, w Workload) error {
 	labels := map[string]string{"app": w.Name}

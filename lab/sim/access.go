@@ -17,7 +17,7 @@ func (f fileFace) Restrict(path string) error {
 	return f.m.volume.setAccess(path, winos.AccessAdministrators)
 }
 
-// SetAccess changes who may open an existing file or directory, as an administrator does with Explorer.
+// SetAccess changes who can open an existing file or directory, like an administrator with Explorer.
 func (m *Machine) SetAccess(path string, access winos.Access) error {
 	return m.volume.setAccess(path, access)
 }
@@ -34,15 +34,16 @@ func (m *Machine) Disown(path string) error {
 	return nil
 }
 
-// Loosen lets users rename and change what is created in C:\, as on volumes without a Windows installation.
+// Loosen makes C:\ behave like the root of a volume without a Windows installation: users can rename and change new
+// files and directories in it.
 func (m *Machine) Loosen() {
 	m.volume.mu.Lock()
 	defer m.volume.mu.Unlock()
 	m.volume.root.loose = true
 }
 
-// MakeJunction creates a junction to an existing directory. An ordinary user may do that where they may create
-// directories.
+// MakeJunction creates a junction to an existing directory. Windows lets ordinary users do the same in every directory
+// where they can create directories.
 func (m *Machine) MakeJunction(path, to string) error {
 	v := m.volume
 	v.mu.Lock()

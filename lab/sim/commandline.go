@@ -2,8 +2,8 @@ package sim
 
 import "strings"
 
-// splitCommandLine splits as CommandLineToArgvW does, which every C and Go program uses:
-// backslashes count only before a quote, and two quotes within quotes are one.
+// splitCommandLine splits a command line like CommandLineToArgvW, which every C and Go program uses: a backslash is
+// special only before a quote, and two quotes inside quotes stand for one quote.
 func splitCommandLine(line string) []string {
 	var args []string
 	first := true
@@ -23,7 +23,7 @@ func splitCommandLine(line string) []string {
 	}
 }
 
-// splitProgram reads the first word, in which backslashes never escape.
+// splitProgram reads the first word. Backslashes in this word never escape a quote.
 func splitProgram(line string) (word, rest string) {
 	if quoted, found := strings.CutPrefix(line, `"`); found {
 		word, rest, _ = strings.Cut(quoted, `"`)
@@ -68,7 +68,7 @@ func splitArgument(line string) (word, rest string) {
 	return b.String(), ""
 }
 
-// joinCommandLine is the other way round: it quotes where it has to.
+// joinCommandLine is the inverse of splitCommandLine. It quotes arguments only if necessary.
 func joinCommandLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

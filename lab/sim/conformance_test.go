@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
-// testService behaves as the suite's real test service does.
+// testService behaves like the real test service of the suite.
 func testService(ctx context.Context, p *sim.Process) int {
 	orders, err := order.Parse(p.Args[1:])
 	if err != nil || orders.Fail {

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// containers are the ids of the containers that run, by their pod.
+// containers holds the IDs of the running containers by pod.
 type containers struct {
 	mu sync.Mutex
 	of map[string][]string
 }
 
-// SetContainers says which containers of a pod run; none ends it. A nil Machine, such as a process under
-// Wine has, keeps none.
+// SetContainers replaces the list of running containers of a pod. Without IDs, it removes the pod. It ignores a nil
+// Machine, because processes under Wine have none.
 func (m *Machine) SetContainers(pod string, ids ...string) {
 	if m == nil {
 		return
@@ -30,7 +30,7 @@ func (m *Machine) SetContainers(pod string, ids ...string) {
 	m.containers.of[pod] = ids
 }
 
-// Containers are the ids of all that run, sorted.
+// Containers returns the IDs of all running containers, sorted.
 func (m *Machine) Containers() []string {
 	if m == nil {
 		return nil

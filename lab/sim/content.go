@@ -5,21 +5,20 @@ import (
 	"unique"
 )
 
-// chunkSize is large enough that a payload of 300 MB has a few thousand chunks, and small enough
-// that a partly written one costs little.
+// chunkSize keeps the number of chunks of a 300 MB payload at a few thousand, and limits the cost of a partly written
+// chunk.
 const chunkSize = 128 << 10
 
-// content is what a file holds, in chunks. A chunk that was written completely, or whose file was
-// closed, is sealed: equal chunks of all machines in the process are then one piece of memory,
-// which the garbage collector frees with its last user. So five hundred machines with one payload
-// need the memory of one.
+// content holds the bytes of a file in chunks. A chunk is sealed when it is complete or when its file is closed. Equal
+// sealed chunks of all machines in the process share memory, which the garbage collector frees after the last user. 500
+// machines with the same payload therefore need the memory of one.
 type content struct {
 	size   int64
 	chunks []chunk
 }
 
-// chunk is sealed (dirty is nil), being written, or a hole of zeros (neither). It may be shorter
-// than its share of the file: zeros follow.
+// chunk is sealed (dirty is nil), being written, or a hole of zeros (neither). If it is shorter than its share of the
+// file, zeros follow.
 type chunk struct {
 	sealed  unique.Handle[string]
 	dirty   []byte
@@ -90,7 +89,7 @@ func (c *chunk) cut(n int) {
 	}
 }
 
-// readAt is io.ReaderAt.
+// readAt implements io.ReaderAt.
 func (c *content) readAt(p []byte, off int64) (int, error) {
 	if off >= c.size {
 		return 0, io.EOF
@@ -111,7 +110,7 @@ func (c *content) readAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// writeAt overwrites and extends; the caller has checked the space.
+// writeAt overwrites and extends the content. The caller checks the free space first.
 func (c *content) writeAt(p []byte, off int64) {
 	if end := off + int64(len(p)); end > c.size {
 		c.resize(end)
@@ -124,7 +123,7 @@ func (c *content) writeAt(p []byte, off int64) {
 	}
 }
 
-// resize cuts, or extends by zeros.
+// resize cuts the content, or extends it with zeros.
 func (c *content) resize(size int64) {
 	need := int((size + chunkSize - 1) / chunkSize)
 	for len(c.chunks) < need {

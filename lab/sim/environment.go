@@ -9,8 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// environment is the system's environment in the registry. Names keep the case in which they were
-// first written.
+// environment is the system environment in the registry. A name keeps the case of its first write.
 type environment struct {
 	mu        sync.Mutex
 	variables map[string]variable // by folded name
@@ -61,7 +60,7 @@ func (e *environment) unset(name string) {
 	delete(e.variables, fold(name))
 }
 
-// checkVariable says whether Windows takes a variable.
+// checkVariable reports whether Windows accepts a variable.
 func checkVariable(name, value string) error {
 	if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
 		return fmt.Errorf("variable %q: %w", name, winos.ErrInvalidName)
@@ -69,8 +68,8 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// processEnvironment is what a new process gets: the system's environment, what Windows adds by
-// itself, and its own on top.
+// processEnvironment returns the environment of a new process: the system environment, the variables that Windows adds,
+// and the variables of the process, which take precedence.
 func (m *Machine) processEnvironment(own map[string]string) map[string]string {
 	all := m.environment.all()
 	maps.Copy(all, map[string]string{

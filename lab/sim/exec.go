@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// ExecRequest is one command that somebody runs from afar.
+// ExecRequest is one remote command.
 type ExecRequest struct {
-	// CommandLine is handed to the shell as it is.
+	// CommandLine is passed to the shell unchanged.
 	CommandLine string
-	// Shell that interprets it; the machine's default shell if empty.
+	// Shell interprets the command line. If empty, the default shell of the machine is used.
 	Shell Shell
 	// Stdin, Stdout and Stderr may be nil.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// lostCode is the exit code of a command whose shell did not live to report one.
+// lostCode is the exit code of a command whose shell was killed.
 const lostCode = -1
 
-// Exec runs one command in the user's home directory, through a shell as the machine's SSH server
-// does, and gives the shell's exit code. Cancelling ctx kills the processes of the command; so does
-// the machine's going down. The exit code is then -1.
+// Exec runs one command in the user's home directory through a shell, like the SSH server of the machine, and returns
+// the exit code of the shell. If ctx is cancelled or the machine goes down, the processes of the command are killed and
+// the exit code is -1.
 //
-// A shell here runs one program with arguments, or exit; pipes, redirections and variables are
-// refused, because nothing of ours uses them.
+// The shell runs one program with arguments, or exit. It refuses pipes, redirections and variables, because no caller
+// uses them.
 func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) {
 	shell := request.Shell
 	if shell == "" {
@@ -41,7 +41,7 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 	exitCode = lostCode
 	down := m.power.boot().Down
-	// The processes live without ctx, so that its end reaches them as a kill and as nothing else.
+	// The processes don't inherit the cancellation of ctx, so that its end reaches them only as a kill.
 	p, err := m.start(context.WithoutCancel(ctx), launch{
 		argv:        []string{exe, flag, request.CommandLine},
 		commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
@@ -70,8 +70,8 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 }
 
-// dropSessions is what the removal of an HNS network does: the network card is bound anew, open
-// connections break, and with a connection OpenSSH for Windows ends the job of its commands.
+// dropSessions imitates the removal of an HNS network: Windows rebinds the network card, open connections break, and
+// OpenSSH for Windows ends the jobs of the commands of a broken connection.
 func (m *Machine) dropSessions() {
 	for _, p := range m.processes.sessions() {
 		m.killTree(p)
@@ -83,7 +83,7 @@ func (m *Machine) userEnvironment() map[string]string {
 		"HOMEPATH": strings.TrimPrefix(m.Home(), "C:")}
 }
 
-// runChild runs a program for a shell and gives its exit code.
+// runChild runs a program for a shell and returns its exit code.
 func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin io.Reader, stdout,
 	stderr io.Writer) (int, error) {
 	argv := append([]string{exe}, args...)
@@ -101,8 +101,8 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	return code, nil
 }
 
-// resolve finds a program: by its path, absolute or relative to dir, or by its bare name in one of
-// the directories; .exe may be left out.
+// resolve finds a program by its absolute path, by its path relative to dir, or by its bare name in one of the
+// directories. The extension .exe is optional.
 func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
 	var candidates []string
 	switch {
@@ -126,7 +126,7 @@ func (m *Machine) resolve(dir, program string, directories []string) (string, bo
 	return "", false
 }
 
-// builtinExit understands "exit <n>".
+// builtinExit parses "exit <n>".
 func builtinExit(args []string) (code int, found bool) {
 	if len(args) == 0 || !strings.EqualFold(args[0], "exit") {
 		return 0, false
@@ -137,13 +137,13 @@ func builtinExit(args []string) (code int, found bool) {
 	return code, true
 }
 
-// isPowerShell says whether a word names PowerShell.
+// isPowerShell reports whether a word names PowerShell.
 func isPowerShell(word string) bool {
 	name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 	return name == "powershell" || name == "pwsh"
 }
 
-// countPowerShell counts one start of PowerShell and lets its cost pass.
+// countPowerShell counts one start of PowerShell and waits for the duration that it costs.
 func (m *Machine) countPowerShell(ctx context.Context) {
 	m.processes.mu.Lock()
 	m.processes.shells++

@@ -10,21 +10,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// File is an open file. It can be read and written at any offset, in any order, also concurrently;
-// Read and Write have one position together.
+// File is an open file. It can be read and written at any offset, in any order, also concurrently. Read and Write share
+// one position.
 type File struct {
 	volume         *volume
 	node           *node
 	path           string
 	owner          *owner
 	canRead, write bool
-	// appends says that each Write goes to the end, wherever that is by then.
+	// appends makes each Write go to the current end of the file.
 	appends bool
 
 	position sync.Mutex
 	offset   int64
 
-	// Under the volume's lock.
+	// closed and failed are guarded by the lock of the volume.
 	closed bool
 	failed error
 }
@@ -34,14 +34,14 @@ var (
 	_ io.WriterAt = (*File)(nil)
 )
 
-// owner is what open files belong to: a process. Windows closes them when it ends.
+// owner represents the process that a file was opened by. Windows closes the files of a process when the process ends.
 type owner struct {
-	// Under the volume's lock.
+	// files and killed are guarded by the lock of the volume.
 	files  map[*File]struct{}
 	killed bool
 }
 
-// end closes what is still open. After a kill nothing can be opened any more.
+// end closes the open files of an owner. After a kill, the owner can't open files.
 func (v *volume) end(o *owner, kill bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,17 +51,17 @@ func (v *volume) end(o *owner, kill bool) {
 	}
 }
 
-// writeOnly is how a file is opened that is to be changed where it is.
+// writeOnly is the flag for changing an existing file in place.
 const writeOnly = os.O_WRONLY
 
-// opening says how to open a file.
+// opening describes how to open a file.
 type opening struct {
 	flag int // of package os
-	// access is for a file that is created.
+	// access applies to newly created files.
 	access winos.Access
-	// anew makes another file in the place of one that exists.
+	// anew replaces an existing file with a new one.
 	anew bool
-	// exclusive keeps others from writing meanwhile.
+	// exclusive denies write access to all other handles.
 	exclusive bool
 	owner     *owner
 }
@@ -109,7 +109,7 @@ func (v *volume) openLocked(path string, how opening) (*File, error) {
 
 func (how opening) writes() bool { return how.flag&(os.O_WRONLY|os.O_RDWR) != 0 }
 
-// allowed says whether a file that exists can be opened so.
+// allowed reports whether an existing file can be opened in this way.
 func (how opening) allowed(n *node) error {
 	switch {
 	case how.flag&os.O_CREATE != 0 && how.flag&os.O_EXCL != 0:
@@ -141,7 +141,7 @@ func (v *volume) handle(n *node, path string, how opening) *File {
 	return f
 }
 
-// Read is io.Reader.
+// Read implements io.Reader.
 func (f *File) Read(p []byte) (int, error) {
 	f.position.Lock()
 	defer f.position.Unlock()
@@ -153,7 +153,7 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write is io.Writer.
+// Write implements io.Writer.
 func (f *File) Write(p []byte) (int, error) {
 	f.position.Lock()
 	defer f.position.Unlock()
@@ -167,7 +167,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt is io.ReaderAt.
+// ReadAt implements io.ReaderAt.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	f.volume.mu.RLock()
 	defer f.volume.mu.RUnlock()
@@ -184,8 +184,8 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return f.node.content.readAt(p, off)
 }
 
-// WriteAt is io.WriterAt. It writes what the disk has room for, and the rest is winos.ErrNoSpace;
-// Close reports that again.
+// WriteAt implements io.WriterAt. If the disk is full, it writes as much as fits and returns winos.ErrNoSpace. Close
+// then returns the error again.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	f.volume.mu.Lock()
 	defer f.volume.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *File) writeLocked(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Truncate cuts, or extends by zeros.
+// Truncate cuts the file, or extends it with zeros.
 func (f *File) Truncate(size int64) error {
 	v := f.volume
 	v.mu.Lock()
@@ -244,7 +244,7 @@ func (f *File) Truncate(size int64) error {
 	return nil
 }
 
-// Stat describes the file as it is now.
+// Stat describes the current state of the file.
 func (f *File) Stat() (winos.FileInfo, error) {
 	f.volume.mu.RLock()
 	defer f.volume.mu.RUnlock()
@@ -254,7 +254,7 @@ func (f *File) Stat() (winos.FileInfo, error) {
 	return f.node.info(), nil
 }
 
-// Close closes it, and says what could not be written. Repeating it is fs.ErrClosed.
+// Close closes the file and returns the error of a failed write. A second Close returns fs.ErrClosed.
 func (f *File) Close() error {
 	f.volume.mu.Lock()
 	defer f.volume.mu.Unlock()
@@ -290,8 +290,8 @@ func (f *File) wrap(op string, err error) error {
 	return &fs.PathError{Op: op, Path: f.path, Err: err}
 }
 
-// OpenFile opens a file with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL,
-// O_TRUNC, O_APPEND), for an SFTP server. Errors are those of winos.Files.
+// OpenFile opens a file for an SFTP server with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL,
+// O_TRUNC, O_APPEND). It returns the same errors as winos.Files.
 func (m *Machine) OpenFile(path string, flag int) (*File, error) {
 	return m.volume.open(path, opening{flag: flag})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// hns is the host network service. Its networks outlive a reboot, but for those with a VNI: who makes
-// such a one has it end with the boot, see https://github.com/flannel-io/flannel/pull/1140.
+// hns is the host network service. Its networks survive a reboot, except networks with a VNI: the programs that create
+// these make them temporary, see https://github.com/flannel-io/flannel/pull/1140.
 type hns struct {
 	mu       sync.Mutex
 	networks map[string]*network
@@ -24,11 +24,11 @@ type network struct {
 	endpoints []HNSEndpoint
 }
 
-// HNSEndpoint is an endpoint of a network. It need not have a name.
+// HNSEndpoint is an endpoint of a network. Its name is optional.
 type HNSEndpoint struct {
 	Name    string
 	Address netip.Addr
-	// Attached says that the host itself has the address.
+	// Attached reports that the host itself has the address.
 	Attached bool
 }
 
@@ -36,7 +36,7 @@ func (n *network) has(address netip.Addr) bool {
 	return slices.ContainsFunc(n.endpoints, func(e HNSEndpoint) bool { return e.Address == address })
 }
 
-// firstHNS is the process of the service when the machine is made; Windows counts in fours.
+// firstHNS is the PID of the service on a new machine. Windows PIDs are multiples of four.
 const firstHNS = 1096
 
 func newHNS() *hns { return &hns{networks: map[string]*network{}, pid: firstHNS} }
@@ -47,21 +47,21 @@ func (h *hns) setFault(err error) {
 	h.fault = err
 }
 
-// HNSProcess is the process of the host network service.
+// HNSProcess returns the PID of the host network service.
 func (m *Machine) HNSProcess() uint32 {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	return m.hns.pid
 }
 
-// RestartHNS has the host network service end, and Windows start it again. Its networks stay.
+// RestartHNS imitates a crash of the host network service and its restart by Windows. Its networks stay.
 func (m *Machine) RestartHNS() {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	m.hns.pid += 4
 }
 
-// boot removes what does not outlive it.
+// boot removes the networks that don't survive a boot.
 func (h *hns) boot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,9 +100,9 @@ func (h *hns) remove(name string) (removed bool, err error) {
 	return removed, nil
 }
 
-// endpoint finds an endpoint by its name, or else one without a name by its address, or makes it. If
-// the address is another's, or none is wanted, it has the first free one after those of the network and
-// the gateway.
+// endpoint finds an endpoint by its name, or an unnamed endpoint by its address. If there is none, it creates one. If
+// the wanted address is in use, or none is wanted, the endpoint gets the first free address after the network address
+// and the gateway.
 func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr,
 	return netip.Addr{}, fmt.Errorf("endpoint %s: network %s has no free address", name, networkName)
 }
 
-// add refuses an address of another network, and one that is taken.
+// add refuses an address outside the network, and an address that is in use.
 func (n *network) add(e HNSEndpoint) error {
 	if !n.Subnet.Contains(e.Address) || n.has(e.Address) {
 		return fmt.Errorf("endpoint %q: address %s of network %s is not free", e.Name, e.Address, n.Name)
@@ -138,7 +138,7 @@ func (n *network) add(e HNSEndpoint) error {
 	return nil
 }
 
-// AddHNSEndpoint makes an endpoint on a network, as programs other than the daemon do.
+// AddHNSEndpoint creates an endpoint on a network, like a program other than the daemon.
 func (m *Machine) AddHNSEndpoint(networkName string, e HNSEndpoint) error {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
@@ -160,14 +160,14 @@ func (m *Machine) HNSEndpoints(networkName string) ([]HNSEndpoint, error) {
 	return slices.Clone(n.endpoints), nil
 }
 
-// VNIs that Windows takes, see
+// Windows accepts VNIs in this range, see
 // https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
 const lowestVNI, highestVNI = 4096, 16_777_214
 
-// refuses says why a network can't be made, or changed.
+// refuses returns the reason why a network can't be created or changed.
 //
-// Two networks can't have the same addresses or VNI. Whether the real one takes a second overlay
-// network of the same prefix was never tried: nothing of ours may need it.
+// Two networks can't have the same addresses or VNI. It is untested whether real Windows accepts a second overlay
+// network with the same prefix, so the product must not depend on it.
 func (h *hns) refuses(n winos.HNSNetwork) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return fmt.Errorf("creating network %s: %s is no IPv4 subnet", n.Name, n.Subnet)
@@ -187,8 +187,8 @@ func (h *hns) refuses(n winos.HNSNetwork) error {
 	return nil
 }
 
-// AddHNSNetwork makes a network of the host network service, which refuses a name that is taken.
-// Otherwise it is CreateHNSNetwork.
+// AddHNSNetwork creates a network of the host network service and refuses a name that exists. Otherwise it works like
+// CreateHNSNetwork.
 func (m *Machine) AddHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
@@ -198,16 +198,16 @@ func (m *Machine) AddHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	return m.makeHNSNetwork(n)
 }
 
-// CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as
-// the hybrid overlay does by removing it first. An empty ID and management address are filled in. It
-// answers winos.ErrUnsupported while the Containers feature is not enabled.
+// CreateHNSNetwork creates a network of the host network service, or replaces the network with that name, like the
+// hybrid overlay, which removes it first. It fills in an empty ID and management address. While the Containers feature
+// is disabled, it returns winos.ErrUnsupported.
 func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	return m.makeHNSNetwork(n)
 }
 
-// makeHNSNetwork needs the lock.
+// makeHNSNetwork requires the lock.
 func (m *Machine) makeHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if err := m.hnsReady(); err != nil {
 		return winos.HNSNetwork{}, err

@@ -11,12 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Host is the machine's OS interface as somebody at the console has it, independent of any process.
-// Files, environment, certificates and facts can be looked at while the machine is off; services
-// and networks answer ErrOff then.
+// Host returns the OS interface of the machine for a user at the console, independent of any process. While the machine
+// is off, files, environment, certificates and facts stay readable. Services and networks return ErrOff.
 func (m *Machine) Host() winos.Host { return m.hostFor(nil) }
 
-// hostFor is the OS interface that one process has.
+// hostFor returns the OS interface for one process.
 func (m *Machine) hostFor(p *process) winos.Host {
 	f := face{m: m, p: p}
 	return winos.Host{
@@ -27,13 +26,13 @@ func (m *Machine) hostFor(p *process) winos.Host {
 	}
 }
 
-// face is one caller's view of the machine.
+// face is the view that one caller has of the machine.
 type face struct {
 	m *Machine
 	p *process // nil at the console
 }
 
-// look says whether the caller may look at something now, and change whether it may change it.
+// look reports whether the caller can read the state of the machine now. change reports whether it can modify it.
 func (f face) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -305,7 +304,7 @@ func (f systemFace) ExcludeFromDefender(ctx context.Context, exe string) error {
 	return nil
 }
 
-// network says whether the caller may ask the host network service now.
+// network reports whether the caller can use the host network service now.
 func (f networkFace) network(ctx context.Context, check func(context.Context) error) error {
 	if err := check(ctx); err != nil {
 		return err

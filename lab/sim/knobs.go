@@ -20,9 +20,9 @@ type knobs struct {
 	linkDown bool
 	second   netip.Addr
 	services map[string]serviceFaults
-	// unkillable are exes whose processes nobody can end.
+	// unkillable holds the exes whose processes can't be killed.
 	unkillable map[string]bool
-	// pendingLocks are how many attempts at a lock still find its file about to be deleted.
+	// pendingLocks is the number of further attempts at a lock that find a lock file with a pending deletion.
 	pendingLocks int
 }
 
@@ -94,7 +94,7 @@ func (m *Machine) setServiceFault(name string, set func(*serviceFaults)) {
 	})
 }
 
-// SetCosts changes how long things take, from the next thing on.
+// SetCosts changes the durations of all following operations.
 func (m *Machine) SetCosts(costs Costs) { m.knobs.setCosts(costs) }
 
 // SetShell changes the default shell of remote commands.
@@ -105,116 +105,113 @@ func (m *Machine) SetClockOffset(offset time.Duration) {
 	m.knobs.change(func() { m.knobs.offset = offset })
 }
 
-// SetAdmin says whether processes and the console have administrators' rights; they have until told
-// otherwise.
+// SetAdmin sets whether processes and the console have administrator rights. By default, they have.
 func (m *Machine) SetAdmin(admin bool) { m.knobs.change(func() { m.knobs.admin = admin }) }
 
-// SetDiskFree makes something else take or give space, so that this many bytes are free now.
+// SetDiskFree changes the space used by other files so that the given number of bytes is free now.
 func (m *Machine) SetDiskFree(bytes int64) { m.volume.setFree(bytes) }
 
-// SetPathFault makes everything that names exactly this path fail with err: winos.ErrDenied, or
-// winos.ErrInUse as a virus scanner would. nil mends it.
+// SetPathFault makes every operation on exactly this path fail with err: winos.ErrDenied, or winos.ErrInUse to imitate
+// a virus scanner. nil removes the fault.
 func (m *Machine) SetPathFault(path string, err error) { m.volume.setFault(path, err) }
 
 // SetBuild changes the version of Windows.
 func (m *Machine) SetBuild(build, ubr int) { m.system.setBuild(build, ubr) }
 
-// SetRebootPending makes Windows itself ask for a reboot, until the next one.
+// SetRebootPending makes Windows itself request a reboot. The next reboot resets it.
 func (m *Machine) SetRebootPending(pending bool) { m.system.setRebootPending(pending) }
 
-// SetRebootSigns makes parts of Windows ask for a reboot (see winos.Facts.RebootSigns), and files
-// be put in place by it, until the next one.
+// SetRebootSigns makes parts of Windows request a reboot (see winos.Facts.RebootSigns), and lists files that the reboot
+// replaces. The next reboot resets both.
 func (m *Machine) SetRebootSigns(signs []string, replacedAtBoot ...string) {
 	m.system.setRebootSigns(signs, replacedAtBoot)
 }
 
-// SetFeature changes a feature behind everybody's back; a state of "" makes it unknown to this
-// Windows.
+// SetFeature changes a feature without going through winos. An empty state makes the feature unknown to this Windows.
 func (m *Machine) SetFeature(name string, state winos.FeatureState) {
 	m.system.setFeature(name, state)
 }
 
-// SetForgetful has every boot bring the old host name back and leave a feature pending, as guest
-// customization and a broken component store do.
+// SetForgetful makes every boot restore the old host name and leave a feature pending, like guest customization and a
+// broken component store.
 func (m *Machine) SetForgetful(forgetful bool) {
 	m.system.mu.Lock()
 	defer m.system.mu.Unlock()
 	m.system.forgetful = forgetful
 }
 
-// SetFeatureFault makes EnableFeature fail with err; nil mends it.
+// SetFeatureFault makes EnableFeature fail with err. nil removes the fault.
 func (m *Machine) SetFeatureFault(err error) { m.system.setFeatureFault(err) }
 
-// SetNoRoute takes the default route away, and with it the node's IP.
+// SetNoRoute removes the default route, and therefore the node IP.
 func (m *Machine) SetNoRoute(none bool) { m.knobs.change(func() { m.knobs.noRoute = none }) }
 
-// SetLinkDown takes the link of the network card away, and with it address and route.
+// SetLinkDown takes the link of the network card down, and therefore removes its address and route.
 func (m *Machine) SetLinkDown(down bool) { m.knobs.change(func() { m.knobs.linkDown = down }) }
 
-// SetSecondCard gives the machine a second network card with this address, whose default route wins over that of the
-// first. The zero address takes it away.
+// SetSecondCard adds a second network card with this address. Its default route takes precedence over the route of the
+// first card. The zero address removes the card.
 func (m *Machine) SetSecondCard(address netip.Addr) {
 	m.knobs.change(func() { m.knobs.second = address })
 }
 
-// SetHNSFault makes every call to the host network service fail with err; nil mends it.
+// SetHNSFault makes every call to the host network service fail with err. nil removes the fault.
 func (m *Machine) SetHNSFault(err error) { m.hns.setFault(err) }
 
-// SetForeignPort makes some other program listen on a TCP port; an empty program frees it. A reboot
-// keeps it.
+// SetForeignPort makes another program listen on a TCP port. An empty program name frees the port. The listener
+// survives a reboot.
 func (m *Machine) SetForeignPort(port int, program string) { m.ports.setForeign(port, program) }
 
-// HoldOff makes the next reboot end in a machine that stays off, until PowerOn.
+// HoldOff makes the machine stay off after the next reboot request, until PowerOn.
 func (m *Machine) HoldOff(hold bool) { m.knobs.change(func() { m.knobs.off = hold }) }
 
-// FailService makes the process of a service end at once whenever it starts.
+// FailService makes the process of a service exit immediately after each start.
 func (m *Machine) FailService(name string, fail bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.fail = fail })
 }
 
-// HangStart makes a service stay in StartPending until Costs.ServiceStart is over.
+// HangStart keeps a service in StartPending until Costs.ServiceStart has elapsed.
 func (m *Machine) HangStart(name string, hang bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.hangStart = hang })
 }
 
-// HangStop makes a service take a stop request and never stop. It still dies when its process is
-// killed.
+// HangStop makes a service accept a stop request and never stop. Killing its process still ends it.
 func (m *Machine) HangStop(name string, hang bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.hangStop = hang })
 }
 
-// FreezeService keeps the present process of a service from answering the service manager, as a suspended
-// one does: a request to stop fails after Costs.ServiceControl, and the service goes on as Running. Its
-// program is not held up. It is an error if there is no process.
+// FreezeService makes the current process of a service unresponsive to the service manager, like a suspended process: a
+// stop request fails after Costs.ServiceControl, and the service stays Running. Its program continues to run. It
+// returns an error if there is no process.
 func (m *Machine) FreezeService(name string) error { return m.services.freeze(name) }
 
-// StopLinger makes the process of a service stay for d after the service has reported that it is
-// stopped, with its exe in use.
+// StopLinger keeps the process of a service alive for d after the service has reported its stop. The exe stays in use
+// until then.
 func (m *Machine) StopLinger(name string, d time.Duration) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.linger = d })
 }
 
-// SetUnkillable keeps the processes of an exe from being ended by others, as a call that hangs in a
-// driver does. They end when the machine goes down.
+// SetUnkillable protects the processes of an exe from being killed, like a call that hangs in a driver. They end when
+// the machine goes down.
 func (m *Machine) SetUnkillable(exe string, unkillable bool) {
 	m.knobs.change(func() { m.knobs.unkillable[fold(exe)] = unkillable })
 }
 
-// CrashService kills the process of a service, as Task Manager does. It is an error if it has none.
+// CrashService kills the process of a service, like Task Manager. It returns an error if the service has no process.
 func (m *Machine) CrashService(name string) error { return m.services.crash(name) }
 
-// DisableService keeps a service from being started, as an antivirus might, until it is configured
-// again. One that runs goes on.
+// DisableService prevents the start of a service until it is configured again, like an antivirus program. If the
+// service is running, it continues to run.
 func (m *Machine) DisableService(name string) error { return m.services.disable(name) }
 
-// HoldService opens a service as the Services console does: deleted, it stays marked for deletion
-// until release.
+// HoldService opens a service like the Services console. If the service is deleted, it stays marked for deletion until
+// release is called.
 func (m *Machine) HoldService(name string) (release func(), err error) {
 	return m.services.hold(name)
 }
 
-// SetPendingLocks has the next n attempts at a lock find the file of the one before about to be
-// deleted, because a virus scanner still reads it: Windows then denies access.
+// SetPendingLocks makes the next n attempts at a lock find a previous lock file with a pending deletion, because a
+// virus scanner still reads it. Windows then denies access.
 func (m *Machine) SetPendingLocks(n int) { m.knobs.change(func() { m.knobs.pendingLocks = n }) }
 
 func (k *knobs) takePendingLock() bool {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// runLogged is kube-log-runner: it runs another program with its output in a file, and ends with
-// that program's exit code. Killed, it leaves that program behind.
+// runLogged simulates kube-log-runner: it runs another program, writes the output to a file, and returns the exit code
+// of the program. If it is killed, the program continues to run.
 func runLogged(ctx context.Context, p *Process) int {
 	flags, child := splitLogRunner(p.Args[1:])
 	if len(child) == 0 {
@@ -51,9 +51,9 @@ func runLogged(ctx context.Context, p *Process) int {
 	}
 }
 
-// runnerLog is kube-log-runner's file. A full one is closed and renamed, which Windows refuses
-// while somebody has it open who does not share deletion, such as every Go program. Then nothing is
-// written any more: the pipe from the program is closed, and klog ignores that.
+// runnerLog is the log file of kube-log-runner. A full file is closed and renamed. Windows refuses the rename while
+// another process has the file open without sharing deletion, like every Go program. In this case, no further output is
+// written: the pipe from the program is closed, and klog ignores that.
 type runnerLog struct {
 	process *Process
 	path    string
@@ -87,7 +87,7 @@ func (l *runnerLog) reopen() (err error) {
 	return err
 }
 
-// Write is io.Writer.
+// Write implements io.Writer.
 func (l *runnerLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +121,8 @@ func (l *runnerLog) close() {
 	}
 }
 
-// splitLogRunner separates kube-log-runner's own flags, which end at the first word that is none,
-// from the command that it runs.
+// splitLogRunner separates the flags of kube-log-runner from the command to run, which starts at the first word that
+// isn't a flag.
 func splitLogRunner(args []string) (flags map[string]string, child []string) {
 	flags = map[string]string{}
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {

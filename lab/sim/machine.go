@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrClosed says that the machine was closed.
+// ErrClosed is returned after the machine was closed.
 var ErrClosed = errors.New("the machine was closed")
 
 // Machine is one simulated Windows Server. Its methods may be called concurrently.
@@ -41,7 +41,7 @@ type Machine struct {
 	closing     chan struct{}
 }
 
-// New makes a machine and boots it. Close must be called to end it.
+// New creates a machine and boots it. The caller must call Close.
 func New(options Options) (*Machine, error) {
 	options = withDefaults(options)
 	if !options.Address.Is4() {
@@ -50,8 +50,7 @@ func New(options Options) (*Machine, error) {
 	if err := winos.CheckPath(`C:\Users\` + options.User); err != nil || strings.Contains(options.User, `\`) {
 		return nil, fmt.Errorf("making a machine: user name %q: %w", options.User, winos.ErrInvalidName)
 	}
-	// Machines that were named long ago may have an underscore in their name; Windows would not
-	// give one today.
+	// Old machines can have an underscore in their name. Current Windows refuses such a name.
 	if err := checkHostname(strings.ReplaceAll(options.Hostname, "_", "-")); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
@@ -78,7 +77,7 @@ func New(options Options) (*Machine, error) {
 	return m, nil
 }
 
-// windowsSize is what Windows Server takes of the disk.
+// windowsSize is the disk space that Windows Server uses.
 const windowsSize = 14 << 30
 
 const systemDir = `C:\Windows\System32`
@@ -109,8 +108,7 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// populate puts on the disk what every Windows Server with an SSH server has, as far as anybody
-// here looks at it.
+// populate creates the files of a Windows Server with an SSH server that the tests and the lab need.
 func (m *Machine) populate(authorizedKeys []byte) error {
 	files := m.Host().Files
 	for _, dir := range []string{systemDir, `C:\Windows\Temp`, `C:\Program Files`, `C:\ProgramData`,
@@ -140,10 +138,10 @@ func (m *Machine) populate(authorizedKeys []byte) error {
 		winos.AccessAdministrators)
 }
 
-// AuthorizedKeysPath is where OpenSSH for Windows looks for the keys of administrators.
+// AuthorizedKeysPath is the path where OpenSSH for Windows reads the keys of administrators.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
-// Close ends all processes at once and waits for them. Repeating it changes nothing.
+// Close ends all processes immediately and waits for them. It is idempotent.
 func (m *Machine) Close() error {
 	m.power.mu.Lock()
 	closed := m.power.closed
@@ -173,7 +171,7 @@ func (m *Machine) Shell() Shell { return m.knobs.shell() }
 
 func (m *Machine) now() time.Time { return time.Now().Round(0).Add(m.knobs.clockOffset()) }
 
-// newGUID makes a random identifier in the form that the registry has.
+// newGUID returns a random identifier in the format of the registry.
 func newGUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])

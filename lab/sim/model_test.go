@@ -15,19 +15,19 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// model is what the service manager should be, for one caller at a time.
+// model is a reference model of the service manager for a single caller.
 type model map[string]*modelService
 
 type modelService struct {
 	needs   []string
 	running bool
 	fails   bool
-	// recovery is the delay of the one recovery action, 0 for none, and due when it will act.
+	// recovery is the delay of the only recovery action, or 0. due is the time of the next restart.
 	recovery time.Duration
 	due      time.Time
 }
 
-// start says whether a start succeeds, and changes what it changes.
+// start updates the model and reports whether the start succeeds.
 func (m model) start(name string, now time.Time) bool {
 	s, exists := m[name]
 	switch {
@@ -49,7 +49,7 @@ func (m model) start(name string, now time.Time) bool {
 	return true
 }
 
-// end is an end that nobody asked for.
+// end models an unexpected end.
 func (s *modelService) end(now time.Time) {
 	s.running = false
 	if s.recovery > 0 {
@@ -66,7 +66,7 @@ func (m model) stop(name string) {
 	m[name].running = false
 }
 
-// reaches says whether a service needs another, directly or not.
+// reaches reports whether a service depends on another, directly or indirectly.
 func (m model) reaches(needs []string, name string) bool {
 	for _, need := range needs {
 		if need == name {
@@ -79,7 +79,7 @@ func (m model) reaches(needs []string, name string) bool {
 	return false
 }
 
-// restart is what the recovery actions do by now.
+// restart executes the recovery actions that are due until now.
 func (m model) restart(now time.Time) {
 	for {
 		next := ""
@@ -106,7 +106,7 @@ func (m model) reboot(now time.Time) {
 	}
 }
 
-// walk does random things to a machine and to the model.
+// walk applies random operations to a machine and to the model.
 type walk struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -266,7 +266,7 @@ func TestTheServiceManagerDoesWhatItsModelDoes(t *testing.T) {
 	}
 }
 
-// TestTheServiceManagerSurvivesManyCallersAtOnce checks what must hold whatever comes first.
+// TestTheServiceManagerSurvivesManyCallersAtOnce checks the invariants that hold in every order of operations.
 func TestTheServiceManagerSurvivesManyCallersAtOnce(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -276,7 +276,7 @@ func TestTheServiceManagerSurvivesManyCallersAtOnce(t *testing.T) {
 	}
 }
 
-// chain is a set of services in which each needs those before it, now and then.
+// chain is a set of services. Each service can depend on earlier ones.
 func chain() map[string][]string {
 	return map[string][]string{"A": nil, "B": {"A"}, "C": {"A", "B"}, "D": {"C"}, "E": {"A"}, "F": {"E", "D"}}
 }

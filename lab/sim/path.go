@@ -6,9 +6,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// splitPath gives the drive letter of a path and the names in it, none for the root. It refuses
-// exactly what the daemon's own check refuses: real Windows drops trailing dots and spaces and
-// resolves . and .. by itself, so that what comes out is not what was asked for.
+// splitPath returns the drive letter and the names of a path. The root has no names. It refuses the same paths as the
+// check of the daemon: real Windows drops trailing dots and spaces and resolves . and .., so that the resulting path
+// differs from the requested one.
 func splitPath(path string) (drive byte, names []string, err error) {
 	if err := winos.CheckPath(path); err != nil {
 		return 0, nil, err
@@ -20,11 +20,11 @@ func splitPath(path string) (drive byte, names []string, err error) {
 	return drive, strings.Split(path[len(`C:\`):], `\`), nil
 }
 
-// fold maps a name to what Windows compares: NTFS compares upper case, character by character.
+// fold converts a name to the form that NTFS compares: upper case, character by character.
 func fold(name string) string { return strings.ToUpper(name) }
 
-// baseName is what follows the last backslash.
+// baseName returns the part after the last backslash.
 func baseName(path string) string { return path[strings.LastIndexByte(path, '\\')+1:] }
 
-// dirName is what precedes the last backslash.
+// dirName returns the part before the last backslash.
 func dirName(path string) string { return path[:max(strings.LastIndexByte(path, '\\'), 0)] }

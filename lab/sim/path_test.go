@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// FuzzPath holds the machine to its word: a path is refused by everything in the same way, or it
-// names exactly one thing, as it is written.
+// FuzzPath checks that every operation refuses a path in the same way, or that the path names exactly one object, under
+// the name as written.
 func FuzzPath(f *testing.F) {
 	for _, path := range winostest.BadPaths() {
 		f.Add(path)

@@ -17,7 +17,7 @@ type ports struct {
 type listener struct {
 	program string
 	process *process
-	// socket is nil for a port that is only claimed.
+	// socket is nil for a port that is only reserved.
 	socket net.Listener
 }
 
@@ -56,7 +56,7 @@ func (t *ports) enter(port int, mine listener) (release func(), err error) {
 	}, nil
 }
 
-// releaseAll closes what a process listens on.
+// releaseAll closes all listeners of a process.
 func (t *ports) releaseAll(p *process) {
 	t.mu.Lock()
 	var sockets []net.Listener
@@ -72,7 +72,7 @@ func (t *ports) releaseAll(p *process) {
 	}
 }
 
-// socket is what listens on a port, nil if nothing does.
+// socket returns the listener on a port, or nil.
 func (t *ports) socket(port int) net.Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()

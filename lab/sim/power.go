@@ -9,22 +9,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Boot is one stretch of time between power on and power off.
+// Boot is the time between one power on and the next power off.
 type Boot struct {
 	// ID differs with every boot.
 	ID string
-	// Down is closed when the machine goes down: an SSH server then closes its listener and all its
-	// connections.
+	// Down is closed when the machine goes down. An SSH server then closes its listener and all its connections.
 	Down <-chan struct{}
 }
 
-// power is the machine's power button, and what counts the goroutines that live in the machine.
+// power is the power button of the machine. It also counts the goroutines that belong to the machine.
 //
 //	on ──PowerCut / end of shutdown──▶ off ──after Costs.Off──▶ on
 //	 │                                  ▲ └─ PowerCut, or HoldOff: stays off until PowerOn
 //	 └── Reboot: after ShutdownDelay ───┘
 type power struct {
-	// turning is held by whoever turns the machine on or off.
+	// turning is held while the machine is being turned on or off.
 	turning sync.Mutex
 
 	mu      sync.Mutex
@@ -32,12 +31,12 @@ type power struct {
 	boots   uint32
 	down    chan struct{}
 	on      bool
-	// up is set once a machine that is on starts processes and services.
+	// up is set when a machine that is on starts processes and services.
 	up     bool
 	closed bool
 	// rebooting is set from the request until the machine is off.
 	rebooting bool
-	// changed is closed and replaced when any of this changes.
+	// changed is closed and replaced when one of these fields changes.
 	changed chan struct{}
 	// work counts goroutines.
 	work sync.WaitGroup
@@ -61,7 +60,7 @@ func (p *power) isOn() bool {
 	return p.on
 }
 
-// set changes the state, unless the machine was closed, and wakes who waits.
+// set changes the state and wakes all waiting goroutines. If the machine was closed, it returns false.
 func (p *power) set(change func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +73,7 @@ func (p *power) set(change func()) bool {
 	return true
 }
 
-// spawn runs work in a goroutine that Close waits for; false when the machine was closed.
+// spawn runs work in a goroutine that Close waits for. If the machine was closed, it returns false.
 func (m *Machine) spawn(work func()) bool {
 	m.power.mu.Lock()
 	defer m.power.mu.Unlock()
@@ -85,8 +84,7 @@ func (m *Machine) spawn(work func()) bool {
 	return true
 }
 
-// WaitBoot returns when the machine is up, at once if it is already. Its error is ctx's, or
-// ErrClosed.
+// WaitBoot returns when the machine is up. It returns the error of ctx, or ErrClosed.
 func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	for {
 		m.power.mu.Lock()
@@ -106,7 +104,7 @@ func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	}
 }
 
-// requestReboot begins a reboot unless one has begun.
+// requestReboot starts a reboot unless one is in progress.
 func (m *Machine) requestReboot() error {
 	p := m.power
 	p.mu.Lock()
@@ -135,7 +133,7 @@ func (m *Machine) reboot() {
 	}
 }
 
-// pause lets time pass; false when the machine is closed meanwhile.
+// pause waits for d. It returns false if the machine is closed first.
 func (m *Machine) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -147,14 +145,13 @@ func (m *Machine) pause(d time.Duration) bool {
 	}
 }
 
-// PowerCut pulls the plug: all processes are gone at once, without any chance to tidy up. The
-// machine stays off until PowerOn.
+// PowerCut cuts the power: all processes end immediately, without cleanup. The machine stays off until PowerOn.
 func (m *Machine) PowerCut() { m.turnOff(false) }
 
-// PowerOn switches the machine on. One that is on is left alone.
+// PowerOn turns the machine on. If it is on, nothing happens.
 func (m *Machine) PowerOn() { m.turnOn() }
 
-// turnOff ends all processes. With grace they are asked first and have Costs.ServiceKill to end.
+// turnOff ends all processes. With grace, it first asks them to end and waits for Costs.ServiceKill.
 func (m *Machine) turnOff(grace bool) {
 	p := m.power
 	p.turning.Lock()
@@ -220,7 +217,7 @@ func (m *Machine) killProcesses() {
 	}
 }
 
-// awaitProcesses waits until all processes have gone, for at most d; forever if d is 0.
+// awaitProcesses waits at most d until all processes have ended. If d is 0, it waits without a limit.
 func (m *Machine) awaitProcesses(d time.Duration) {
 	var over <-chan time.Time
 	var closing <-chan struct{}

@@ -10,9 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Predecessor makes a machine a node of the operator that was there before ours: its services run and have the same
-// names and the same beginning of their descriptions as ours. access is who may open C:\k. Its programs have names of
-// their own, so that no stand-in for one of ours runs.
+// Predecessor turns the machine into a node of the previous operator: its services are running, and have the same names
+// and the same description prefix as the services of this operator. access is the access to C:\k. The programs have
+// different names, so that no simulated program of this operator runs.
 func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	host := m.Host()
 	for _, dir := range []string{
@@ -64,8 +64,8 @@ func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	return nil
 }
 
-// PredecessorRemains leaves what that operator leaves when it has cleaned a host: data of kubelet and containerd that
-// every user may read, kubelet's keys among them.
+// PredecessorRemains creates the files that the previous operator leaves after it has cleaned a host: data of kubelet
+// and containerd that every user can read, including the keys of kubelet.
 func (m *Machine) PredecessorRemains() error {
 	for path, content := range map[string]string{
 		contract.DirKubeletPKI + `\kubelet-client-2026-01-01-00-00-00.pem`:          "key of the node before",
@@ -83,7 +83,7 @@ func (m *Machine) PredecessorRemains() error {
 	return nil
 }
 
-// place writes a file and makes its directory.
+// place writes a file and creates its directory.
 func (m *Machine) place(path, content string, access winos.Access) error {
 	files := m.Host().Files
 	if err := files.MkdirAll(path[:strings.LastIndexByte(path, '\\')], winos.AccessInherit); err != nil {

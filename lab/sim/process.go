@@ -9,25 +9,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Program is what an exe does. It runs until it ends by itself or ctx is cancelled (a stop request,
-// a kill, a reboot); its result is the exit code. A service that ends with another code than 0
-// without being asked to has crashed. ctx carries the machine's logger.
+// Program implements an exe. It runs until it returns or ctx is cancelled (a stop request, a kill, a reboot). Its
+// result is the exit code. If a service returns a nonzero code without a stop request, it has crashed. ctx carries the
+// logger of the machine.
 type Program func(ctx context.Context, p *Process) (exitCode int)
 
-// Process is what a running program sees.
+// Process is the view that a running program has of its process and machine.
 type Process struct {
-	// PID is the process's own.
+	// PID is the process ID.
 	PID uint32
-	// Args is the command line, split as Windows programs do; Args[0] is the absolute path of the
-	// exe.
+	// Args is the command line, split like Windows programs split it. Args[0] is the absolute path of the exe.
 	Args []string
-	// Env is the system's environment with the service's own on top.
+	// Env is the system environment, overridden by the environment of the service.
 	Env map[string]string
 	// Dir is the working directory: the user's home for a remote command, C:\Windows\System32 for a
 	// service.
 	Dir string
-	// Host is the machine's OS interface as this process sees it: its open files close when it
-	// ends, and nothing works once it was killed.
+	// Host is the OS interface for this process: its open files are closed when it ends, and every call fails after it
+	// was killed.
 	Host winos.Host
 	// Machine is the machine itself: address, knobs, HNS networks.
 	Machine *Machine
@@ -35,26 +34,24 @@ type Process struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// Running is called by a service when it is up (SERVICE_RUNNING). Programs that are no service
-	// ignore it; repeating it changes nothing.
+	// Running reports that a service is up (SERVICE_RUNNING). It is idempotent. Programs that aren't services ignore
+	// it.
 	Running func()
-	// Listen enters a TCP port into the machine's table of listeners until release is called or the
-	// process ends. It opens no socket. The error says that something else listens there.
+	// Listen adds a TCP port to the machine's table of listeners until release is called or the process ends. It opens
+	// no socket. It returns an error if another program listens on the port.
 	Listen func(port int) (release func(), err error)
-	// ListenTCP opens a socket where other machines reach it, on the machine's address, until it is
-	// closed or the process ends. Dial of the same machine finds it at 127.0.0.1.
+	// ListenTCP opens a socket on the address of the machine, where other machines reach it, until it is closed or the
+	// process ends. Dial on the same machine finds it at 127.0.0.1.
 	ListenTCP func(ctx context.Context, port int) (net.Listener, error)
-	// AppendTo opens a file to write at its end, and makes it if there is none. Its directory must
-	// exist.
+	// AppendTo opens a file for appending and creates it if necessary. Its directory must exist.
 	AppendTo func(path string) (io.WriteCloser, error)
-	// MakeNetwork makes an HNS network, or changes the one of that name: see
-	// Machine.CreateHNSNetwork.
+	// MakeNetwork creates an HNS network, or replaces the network with that name. See Machine.CreateHNSNetwork.
 	MakeNetwork func(network winos.HNSNetwork) (winos.HNSNetwork, error)
 
 	process *process
 	launch  launch
 }
 
-// Linger keeps the process for d after its program has returned, with its exe in use: a service is
-// stopped by then, and its process is not.
+// Linger keeps the process alive for d after its program has returned. The service is stopped then, but the process
+// still runs and its exe is in use.
 func (p *Process) Linger(d time.Duration) { p.process.linger.Store(int64(d)) }

@@ -8,27 +8,27 @@ import (
 	"sync"
 )
 
-// processTable is what runs on the machine.
+// processTable holds the running processes.
 type processTable struct {
 	mu sync.Mutex
 	// accepting is false while the machine is off.
 	accepting bool
 	next      uint32
 	running   map[uint32]*process
-	// started counts all starts since the machine was made, shells those of PowerShell among them;
-	// seen are the distinct command lines.
+	// started counts all process starts of the machine, and shells counts the starts of PowerShell. seen holds the
+	// distinct command lines.
 	started, shells int
 	seen            map[string]struct{}
-	// locks are those that processes hold, by folded path.
+	// locks holds the processes that hold a lock, by folded path.
 	locks map[string]*process
-	// remotes are the first processes of remote commands.
+	// remotes holds the first process of each remote command.
 	remotes map[*process]struct{}
 }
 
-// seenLimit bounds how many command lines are remembered.
+// seenLimit is the maximum number of remembered command lines.
 const seenLimit = 4096
 
-// enter puts a process into the table, unless the machine is off.
+// enter adds a process to the table. If the machine is off, it returns false.
 func (m *Machine) enter(p *process) bool {
 	t := &m.processes
 	t.mu.Lock()
@@ -54,7 +54,7 @@ func (m *Machine) leave(p *process) {
 	maps.DeleteFunc(t.locks, func(_ string, holder *process) bool { return holder == p })
 }
 
-// remote notes that a process belongs to a remote command, or no longer does.
+// remote records that a process belongs to a remote command, or removes the record.
 func (t *processTable) remote(p *process, on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,12 +97,11 @@ func (t *processTable) all() []*process {
 type ProcessInfo struct {
 	PID, Parent      uint32
 	Exe, CommandLine string
-	// Environment is what the process was given when it was started. Windows shows it to
-	// administrators only.
+	// Environment is the environment at the start of the process. Windows shows it only to administrators.
 	Environment map[string]string
 }
 
-// Processes lists what runs now, by PID.
+// Processes lists the running processes by PID.
 func (m *Machine) Processes() []ProcessInfo {
 	var infos []ProcessInfo
 	for _, p := range m.processes.all() {
@@ -112,18 +111,18 @@ func (m *Machine) Processes() []ProcessInfo {
 	return infos
 }
 
-// CommandLines are all distinct command lines that ever were in the process list, sorted: what
-// somebody who watches it may have read.
+// CommandLines returns all distinct command lines that have appeared in the process list, sorted. Every user who
+// watches the process list can read them.
 func (m *Machine) CommandLines() []string {
 	m.processes.mu.Lock()
 	defer m.processes.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.processes.seen))
 }
 
-// Starts are process starts since the machine was made.
+// Starts counts the process starts of the machine.
 type Starts struct {
 	Processes int `json:"processes"`
-	// PowerShell is how many of them were PowerShell.
+	// PowerShell is the number of starts of PowerShell.
 	PowerShell int `json:"powershell"`
 }
 
@@ -134,7 +133,7 @@ func (m *Machine) Starts() Starts {
 	return Starts{Processes: m.processes.started, PowerShell: m.processes.shells}
 }
 
-// Kill ends a process as Task Manager does. An unknown pid is an error.
+// Kill kills a process, like Task Manager. It returns an error if the PID is unknown.
 func (m *Machine) Kill(pid uint32) error {
 	p, ok := m.processes.find(pid)
 	if !ok {

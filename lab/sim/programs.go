@@ -12,7 +12,7 @@ type programsFace struct{ face }
 
 var _ winos.Programs = programsFace{}
 
-// Run starts a child of the caller.
+// Run starts a child process of the caller.
 func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := f.look(ctx); err != nil {
 		return 0, err
@@ -35,7 +35,7 @@ func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int,
 	return code, nil
 }
 
-// Kill is winos.Programs.
+// Kill implements winos.Programs.
 func (f programsFace) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := f.change(ctx); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (f programsFace) Kill(ctx context.Context, pid uint32, runs func(exe string
 	}
 }
 
-// Processes is winos.Programs.
+// Processes implements winos.Programs.
 func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Process, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
@@ -70,8 +70,7 @@ func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Proce
 	return found, nil
 }
 
-// Lock is winos.Programs. At the console nobody can hold one: there is no process that it would end
-// with.
+// Lock implements winos.Programs. The console can't hold a lock, because a lock ends with the process that holds it.
 func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	if err := f.change(ctx); err != nil {
 		return nil, 0, err
@@ -97,7 +96,7 @@ func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint
 	}, 0, nil
 }
 
-// RemoveAtBoot is winos.Programs.
+// RemoveAtBoot implements winos.Programs.
 func (f programsFace) RemoveAtBoot(path string) error {
 	if err := f.p.alive(); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (f programsFace) RemoveAtBoot(path string) error {
 	return f.m.volume.removeAtBoot(path)
 }
 
-// RemoveLayer is winos.Programs.
+// RemoveLayer implements winos.Programs.
 func (f programsFace) RemoveLayer(ctx context.Context, path string) error {
 	if err := f.change(ctx); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// routes are the routes to single addresses. None of them outlives a boot or a change of HNS
-// networks, which moves the default route to another interface.
+// routes holds the routes to single addresses. They don't survive a boot, or a change of HNS networks, which moves the
+// default route to another interface.
 type routes struct {
 	mu sync.Mutex
 	to map[netip.Addr]bool
@@ -46,21 +46,21 @@ func (r *routes) lose() {
 	clear(r.to)
 }
 
-// Routes lists the single addresses that have a route of their own.
+// Routes lists the single addresses with a dedicated route.
 func (m *Machine) Routes() map[netip.Addr]bool {
 	m.routes.mu.Lock()
 	defer m.routes.mu.Unlock()
 	return maps.Clone(m.routes.to)
 }
 
-// LoseRoutes takes all routes to single addresses away, as a network card that was reset does.
+// LoseRoutes removes all routes to single addresses, like the reset of a network card.
 func (m *Machine) LoseRoutes() { m.routes.lose() }
 
 type routesFace struct{ face }
 
 var _ winos.Routes = routesFace{}
 
-// Addresses are the machine's own, the loopback, and those of endpoints that are attached to the
+// Addresses returns the address of the machine, the loopback, and the addresses of endpoints that are attached to the
 // host.
 func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	if err := f.look(ctx); err != nil {
@@ -86,7 +86,7 @@ func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// Table has the default route, where there is one, and those that were added.
+// Table returns the default route, if there is one, and the added routes.
 func (f routesFace) Table(ctx context.Context) ([]winos.Route, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrOff says that the machine is off, or going down.
+// ErrOff is returned while the machine is off or going down.
 var ErrOff = errors.New("the machine is off")
 
 // manager is the service control manager.
@@ -29,34 +29,34 @@ type manager struct {
 	mu       sync.Mutex
 	services map[string]*service // by folded name
 	on       bool
-	// changed is closed and replaced whenever a state changes.
+	// changed is closed and replaced when a state changes.
 	changed chan struct{}
 }
 
 type service struct {
 	config winos.ServiceConfig
 	state  winos.ServiceState
-	// process is the current or last one; alive are all that are not gone yet.
+	// process is the current or last process. alive holds all processes that haven't ended completely.
 	process *process
 	alive   map[*process]struct{}
-	// frozen is the process that does not answer the service manager, or nil.
+	// frozen is the process that doesn't respond to the service manager, or nil.
 	frozen *process
-	// attempt is the start under way.
+	// attempt is the start in progress.
 	attempt *attempt
-	// crashed is set from an unexpected end until the recovery settings were asked what to do.
+	// crashed is set between an unexpected end and the evaluation of the recovery settings.
 	crashed bool
-	// failures since lastFailure, and the restart that comes of them.
+	// failures counts the failures until lastFailure, and retry is the resulting restart.
 	failures    int
 	lastFailure time.Time
 	retry       *time.Timer
-	// holders have the service open: a deleted one stays until they let go.
+	// holders counts the open handles of the service. A deleted service stays until all of them are closed.
 	holders int
 	deleted bool
-	// disabled ones can't be started until they are configured again.
+	// disabled services can't be started until they are configured again.
 	disabled bool
 }
 
-// attempt is one start of a service that others may wait for.
+// attempt is one start of a service. Other callers can wait for it.
 type attempt struct {
 	done chan struct{}
 	err  error
@@ -66,7 +66,7 @@ func newManager(m *Machine) *manager {
 	return &manager{machine: m, services: map[string]*service{}, changed: make(chan struct{})}
 }
 
-// notify wakes all that wait for a state. Called with the lock held.
+// notify wakes all goroutines that wait for a state. It requires the lock.
 func (s *manager) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -142,7 +142,7 @@ func (s *manager) apply(config winos.ServiceConfig) error {
 	return nil
 }
 
-// disable sets the start type of a service, which goes on if it runs.
+// disable sets the start type of a service. If the service is running, it continues to run.
 func (s *manager) disable(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *manager) disable(name string) error {
 // errCircular is ERROR_CIRCULAR_DEPENDENCY.
 var errCircular = errors.New("the service would depend on itself")
 
-// circular says whether config, with all other services as they are, depends on itself.
+// circular reports whether config, together with all other services, depends on itself.
 func (s *manager) circular(config winos.ServiceConfig) bool {
 	seen := map[string]bool{}
 	var reaches func(dependencies []string) bool
@@ -179,11 +179,11 @@ func (s *manager) circular(config winos.ServiceConfig) bool {
 	return reaches(config.Dependencies)
 }
 
-// longestDelete bounds how long a deletion waits for those who have the service open.
+// longestDelete limits how long a deletion waits for other handles of the service to be closed.
 const longestDelete = 30 * time.Second
 
-// delete removes a stopped service. One that somebody has open is marked for deletion and goes when
-// they let go of it.
+// delete removes a stopped service. If the service is open elsewhere, it is marked for deletion and removed when the
+// last handle is closed.
 func (s *manager) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	v, err := s.find(name)
@@ -209,7 +209,7 @@ func (s *manager) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// deleteAtStop marks a service for deletion, which may be running.
+// deleteAtStop marks a service for deletion, even if it is running.
 func (s *manager) deleteAtStop(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *manager) deleteAtStop(name string) error {
 	return err
 }
 
-// purge removes a service that is marked for deletion, once it has stopped and nobody has it open.
+// purge removes a service that is marked for deletion, if it has stopped and no handle of it is open.
 func (s *manager) purge(v *service) {
 	if !v.deleted || v.state != winos.ServiceStopped || v.holders > 0 || s.services[fold(v.config.Name)] != v {
 		return
@@ -231,7 +231,7 @@ func (s *manager) purge(v *service) {
 	s.notify()
 }
 
-// hold opens a service, as the Services console does; it can't be deleted for good until release.
+// hold opens a service like the Services console. The service can't be removed until release is called.
 func (s *manager) hold(name string) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func (s *manager) hold(name string) (release func(), err error) {
 	}), nil
 }
 
-// wait returns when ready, called under the lock, says so.
+// wait returns when ready returns true. It calls ready with the lock held.
 func (s *manager) wait(ctx context.Context, ready func() bool) error {
 	for {
 		s.mu.Lock()
@@ -292,8 +292,7 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// cloneConfig copies a configuration in the resolution in which Windows keeps it: milliseconds for
-// delays, seconds for the reset.
+// cloneConfig copies a configuration with the resolution of Windows: milliseconds for delays, seconds for the reset.
 func cloneConfig(config winos.ServiceConfig) winos.ServiceConfig {
 	config.Dependencies = slices.Clone(config.Dependencies)
 	config.Environment = maps.Clone(config.Environment)

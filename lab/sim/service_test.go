@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// install makes a service of an exe in C:\k.
+// install creates a service for an exe in C:\k.
 func install(t *testing.T, m *sim.Machine, name string, change func(*winos.ServiceConfig)) {
 	t.Helper()
 	writeExe(t, m, `C:\k\`+name+`.exe`)
@@ -44,7 +44,7 @@ func expectState(t *testing.T, m *sim.Machine, name string, want winos.ServiceSt
 	}
 }
 
-// sleep lets time pass, and everything happen that is due by then.
+// sleep waits for d and for all events that are due then.
 func sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C

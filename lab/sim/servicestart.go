@@ -10,8 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// startService returns when the service runs. A start goes on when the one who asked for it has
-// gone.
+// startService returns when the service is running. If the caller gives up, the start continues.
 func (s *manager) startService(ctx context.Context, name string) error {
 	for {
 		s.mu.Lock()
@@ -41,8 +40,8 @@ func (s *manager) startService(ctx context.Context, name string) error {
 // errStopping is ERROR_SERVICE_CANNOT_ACCEPT_CTRL.
 var errStopping = fmt.Errorf("it is stopping: %w", winos.ErrInUse)
 
-// begin gives the start under way, after beginning one if need be; nil when the service runs
-// already. Called with the lock held.
+// begin returns the start in progress, and begins one if necessary. If the service is running, it returns nil. It
+// requires the lock.
 func (s *manager) begin(name string) (*attempt, error) {
 	v, err := s.find(name)
 	switch {
@@ -103,7 +102,7 @@ func (s *manager) startDependencies(v *service) error {
 	}
 }
 
-// nextDependency gives the start of a dependency that does not run yet; nil when all do.
+// nextDependency returns the start of a dependency that isn't running, or nil if all of them are running.
 func (s *manager) nextDependency(v *service) (*attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *manager) nextDependency(v *service) (*attempt, error) {
 	return nil, nil //nolint:nilnil // No dependency is left to wait for.
 }
 
-// launch starts the service's process and waits until it says that it runs.
+// launch starts the process of the service and waits until it reports Running.
 func (s *manager) launch(v *service) error {
 	m := s.machine
 	s.mu.Lock()
@@ -194,8 +193,8 @@ func (s *manager) awaitRunning(v *service, p *process, up <-chan struct{}, ended
 	return fmt.Errorf("%w: it did not respond in time", winos.ErrStartFailed)
 }
 
-// giveUp calls a service stopped that has not started in time, so that its end is no crash; false
-// if it runs after all.
+// giveUp marks a service as stopped that hasn't started in time, so that its end doesn't count as a crash. If the
+// service is running now, it returns false.
 func (s *manager) giveUp(v *service, p *process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +213,7 @@ func hangs(ctx context.Context, _ *Process) int {
 	return 0
 }
 
-// running is what a service's process reports when it is up.
+// running handles the report of a service process that it is up.
 func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +225,7 @@ func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.notify()
 }
 
-// reported is called when a service's program has ended. It answers how long the process still
-// lingers.
+// reported is called when the program of a service has ended. It returns how long the process lingers.
 func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +245,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	return s.machine.knobs.service(v.config.Name).linger
 }
 
-// gone is called when nothing is left of a service's process.
+// gone is called when a service process has ended completely.
 func (s *manager) gone(v *service, p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,8 +254,8 @@ func (s *manager) gone(v *service, p *process) {
 	s.notify()
 }
 
-// findExe finds the exe in a service's command line as CreateProcess does: an unquoted path with
-// spaces is tried word by word.
+// findExe finds the exe in the command line of a service like CreateProcess: it tries an unquoted path with spaces word
+// by word.
 func (m *Machine) findExe(command string) ([]string, error) {
 	argv := splitCommandLine(command)
 	if len(argv) == 0 {

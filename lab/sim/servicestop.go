@@ -10,8 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// stopService stops the running dependants, then the service, and returns when their processes have
-// gone.
+// stopService stops the running dependants and then the service. It returns when their processes have ended.
 func (s *manager) stopService(ctx context.Context, name string) error {
 	var v *service
 	for {
@@ -65,7 +64,8 @@ func (v *service) isFrozen() bool {
 	return v.state == winos.ServiceRunning && v.process != nil && v.process == v.frozen
 }
 
-// awaitAnswer waits for an answer to a stop request that does not come, unless the process ends meanwhile.
+// awaitAnswer waits for the answer of a frozen process to a stop request. It returns without an error only if the
+// process ends first.
 func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) error {
 	limit, cancel := context.WithTimeout(ctx, s.machine.knobs.costs().ServiceControl)
 	defer cancel()
@@ -79,8 +79,8 @@ func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) erro
 	return winos.UnansweredError{Service: name}
 }
 
-// ask sends the stop request to a running service; one that is still starting takes none yet, and one that
-// is frozen none at all.
+// ask sends the stop request to a running service. A starting service doesn't accept one yet, and a frozen one doesn't
+// answer.
 func (s *manager) ask(v *service) {
 	if v.state != winos.ServiceRunning || v.isFrozen() {
 		return
@@ -92,7 +92,7 @@ func (s *manager) ask(v *service) {
 	s.notify()
 }
 
-// dependants lists the services that are stopped for this one, in that order.
+// dependants lists the services that are stopped before this one, in this order.
 func (s *manager) dependants(name string) ([]string, error) {
 	if err := checkServiceName(name); err != nil {
 		return nil, err
@@ -118,8 +118,7 @@ func (s *manager) dependants(name string) ([]string, error) {
 	return order, nil
 }
 
-// activeDependant names a service that depends on this one and is not stopped; empty when there is
-// none.
+// activeDependant returns the name of a service that depends on this one and isn't stopped, or an empty string.
 func (s *manager) activeDependant(name string) string {
 	for _, key := range sortedKeys(s.services) {
 		v := s.services[key]
@@ -135,9 +134,8 @@ func (s *manager) activeDependant(name string) string {
 	return ""
 }
 
-// recover does what the recovery settings say about an unexpected end, if there was one. As on
-// Windows nothing calls a restart off but deleting the service or a shutdown: a service that
-// somebody started in the meantime is left alone.
+// recover applies the recovery settings after an unexpected end. As on Windows, only deleting the service or a shutdown
+// cancels a scheduled restart. If the service is running at that time, the restart does nothing.
 func (s *manager) recover(v *service) {
 	if !v.crashed {
 		return
@@ -170,7 +168,7 @@ func (v *service) cancelRetry() {
 	}
 }
 
-// powerOn lets the service manager answer, and starts all services.
+// powerOn activates the service manager and starts all services.
 func (s *manager) powerOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +178,7 @@ func (s *manager) powerOn() {
 	}
 }
 
-// powerOff makes the service manager refuse everything; services end with their processes.
+// powerOff makes the service manager refuse all requests. Services end with their processes.
 func (s *manager) powerOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +193,8 @@ func (s *manager) powerOff() {
 	s.notify()
 }
 
-// settled returns when no service runs, starts or stops any more: powerOff and the end of all
-// processes have come before.
+// settled returns when no service is running, starting or stopping. It requires that powerOff was called and all
+// processes were ended.
 func (s *manager) settled() {
 	_ = s.wait(context.Background(), func() bool {
 		for _, v := range s.services {
@@ -222,7 +220,7 @@ func (s *manager) crash(name string) error {
 	return nil
 }
 
-// freeze keeps the process of a service from answering.
+// freeze makes the process of a service unresponsive.
 func (s *manager) freeze(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +231,7 @@ func (s *manager) freeze(name string) error {
 	return err
 }
 
-// findAlive finds a service that has a process. Called with the lock held.
+// findAlive finds a service that has a process. It requires the lock.
 func (s *manager) findAlive(name string) (*service, error) {
 	v, err := s.find(name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// cmdShell is cmd.exe /c.
+// cmdShell simulates cmd.exe /c.
 func cmdShell(ctx context.Context, p *Process, line string) int {
 	args := splitCommandLine(line)
 	if code, found := builtinExit(args); found {
@@ -21,7 +21,7 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 	if strings.ContainsAny(line, "&|<>^%()\r\n") {
 		return notSimulated(p, line)
 	}
-	// A slash begins a switch, so that dir/program is the command "dir".
+	// A slash starts a switch, so dir/program is the command "dir".
 	program, rest, slash := strings.Cut(args[0], "/")
 	if slash {
 		args = append([]string{program, "/" + rest}, args[1:]...)
@@ -46,9 +46,8 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 	return code
 }
 
-// powerShell is powershell.exe -c. It takes the standard input for itself, so that a program finds
-// an empty one; it reads the program's output as text and writes it line by line; and it turns
-// every exit code other than 0 into 1.
+// powerShell simulates powershell.exe -c. It consumes the standard input, so that the program reads an empty one. It
+// reads the output of the program as text and writes it line by line. It converts every nonzero exit code to 1.
 func powerShell(ctx context.Context, p *Process, line string) int {
 	p.Machine.countPowerShell(ctx)
 	args := splitCommandLine(line)
@@ -81,7 +80,7 @@ func powerShell(ctx context.Context, p *Process, line string) int {
 	return min(max(code, -code), 1)
 }
 
-// reencode gives a writer whose lines reach the process's standard output ending in CR LF.
+// reencode returns a writer that copies lines to the standard output of the process and ends them in CR LF.
 func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
 	r, pipe := io.Pipe()
 	over := make(chan struct{})
@@ -105,8 +104,7 @@ func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
 	return pipe, over
 }
 
-// explicitPowerShell counts a PowerShell that a command line names. What it would do is not
-// simulated.
+// explicitPowerShell counts a PowerShell in a command line. The command itself isn't simulated.
 func (p *Process) explicitPowerShell(ctx context.Context, program string) int {
 	p.Machine.countPowerShell(ctx)
 	return notSimulated(p, program)

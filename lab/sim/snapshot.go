@@ -14,13 +14,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Snapshot is the lasting state of a machine, one line of text for each thing. It can be compared,
-// and printed.
+// Snapshot is the persistent state of a machine, one line of text per item. It can be compared and printed.
 type Snapshot map[string]string
 
-// Snapshot renders what a machine holds: files with their content's digest and access, services,
-// environment, certificates, HNS networks, features, host name. Times, processes and Defender's
-// exclusions, which can't be taken back through winos, are left out.
+// Snapshot renders the state of a machine: files with the digest of their content and their access, services,
+// environment, certificates, HNS networks, features, host name. It omits times, processes, and the exclusions of
+// Defender, which winos can't remove.
 func (m *Machine) Snapshot() Snapshot {
 	s := Snapshot{}
 	m.volume.snapshot(s)
@@ -36,9 +35,8 @@ func (m *Machine) Snapshot() Snapshot {
 	return s
 }
 
-// Diff says what changed between two snapshots, sorted: "+ key: value", "- key: value", "~ key:
-// before -> after". Files at or below the paths in except, and the directories that lead there, are
-// left out.
+// Diff returns the differences between two snapshots, sorted: "+ key: value", "- key: value", "~ key: before -> after".
+// It omits files at or below the paths in except, and the directories that lead to these paths.
 func Diff(before, after Snapshot, except ...string) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(union(before, after))) {

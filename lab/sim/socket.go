@@ -13,14 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// metadataAddress is where clouds answer questions about a machine to the machine itself.
+// metadataAddress is the address of the metadata service of clouds.
 func metadataAddress() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 80)
 }
 
-// Listen opens a socket for one port of the machine: on the machine's own address, so that the many
-// machines of one process don't meet; a machine that was given none, or one that others reach over a
-// network, listens on any free port of the loopback. Dial of the same machine finds it at 127.0.0.1.
+// Listen opens a socket for one port on the address of the machine, so that the many machines in one process don't
+// conflict. If the machine has no address, or if others reach its address over a network, it listens on a free port of
+// the loopback. Dial on the same machine finds it at 127.0.0.1.
 func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error) {
 	address := f.m.address
 	if !address.IsLoopback() {
@@ -69,21 +69,21 @@ func (f networkFace) listen(ctx context.Context, address netip.Addr, port int) (
 
 func loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
 
-// listening is an open socket that is in the machine's table until it is closed.
+// listening is an open socket that is in the table of the machine until it is closed.
 type listening struct {
 	net.Listener
 	once    func() error
 	release func()
 }
 
-// Close is net.Listener.
+// Close implements net.Listener.
 func (l *listening) Close() error {
 	l.release()
 	return l.once()
 }
 
-// Dial reaches what the machine itself listens on at 127.0.0.1, the cloud's metadata service, and
-// anything else as this process would.
+// Dial connects to listeners of the machine at 127.0.0.1, to the metadata service of the cloud, and to all other
+// addresses like the current process.
 func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
@@ -113,19 +113,19 @@ func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, err
 type metadata struct {
 	mu      sync.Mutex
 	handler http.Handler
-	// routed says that it is reached only by a route of its own.
+	// routed means that packets reach it only through a dedicated route.
 	routed bool
 }
 
-// SetMetadata lets the machine's cloud answer at 169.254.169.254; nil lets nothing answer there.
-// routed says that packets get there only by a route to that address, as on AWS.
+// SetMetadata sets the handler for 169.254.169.254. nil removes it. routed means that packets reach the handler only
+// through a route to that address, like on AWS.
 func (m *Machine) SetMetadata(handler http.Handler, routed bool) {
 	m.metadata.mu.Lock()
 	defer m.metadata.mu.Unlock()
 	m.metadata.handler, m.metadata.routed = handler, routed
 }
 
-// dial connects to the service in memory, so that it also works in a test with its own time.
+// dial connects to the service in memory, so that it also works in a test with a fake clock.
 func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 	s.mu.Lock()
 	handler, routed := s.handler, s.routed
@@ -144,7 +144,7 @@ func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 	return here, nil
 }
 
-// single is a listener that accepts one connection, and ends with it.
+// single is a listener that accepts one connection and ends with it.
 type single struct {
 	conn net.Conn
 	done chan struct{}
@@ -152,7 +152,7 @@ type single struct {
 	used bool
 }
 
-// Accept is net.Listener.
+// Accept implements net.Listener.
 func (s *single) Accept() (net.Conn, error) {
 	if s.used {
 		<-s.done
@@ -162,20 +162,20 @@ func (s *single) Accept() (net.Conn, error) {
 	return &last{Conn: s.conn, listener: s}, nil
 }
 
-// Close is net.Listener.
+// Close implements net.Listener.
 func (s *single) Close() error {
 	s.once.Do(func() { close(s.done) })
 	return nil
 }
 
-// Addr is net.Listener.
+// Addr implements net.Listener.
 func (s *single) Addr() net.Addr { return s.conn.LocalAddr() }
 
-// last is the connection of a single.
+// last is the only connection of a single.
 type last struct {
 	net.Conn
 	listener *single
 }
 
-// Close ends the listener with its connection.
+// Close closes the connection and its listener.
 func (c *last) Close() error { return errors.Join(c.Conn.Close(), c.listener.Close()) }

@@ -23,13 +23,13 @@ type process struct {
 	commandLine string
 	environment map[string]string
 	owner       owner
-	// stop asks the program to end; its cause says why.
+	// stop asks the program to end. The cause contains the reason.
 	stop context.CancelCauseFunc
-	// release gives the exe free.
+	// release unlocks the exe.
 	release func()
-	// gone is closed when nothing of the process is left.
+	// gone is closed when the process has ended completely.
 	gone chan struct{}
-	// service says that the service manager started it, directly or through a log runner.
+	// service means that the service manager started the process, directly or through a log runner.
 	service bool
 	// dead is closed by a kill.
 	dead chan struct{}
@@ -46,7 +46,7 @@ var (
 // killedCode is the exit code of a killed process.
 const killedCode = 1
 
-// launch says how to start a process.
+// launch describes how to start a process.
 type launch struct {
 	argv        []string // argv[0] is the absolute path of the exe
 	commandLine string
@@ -54,21 +54,21 @@ type launch struct {
 	environment map[string]string // on top of the system's
 	parent      *process
 	service     bool
-	// program runs in place of the exe's own, if set.
+	// program replaces the implementation of the exe, if set.
 	program Program
 
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	running        func()
-	// reported, if set, is called with the exit code when the program has ended, and answers how
-	// long the process then stays (a linger).
+	// reported, if set, is called with the exit code when the program has ended. It returns how long the process
+	// lingers.
 	reported func(exitCode int) time.Duration
-	// ended, if set, is called when nothing of the process is left.
+	// ended, if set, is called when the process has ended completely.
 	ended func(exitCode int)
 }
 
-// start starts a process and returns at once, or says why it can't be started. ctx is what it lives
-// in; its values are the program's.
+// start starts a process and returns immediately. It returns an error if the process can't be started. ctx limits the
+// lifetime of the process, and the program receives its values.
 func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	exe := l.argv[0]
 	release, err := m.volume.run(exe)
@@ -103,8 +103,8 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	return p, nil
 }
 
-// StartProgram starts an exe that belongs to no service and goes on until it is killed, as the
-// shims of containers do: they outlive containerd. It gives the process's id.
+// StartProgram starts an exe outside of any service that runs until it is killed, like the shims of containers, which
+// outlive containerd. It returns the PID.
 func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 	p, err := m.start(context.Background(),
 		launch{argv: []string{exe}, commandLine: exe, dir: systemDir, program: hangs})
@@ -116,7 +116,7 @@ func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 
 func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	exitCode := killedCode
-	// Deferred, because a test that fails inside of a program ends the goroutine.
+	// Deferred, because a test that fails inside a program ends the goroutine.
 	defer func() { m.end(p, l, exitCode) }()
 	if m.spend(ctx, m.knobs.costs().ProcessStart) {
 		program := l.program
@@ -128,7 +128,7 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	}
 }
 
-// end is what becomes of a process whose program has ended.
+// end cleans up a process whose program has ended.
 func (m *Machine) end(p *process, l launch, exitCode int) {
 	if p.alive() != nil {
 		exitCode = killedCode
@@ -152,7 +152,7 @@ func (m *Machine) end(p *process, l launch, exitCode int) {
 	close(p.gone)
 }
 
-// stay keeps a process that has reported its end.
+// stay keeps a process alive that has reported its end.
 func (p *process) stay(d time.Duration, down <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -191,8 +191,8 @@ func (m *Machine) view(p *process, l launch) *Process {
 	return view
 }
 
-// kill ends processes without their help: their files close at once and the machine no longer
-// answers them. What is left is gone when the programs have noticed.
+// kill ends processes without their cooperation: it closes their files immediately, and the machine refuses their
+// calls. The processes end completely when their programs return.
 func (m *Machine) kill(all ...*process) {
 	for _, p := range all {
 		p.once.Do(func() { close(p.dead) })
@@ -204,7 +204,7 @@ func (m *Machine) kill(all ...*process) {
 	}
 }
 
-// killTree kills a process and what it has started.
+// killTree kills a process and its descendants.
 func (m *Machine) killTree(p *process) {
 	tree := []*process{p}
 	for _, other := range m.processes.all() { // a child's PID is higher than its parent's
@@ -215,7 +215,7 @@ func (m *Machine) killTree(p *process) {
 	m.kill(tree...)
 }
 
-// alive says whether a process may still use the machine; somebody at the console (nil) always may.
+// alive reports whether a process can still use the machine. The console (nil) always can.
 func (p *process) alive() error {
 	if p == nil {
 		return nil
@@ -228,7 +228,7 @@ func (p *process) alive() error {
 	}
 }
 
-// spend lets time pass, and says whether ctx lasted that long.
+// spend waits for d. It returns false if ctx ends first.
 func (m *Machine) spend(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -12,7 +12,7 @@ import (
 
 const featureContainers = "Containers"
 
-// system is what the registry knows about the machine as a whole.
+// system is the machine-wide data of the registry.
 type system struct {
 	machineID, product string
 	suffix             string // primary DNS suffix
@@ -31,7 +31,7 @@ type system struct {
 	exclusions       []string
 	static, disabled bool // its address; DeviceLessNicDisabled
 	gateways         []string
-	// forgetful: neither a new host name nor a feature outlives the boot that is to bring it.
+	// forgetful means that a boot applies neither a new host name nor a pending feature.
 	forgetful bool
 }
 
@@ -43,7 +43,7 @@ func newSystem(o Options) *system {
 	}
 }
 
-// boot lets everything take effect that waits for a boot.
+// boot applies all changes that need a boot.
 func (s *system) boot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *system) name() string {
 	return s.hostname
 }
 
-// facts gives what the system itself knows.
+// facts returns the facts that the system knows.
 func (s *system) facts() winos.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *system) setRebootSigns(signs, renames []string) {
 	s.rebootSigns, s.renames = slices.Sorted(slices.Values(signs)), slices.Clone(renames)
 }
 
-// setHostname takes effect with the next boot; the present name takes a pending change back.
+// setHostname changes the host name at the next boot. The current name cancels a pending change.
 func (s *system) setHostname(name string) error {
 	if err := checkHostname(name); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *system) setHostname(name string) error {
 	return nil
 }
 
-// checkHostname says whether Windows takes a DNS host name: one label, not digits alone.
+// checkHostname reports whether Windows accepts a DNS host name: one label, not only digits.
 func checkHostname(name string) error {
 	legal := func(r rune) bool {
 		return r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
@@ -198,7 +198,7 @@ func (s *system) exclude(exe string) {
 	}
 }
 
-// DefenderExclusions are the exes that Windows Defender skips.
+// DefenderExclusions returns the exes that Windows Defender skips.
 func (m *Machine) DefenderExclusions() []string {
 	m.system.mu.Lock()
 	defer m.system.mu.Unlock()

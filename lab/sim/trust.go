@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// trust is the root store of the local machine. A certificate is known by its bytes, and needs not
-// make sense beyond its outermost layer.
+// trust is the root store of the local machine. It identifies a certificate by its bytes, and parses only the outermost
+// layer.
 type trust struct {
 	mu           sync.Mutex
 	certificates [][]byte
@@ -33,7 +33,7 @@ func (t *trust) list() [][]byte {
 	return all
 }
 
-// add refuses what is not one whole ASN.1 sequence, as the Windows API does.
+// add refuses data that isn't exactly one ASN.1 sequence, like the Windows API.
 func (t *trust) add(der []byte) error {
 	var outer asn1.RawValue
 	if rest, err := asn1.Unmarshal(der, &outer); err != nil || len(rest) > 0 || outer.Tag != asn1.TagSequence {

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrEnded is what a process gets from the machine after it was killed.
+// ErrEnded is returned to a process after it was killed.
 var ErrEnded = errors.New("the process has ended")
 
 var (
@@ -19,21 +19,20 @@ var (
 	errNotDirectory = errors.New("it is not a directory")
 )
 
-// volume is drive C:, an NTFS file system in memory. Files that are open can be neither moved nor
-// removed: that is what Windows does unless a program asks for sharing that, and package os never
-// does.
+// volume is drive C:, an NTFS file system in memory. Open files can be neither moved nor removed. Windows behaves like
+// this unless a program opens a file with FILE_SHARE_DELETE, which package os never does.
 type volume struct {
 	now func() time.Time
-	// admin says whether files for administrators may be opened.
+	// admin reports whether files for administrators can be opened.
 	admin func() bool
 
 	mu   sync.RWMutex
 	root *node
-	// total is the size of the disk, used what our files take, and foreign what everything else
-	// takes.
+	// total is the size of the disk. used is the space of the files in the volume, and foreign the space of everything
+	// else.
 	total, used, foreign int64
 	faults               map[string]error
-	// atBoot are paths that the next boot deletes.
+	// atBoot holds the paths that the next boot deletes.
 	atBoot []string
 }
 
@@ -41,17 +40,17 @@ type node struct {
 	name     string
 	parent   *node
 	children map[string]*node // by folded name; nil for a file
-	// leads is the directory that a junction leads to.
+	// leads is the target directory of a junction.
 	leads    *node
 	content  content
 	modified time.Time
 	access   winos.Access
 	foreign  bool // an ordinary user made it
-	// loose hands down to what is made in it that users may rename that.
+	// loose means that users can rename files that are created in this directory. New directories inherit it.
 	loose   bool
 	readers int
 	writers int
-	// exclusive says that its writer lets nobody else write.
+	// exclusive means that the current writer denies write access to all other handles.
 	exclusive bool
 	images    int // processes that run this file
 }
@@ -60,10 +59,10 @@ func (n *node) dir() bool { return n.children != nil }
 
 func (n *node) file() bool { return n.children == nil && n.leads == nil }
 
-// through is where a path goes on that leads to n: beyond a junction.
+// through returns the directory in which a path through n continues: the target if n is a junction.
 func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
-// busy says whether somebody has it, or anything below it, open or running.
+// busy reports whether the node or anything below it is open or running.
 func (n *node) busy() bool {
 	if n.open() || n.images > 0 {
 		return true
@@ -76,7 +75,7 @@ func (n *node) busy() bool {
 	return false
 }
 
-// size of it and everything below it.
+// size returns the size of the node and everything below it.
 func (n *node) size() int64 {
 	sum := n.content.size
 	for _, child := range n.children {
@@ -121,7 +120,7 @@ func (v *volume) setFault(path string, err error) {
 	v.faults[fold(path)] = err
 }
 
-// find gives the node of a path; fs.ErrNotExist when it or a directory on the way does not exist.
+// find returns the node of a path. It returns fs.ErrNotExist if the path or a directory on the way doesn't exist.
 func (v *volume) find(path string) (*node, error) {
 	parent, name, err := v.parent(path)
 	if err != nil {
@@ -137,7 +136,7 @@ func (v *volume) find(path string) (*node, error) {
 	return child, v.check(child)
 }
 
-// parent gives the directory that a path lies in, and its last name, which is empty for the root.
+// parent returns the directory that contains a path, and the last name of the path. The name is empty for the root.
 func (v *volume) parent(path string) (dir *node, name string, err error) {
 	drive, names, err := splitPath(path)
 	if err != nil {
@@ -277,7 +276,7 @@ func (v *volume) removeAll(path string) error {
 	return v.removeAllLocked(path)
 }
 
-// removeAllLocked removes everything below a path that nobody has open. A junction has nothing below it.
+// removeAllLocked removes everything below a path that isn't open. It doesn't follow junctions.
 func (v *volume) removeAllLocked(path string) error {
 	var all []error
 	if n, err := v.find(path); err == nil && n != v.root {
@@ -308,7 +307,8 @@ func (v *volume) removeLocked(path string) error {
 	return &fs.PathError{Op: "remove", Path: path, Err: err}
 }
 
-// removeLayer removes a directory whatever rights its files have, unless a container runs from it.
+// removeLayer removes a directory regardless of the rights of its files. If a container runs from it, it returns
+// winos.ErrInUse.
 func (v *volume) removeLayer(path string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -336,7 +336,7 @@ func (v *volume) removeAtBoot(path string) error {
 	return nil
 }
 
-// boot deletes what it was asked to.
+// boot deletes the paths in atBoot.
 func (v *volume) boot() {
 	v.mu.Lock()
 	paths := v.atBoot
@@ -394,7 +394,7 @@ func (v *volume) renameLocked(from, to string) error {
 	return nil
 }
 
-// run marks a file as the exe of a process until release is called. It must look like an exe.
+// run marks a file as the exe of a process until release is called. The file must look like an exe.
 func (v *volume) run(path string) (release func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

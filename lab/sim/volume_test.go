@@ -77,7 +77,7 @@ func TestAFaultyPathFailsAsTold(t *testing.T) {
 	noError(t, files.Remove(`C:\k\held`))
 }
 
-// reference is a file as the simplest possible thing.
+// reference is the simplest implementation of a file.
 type reference struct{ bytes []byte }
 
 func (r *reference) writeAt(p []byte, off int) {
@@ -220,7 +220,7 @@ func TestFiveHundredMachinesAreCheap(t *testing.T) {
 	if each > 128<<10 {
 		t.Error("that is too much")
 	}
-	// One for each service that runs.
+	// There is one goroutine per running service.
 	if n := runtime.NumGoroutine() - goroutines; n > machines+10 {
 		t.Errorf("%d goroutines for %d machines", n, machines)
 	}

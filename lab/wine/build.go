@@ -15,15 +15,14 @@ import (
 
 // Program is one of this repository's programs, for Windows.
 type Program struct {
-	// Package is its folder, such as ./cmd/wicd, and Module the folder of the nested module that it
-	// belongs to; empty for the main one.
+	// Package is its folder, such as ./cmd/wicd. Module is the folder of its nested module, or empty for the main
+	// module.
 	Package, Module string
-	// Flags are for the linker.
+	// Flags are linker flags.
 	Flags string
 }
 
-// Build builds a program for Windows into a file. Go's build cache makes it quick from the second
-// time on.
+// Build builds a program for Windows into a file. Repeated builds are fast because of Go's build cache.
 func Build(ctx context.Context, program Program, to string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -39,7 +38,7 @@ func Build(ctx context.Context, program Program, to string) error {
 	return nil
 }
 
-// buildKeeper builds the keeper, and renames it into place so that who copies it gets all of it.
+// buildKeeper builds the keeper and renames it into place, so that no host gets an incomplete copy.
 func buildKeeper(ctx context.Context, cache string) (string, error) {
 	path := filepath.Join(cache, "keeper.exe")
 	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())

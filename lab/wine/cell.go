@@ -21,32 +21,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cell is what the processes of a host that is on live in.
+// cell is the environment of the processes of a running host.
 //
-// Its first process ends when its standard input does, thus also when the laboratory is killed, and
-// takes the others along: where there are namespaces, the kernel ends all processes of one with its
-// first; elsewhere the first process ends Wine.
+// Its first process ends when its standard input ends, and therefore also when the lab is killed. It then ends the
+// other processes: with namespaces, the kernel ends all processes of a namespace with the first one. Without
+// namespaces, the first process ends Wine.
 type cell struct {
 	template *Template
 	prefix   string
 	first    *exec.Cmd
 	hold     io.Closer
-	// said is what the first process wrote to its standard error; ended is closed when it has
-	// ended.
+	// said is the standard error of the first process. ended is closed when the first process has ended.
 	said  *tail
 	ended chan struct{}
-	// network is the network namespace, nil where there is none.
+	// network is the network namespace. Without namespaces, it is nil.
 	network *os.File
 }
 
-// namespaces of a cell: name, process table, mounts, network.
+// namespaces are the namespaces of a cell: name, process table, mounts, network.
 const namespaces = syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
 
-// isolatedScript is the first process where there are namespaces. Its arguments are the host's
-// name, its address with prefix length, and its gateway, which does not exist: whatever the host
-// sends elsewhere goes nowhere. Names are resolved by files in the working directory, since Wine
-// looks up the host's own at each boot and would wait for a name server. wait also takes the exit
-// codes of processes whose parents have ended.
+// isolatedScript is the first process with namespaces. Its arguments are the name of the host, its address with prefix
+// length, and its gateway. The gateway doesn't exist, so packets to other networks are lost. Names are resolved by
+// files in the working directory, because Wine resolves the name of the host at each boot and would otherwise wait for
+// a name server. wait also reaps processes whose parents have ended.
 const isolatedScript = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -66,18 +64,17 @@ cat <&3 >/dev/null &
 wait
 `
 
-// sharedScript is the first process elsewhere. Its argument is wineserver.
+// sharedScript is the first process without namespaces. Its argument is wineserver.
 const sharedScript = `echo ready
 cat >/dev/null
 exec "$1" -k
 `
 
-// trialTimeout bounds the trial of namespaces, which takes a few milliseconds.
+// trialTimeout limits the trial of namespaces, which takes a few milliseconds.
 const trialTimeout = 20 * time.Second
 
-// CanIsolate says whether the kernel lets us have namespaces, and whether the programs are there
-// that furnish them. It tries all of what a first process does: containers may grant some of it and
-// not the rest.
+// CanIsolate reports whether the kernel allows namespaces and the programs for setting them up are installed. It tries
+// every step of the first process, because containers can allow some steps and forbid others.
 func CanIsolate(ctx context.Context) bool {
 	for _, program := range []string{"ip", "mount", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -102,7 +99,7 @@ func CanIsolate(ctx context.Context) bool {
 	return cmd.Run() == nil // its standard input is empty, so it ends
 }
 
-// startup is how long a cell has to come up: a fraction of a second on two idle cores.
+// startup is the maximum start time of a cell. On two idle cores, a start takes a fraction of a second.
 const startup = 30 * time.Second
 
 // openCell starts the first process.
@@ -155,8 +152,8 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 	return nil, fmt.Errorf("starting the first process of a host: %w: %s", err, c.said)
 }
 
-// writeNames writes what the host resolves names by: its own name, and a name server that refuses
-// at once.
+// writeNames writes the files for name resolution on the host: its own name, and a name server that refuses connections
+// immediately.
 func writeNames(dir, hostname string, address netip.Addr) error {
 	for file, content := range map[string]string{
 		"hosts":       fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", address, hostname),
@@ -180,8 +177,8 @@ func (c *cell) openNetwork() (err error) {
 	return nil
 }
 
-// command prepares a program of this machine, Wine in most cases, to run in the cell, in a
-// directory. When ctx ends it is killed, with what it started.
+// command prepares a program of this machine, usually Wine, to run in the cell, in a directory. When ctx ends, the
+// program and its children are killed.
 func (c *cell) command(ctx context.Context, dir string, program ...string) *exec.Cmd {
 	words := program
 	if c.template.isolated {
@@ -200,11 +197,10 @@ func (c *cell) command(ctx context.Context, dir string, program ...string) *exec
 	return cmd
 }
 
-// saveTimeout is how long Wine has to write its registry when a host is switched off.
+// saveTimeout is how long Wine has to write its registry when a host is turned off.
 const saveTimeout = 10 * time.Second
 
-// save lets Wine write its registry and end; without that, what was changed in the last half minute
-// is lost.
+// save lets Wine write its registry and end. Otherwise, the changes of the last half minute are lost.
 func (c *cell) save() {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
@@ -217,7 +213,7 @@ func (c *cell) close() {
 	sweep(c.prefix)
 }
 
-// kill ends the first process, and with it all others where there are namespaces.
+// kill ends the first process, and with namespaces all other processes as well.
 func (c *cell) kill() {
 	_ = c.hold.Close()
 	select {
@@ -231,8 +227,8 @@ func (c *cell) kill() {
 	}
 }
 
-// inNetwork runs work on a thread that is in the host's network. Sockets that it makes stay there;
-// goroutines that it starts do not.
+// inNetwork runs work on a thread in the network of the host. Sockets that work creates stay in this network.
+// Goroutines that it starts run in the network of this machine.
 func (c *cell) inNetwork(work func() error) error {
 	if c.network == nil {
 		return work()
@@ -259,7 +255,7 @@ func (c *cell) inNetwork(work func() error) error {
 	return <-done
 }
 
-// listen listens in the host's network.
+// listen listens in the network of the host.
 func (c *cell) listen(address netip.AddrPort) (l net.Listener, err error) {
 	err = c.inNetwork(func() error {
 		l, err = new(net.ListenConfig).Listen(context.Background(), "tcp", address.String())
@@ -268,7 +264,7 @@ func (c *cell) listen(address netip.AddrPort) (l net.Listener, err error) {
 	return l, err
 }
 
-// dial connects to an address in the host's network.
+// dial connects to an address in the network of the host.
 func (c *cell) dial(ctx context.Context, address netip.AddrPort) (conn net.Conn, err error) {
 	err = c.inNetwork(func() error {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address.String())

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// A copy shares with the template, by hard links, the large files of C:\windows: some 900 with 690
-// MB, of which nobody writes any in place; a program that replaces one makes a new file. That this
-// is so is checked when a host closes. Everything else, the registry above all, is copied.
+// A copy shares the large files of C:\windows with the template through hard links: about 900 files with 690 MB. No
+// program writes them in place: a program that replaces such a file creates a new one. This is verified when a host is
+// closed. All other files, including the registry, are copied.
 
-// shareFrom is the size from which a file is worth sharing.
+// shareFrom is the minimum size of shared files.
 const shareFrom = 16 << 10
 
-// stamp tells whether a file was written to.
+// stamp detects whether a file was written.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -53,8 +53,7 @@ func stamps(prefix string) (map[string]stamp, error) {
 	return all, nil
 }
 
-// check says whether a shared file was written to. Such a template is good for nothing, and is
-// taken away.
+// check returns an error if a shared file was written. In this case, it removes the template, because it is damaged.
 func (t *Template) check() error {
 	for path, was := range t.linked {
 		info, err := os.Lstat(filepath.Join(t.prefix, path))
@@ -72,7 +71,7 @@ func (t *Template) check() error {
 	return nil
 }
 
-// clone makes a prefix at a path that does not exist.
+// clone creates a prefix at a path that doesn't exist.
 func (t *Template) clone(to string) error {
 	err := filepath.WalkDir(t.prefix, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

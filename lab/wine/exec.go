@@ -15,17 +15,17 @@ import (
 
 // Command is a Windows program to run on a host.
 type Command struct {
-	// Program is its Windows path, or a name that the search path knows.
+	// Program is its Windows path, or a name on the search path.
 	Program   string
 	Arguments []string
-	// Dir is the Windows path of the working directory; the user's home if empty.
+	// Dir is the Windows path of the working directory. If empty, it is the user's home directory.
 	Dir string
-	// Stdin may be read further than the program does, and until it ends. nil is empty.
+	// Stdin can be read further than the program reads it, and until it ends. Nil is empty.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// HungError says that a program did not end in time and was killed.
+// HungError reports that a program did not end in time and was killed.
 type HungError struct {
 	Program string
 	Cause   error
@@ -36,8 +36,8 @@ func (e *HungError) Error() string {
 }
 func (e *HungError) Unwrap() error { return e.Cause }
 
-// Run runs a program to its end and gives its exit code. Cancelling ctx kills it, with what it
-// started, and gives a *HungError.
+// Run runs a program and returns its exit code. Cancelling ctx kills the program and its children, and Run returns a
+// *HungError.
 func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err error) {
 	s := m.session()
 	if s == nil {
@@ -50,8 +50,7 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	cmd := s.cell.command(ctx, m.Path(dir), append([]string{m.template.wine, command.Program}, command.Arguments...)...)
 	cmd.Stdout, cmd.Stderr = command.Stdout, command.Stderr
 	if command.Stdin != nil {
-		// Not cmd.Stdin: the end of the program must not wait for the end of what it might have
-		// read.
+		// cmd.Stdin isn't used, because Wait would wait for the end of the input after the end of the program.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, fmt.Errorf("making a pipe: %w", err)
@@ -76,8 +75,8 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	return 0, nil
 }
 
-// Exec runs a command line through cmd.exe, as a user who logs in does, and gives the exit code, or
-// -1 when it was killed.
+// Exec runs a command line through cmd.exe, like the login of a user, and returns the exit code, or -1 if it was
+// killed.
 func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Command) int {
 	code, err := m.Run(ctx, Command{
 		Program: "cmd.exe", Arguments: []string{"/d", "/c", command.Line}, Dir: account.Home,
@@ -89,7 +88,7 @@ func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.C
 	return code
 }
 
-// Account knows one user.
+// Account returns the account of the administrator, who is the only user.
 func (m *Machine) Account(user string) (sshd.Account, bool) {
 	if !strings.EqualFold(user, User) {
 		return sshd.Account{}, false

@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Path is where a path on drive C: lies on this machine. Letter case makes no difference to what
-// exists; what does not exist is spelled as given. It checks nothing: see OpenFile.
+// Path returns the path on this machine for a path on drive C:. It finds existing files case-insensitively, and keeps
+// the spelling of other names. It doesn't validate the path: see OpenFile.
 func (m *Machine) Path(windows string) string {
 	path := filepath.Join(m.prefix, "drive_c")
 	for name := range strings.SplitSeq(strings.TrimLeft(windows[min(len(windows), len(`C:`)):], `\`), `\`) {
@@ -24,7 +24,7 @@ func (m *Machine) Path(windows string) string {
 	return path
 }
 
-// spelled is how a name is spelled in a directory.
+// spelled returns the actual spelling of a name in a directory.
 func spelled(dir, name string) string {
 	if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 		return name
@@ -41,9 +41,8 @@ func spelled(dir, name string) string {
 	return name
 }
 
-// OpenFile opens a file by its Windows path, for SFTP: at any offset, and without a copy through
-// Wine. A file that is made is its directory's to protect. The exe of a running process can't be
-// written to.
+// OpenFile opens a file by its Windows path for SFTP: at any offset, and without copying it through Wine. A new file is
+// protected by its directory. The exe of a running process can't be written.
 func (m *Machine) OpenFile(path string, flag int) (sshd.File, error) {
 	if m.session() == nil {
 		return nil, ErrOff

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// forward lets programs on the host reach a server of this machine under the address that it has
-// here. Only addresses of the loopback network make sense.
+// forward lets programs on the host connect to a server of this machine at the same address. The address must be in the
+// loopback network.
 type forward struct {
 	target   netip.AddrPort
 	listener net.Listener
@@ -42,7 +42,7 @@ func (f *forward) run() {
 	}
 }
 
-// carry carries one connection. A host whose server is gone sees the connection end.
+// carry forwards one connection. If the server is gone, the connection of the host ends.
 func (f *forward) carry(inner net.Conn) {
 	defer f.drop(inner)
 	if !f.keep(inner) {
@@ -70,7 +70,7 @@ func (f *forward) carry(inner net.Conn) {
 	both.Wait()
 }
 
-// keep remembers a connection, so that close can end it; false when that has happened.
+// keep records a connection, so that close can end it. If close was called, it returns false.
 func (f *forward) keep(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *forward) drop(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// close ends the listener and all connections, and returns when nothing of it runs any more.
+// close closes the listener and all connections, and returns when all goroutines have ended.
 func (f *forward) close() {
 	_ = f.listener.Close()
 	f.mu.Lock()

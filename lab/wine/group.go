@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// group starts a command in a process group of its own, which ends as a whole when the command's
-// context does.
+// group starts a command in its own process group. The whole group ends when the context of the command ends.
 func group(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -18,16 +18,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// program is one that was built before.
+// program is a program that was built before.
 type program struct{ path, version string }
 
-// kubernetesParts are those that take minutes to build.
+// kubernetesParts are the programs that take minutes to build.
 func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
 
-// Minors are the minor versions of Kubernetes that tests take a node from and to. The later one is the API server's.
+// Minors are the minor versions of Kubernetes from which and to which tests upgrade a node. The API server has the
+// later one.
 func Minors() (before, present string) { return "1.35", "1.36" }
 
-// PrepareKubernetes builds the real kubelet and kube-proxy of both Minors, where the cache lacks them.
+// PrepareKubernetes builds the real kubelet and kube-proxy of both Minors if they aren't in the cache.
 func PrepareKubernetes(ctx context.Context, progress io.Writer) error {
 	before, present := Minors()
 	for _, minor := range []string{before, present} {
@@ -38,9 +39,9 @@ func PrepareKubernetes(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// kubernetesPrograms are the real kubelet and kube-proxy of a minor version of Kubernetes, out of a payload
-// that has been built for nothing else and stays in the cache. Those of other sources go when they were not
-// used for long.
+// kubernetesPrograms returns the real kubelet and kube-proxy of a minor version of Kubernetes. They are part of a
+// payload that is built only for this purpose and stays in the cache. Programs of other sources are removed when they
+// haven't been used for long.
 func kubernetesPrograms(ctx context.Context, minor string, progress io.Writer) (map[string]program, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
@@ -90,7 +91,7 @@ func programsOf(dir string) (map[string]program, error) {
 	return found, nil
 }
 
-// kubernetesKey names all that they are built of.
+// kubernetesKey returns a hash of everything that the programs are built from.
 func kubernetesKey() (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {

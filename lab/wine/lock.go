@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock that a file stands for, and waits while another process has it. It ends with
-// release, or with the process.
+// lock takes the lock of a file. If another process holds it, lock waits. The lock ends with release, or with the
+// process.
 func lock(ctx context.Context, path string) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func tryLock(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// claim makes a host's directory, which is its owner's as long as lives the lock in it.
+// claim creates the directory of a host. The caller owns it as long as it holds the lock in it.
 func claim(hosts string) (dir string, release func() error, err error) {
 	dir, err = os.MkdirTemp(hosts, "partial-")
 	if err != nil {
@@ -61,7 +61,7 @@ func claim(hosts string) (dir string, release func() error, err error) {
 		return "", nil, errors.Join(fmt.Errorf("locking the host's directory: %w", err), file.Close(),
 			os.RemoveAll(dir))
 	}
-	// Only a directory of this name counts as abandoned when its lock is free.
+	// Only a directory with this name counts as abandoned when its lock is free.
 	locked := filepath.Join(hosts, "host-"+filepath.Base(dir)[len("partial-"):])
 	if err = os.Rename(dir, locked); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("naming the host's directory: %w", err), file.Close(), os.RemoveAll(dir))
@@ -69,8 +69,7 @@ func claim(hosts string) (dir string, release func() error, err error) {
 	return locked, func() error { return errors.Join(os.RemoveAll(locked), file.Close()) }, nil
 }
 
-// sweepAbandoned takes away what laboratories that were killed have left: processes, if the kernel
-// has not ended them, and files.
+// sweepAbandoned removes the processes and files of killed labs. The kernel may already have ended the processes.
 func sweepAbandoned(hosts string) {
 	locks, err := filepath.Glob(filepath.Join(hosts, "host-*", "lock"))
 	if err != nil {

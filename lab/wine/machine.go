@@ -18,14 +18,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// User is the administrator of a host, and Home what is theirs.
+// User is the administrator of a host, and Home is the home directory of this user.
 const (
 	User = "Administrator"
 	Home = `C:\users\` + User
 )
 
-// addressBits is the size of a host's network. Its gateway, which does not exist, has the last
-// address but one, which no host has.
+// addressBits is the prefix length of the network of a host. Its gateway doesn't exist. The gateway has the last but
+// one address, which no host has.
 const addressBits = 16
 
 func gatewayOf(network netip.Prefix) netip.Addr {
@@ -34,28 +34,28 @@ func gatewayOf(network netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// HostOptions say what host to make.
+// HostOptions configure a new host.
 type HostOptions struct {
-	// Hostname is the computer's name. Without namespaces the host has this machine's.
+	// Hostname is the name of the computer. Without namespaces, the host has the name of this machine.
 	Hostname string
-	// Address is the host's own IPv4 address, in a network of which it is the only member. Without
-	// namespaces the host has this machine's.
+	// Address is the IPv4 address of the host, which is the only member of its network. Without namespaces, the host
+	// has the addresses of this machine.
 	Address netip.Addr
-	// Reach are servers on this machine's loopback network that programs on the host reach under
-	// the same address.
+	// Reach are servers on the loopback network of this machine that programs on the host can connect to at the same
+	// address.
 	Reach []netip.AddrPort
 }
 
-// Machine is one host. It is on from the start, and until PowerOff or Close.
+// Machine is one host. It is on until PowerOff or Close.
 type Machine struct {
 	template *Template
 	options  HostOptions
 	prefix   string
 	release  func() error
-	// boots counts those that were tried, failed those that failed and were tried again.
+	// boots counts the attempted boots, and failed the boots that failed and were repeated.
 	boots, failed atomic.Int32
 
-	// turning is held by whoever turns the host on or off.
+	// turning is held while the host is being turned on or off.
 	turning sync.Mutex
 
 	mu      sync.Mutex
@@ -65,13 +65,13 @@ type Machine struct {
 	changed chan struct{}
 }
 
-// ErrOff says that the host is not on.
+// ErrOff is returned while the host is off.
 var ErrOff = errors.New("the host is off")
 
-// ErrClosed says that the host is closed.
+// ErrClosed is returned after the host was closed.
 var ErrClosed = errors.New("the host is closed")
 
-// Start makes a host and turns it on.
+// Start creates a host and turns it on.
 func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, error) {
 	dir, release, err := claim(t.hosts)
 	if err != nil {
@@ -88,8 +88,7 @@ func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, er
 	return m, nil
 }
 
-// StartAt makes a host for an SSH server at an address of 127.0.0.0/8, from which the host's own
-// address is made.
+// StartAt creates a host for an SSH server at an address in 127.0.0.0/8. The address of the host is derived from it.
 func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Addr, reach []netip.AddrPort) (*Machine,
 	error) {
 	b := server.As4()
@@ -97,7 +96,7 @@ func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Ad
 		Reach: reach})
 }
 
-// install puts the system's files in place.
+// install creates the system files.
 func (m *Machine) install() error {
 	if err := m.template.clone(m.prefix); err != nil {
 		return err
@@ -111,9 +110,8 @@ func (m *Machine) install() error {
 	return nil
 }
 
-// PowerOn turns the host on, and returns when it is up. One that is on is left alone. A boot that
-// fails is tried once more, and counted: Wine's first process ended at once, unexplained, in one
-// boot of some 270.
+// PowerOn turns the host on and returns when it is up. If it is on, nothing happens. A failed boot is repeated once and
+// counted: for an unknown reason, Wine's first process ended immediately in one of about 270 boots.
 func (m *Machine) PowerOn(ctx context.Context) error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -145,7 +143,7 @@ func (m *Machine) turnOn(ctx context.Context) error {
 	return nil
 }
 
-// clear ends what is left of a session in which Wine ended by itself.
+// clear ends the remaining processes of a session in which Wine ended by itself.
 func (m *Machine) clear() {
 	m.mu.Lock()
 	dead := m.current
@@ -156,8 +154,8 @@ func (m *Machine) clear() {
 	}
 }
 
-// PowerOff turns the host off: nothing gets notice, but what is on its disk stays, the registry
-// among it. One that is off is left alone.
+// PowerOff turns the host off. Programs get no notice, but the disk, including the registry, is preserved. If the host
+// is off, nothing happens.
 func (m *Machine) PowerOff() {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -182,8 +180,8 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.turnOn(ctx)
 }
 
-// Close turns the host off for good and removes it. The error also says whether it wrote to files
-// that hosts share. A repeated call does nothing.
+// Close turns the host off permanently and removes it. It returns an error if the host wrote to shared files. It is
+// idempotent.
 func (m *Machine) Close() error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -196,7 +194,7 @@ func (m *Machine) Close() error {
 	return errors.Join(m.template.check(), m.release())
 }
 
-// set changes the state and wakes who waits for that.
+// set changes the state and wakes all waiting goroutines.
 func (m *Machine) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +209,7 @@ func (m *Machine) isClosed() bool {
 	return m.closed
 }
 
-// session is the present one, or nil when the host is off.
+// session returns the current session, or nil while the host is off.
 func (m *Machine) session() *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,14 +224,13 @@ func (m *Machine) session() *session {
 	}
 }
 
-// Boots counts how often the host was booted, and how many of these boots failed and were tried
-// again.
+// Boots returns how often the host was booted, and how many of these boots failed and were repeated.
 func (m *Machine) Boots() (tried, failed int) { return int(m.boots.Load()), int(m.failed.Load()) }
 
 // User is the host's administrator.
 func (m *Machine) User() string { return User }
 
-// Windows is the OS interface of the host that is on. It is good until the host goes down.
+// Windows returns the OS interface of the running host. It is valid until the host goes down.
 func (m *Machine) Windows() (*remote.Host, error) {
 	s := m.session()
 	if s == nil {
@@ -242,7 +239,7 @@ func (m *Machine) Windows() (*remote.Host, error) {
 	return s.host, nil
 }
 
-// Reach lets programs on the host reach one more server of this machine, from now on.
+// Reach lets programs on the host connect to one more server of this machine from now on.
 func (m *Machine) Reach(target netip.AddrPort) error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -256,7 +253,7 @@ func (m *Machine) Reach(target netip.AddrPort) error {
 	return nil
 }
 
-// Dial connects to a server on the host, at an address of its own.
+// Dial connects to a server on the host, at an address of the host.
 func (m *Machine) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
 	s := m.session()
 	if s == nil {
@@ -265,7 +262,7 @@ func (m *Machine) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, e
 	return s.cell.dial(ctx, address)
 }
 
-// Processes lists the command lines of all processes of the host, Wine's own among them.
+// Processes lists the command lines of all processes of the host, including those of Wine.
 func (m *Machine) Processes() []string {
 	var lines []string
 	for _, pid := range processes(m.prefix) {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// sources are what a prefix needs beside Wine's own files.
+// sources are the C sources of the files that a prefix needs in addition to the files of Wine.
 //
 //go:embed native/*.c native/*.h
 var sources embed.FS
@@ -34,7 +34,7 @@ func natives() []native {
 	}
 }
 
-// compile makes all of them below a directory.
+// compile compiles all of them into a directory.
 func (t tools) compile(ctx context.Context, system32 string) error {
 	scratch, err := os.MkdirTemp("", "wmco-wine-")
 	if err != nil {
@@ -49,7 +49,7 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 		if err = os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return fmt.Errorf("making the directory of %s: %w", n.file, err)
 		}
-		// What Wine put there may be a link to a file that others use.
+		// The file from Wine can be a link to a file that others use.
 		if err = os.Remove(target); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("replacing %s: %w", n.file, err)
 		}

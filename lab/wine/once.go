@@ -14,19 +14,18 @@ import (
 	"strings"
 )
 
-// Once is a Windows program of this machine to run on a host of its own.
+// Once is a Windows program on this machine that runs on a dedicated host.
 type Once struct {
-	// Path is the exe on this machine; TestData, if not empty, a directory that comes along as
-	// testdata in the working directory.
+	// Path is the exe on this machine. TestData, if not empty, is a directory that is copied to testdata in the working
+	// directory.
 	Path, TestData string
 	Arguments      []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// RunOnce makes a host, runs the program on it to its end, removes the host, and gives the exit
-// code. A program that ctx ends is killed and gives a *HungError; what it wrote until then was
-// written.
+// RunOnce creates a host, runs the program on it, removes the host, and returns the exit code. If ctx ends, it kills
+// the program and returns a *HungError. The earlier output of the program is preserved.
 func (t *Template) RunOnce(ctx context.Context, once Once) (exitCode int, err error) {
 	m, err := t.Start(ctx, HostOptions{Hostname: "WIN-ONCE", Address: netip.AddrFrom4([4]byte{10, 33, 0, 2})})
 	if err != nil {

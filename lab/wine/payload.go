@@ -16,28 +16,28 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// realParts are the programs that hosts run as customers' hosts do.
+// realParts are the programs that run on Wine hosts in the same builds as in production.
 func realParts() []string {
 	return []string{payload.NameDaemon, payload.NameKubeLogRunner, payload.NameContainerd}
 }
 
-// playedParts are stand-ins that hosts run. The others lie on a host and are run by containers
-// only, of which there are none.
+// playedParts are stand-ins that run on hosts. The remaining parts are only files on a host, because only containers
+// run them.
 func playedParts() []string {
 	return []string{payload.NameKubelet, payload.NameKubeProxy, payload.NameHybridOverlay, payload.NameWindowsExporter,
 		payload.NameCSIProxy}
 }
 
-// Part is what one program of a payload is.
+// Part describes one program of a payload.
 type Part struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Source  string `json:"source"`
-	// Kind says what it is.
+	// Kind is the kind of the program.
 	Kind Kind `json:"kind"`
 }
 
-// Kind says what a program is.
+// Kind is the kind of a program.
 type Kind string
 
 // Kinds of programs.
@@ -47,12 +47,12 @@ const (
 	KindNever   Kind = "stand-in, never run"
 )
 
-// standinVersion is what the stand-ins say that they are.
+// standinVersion is the version that the stand-ins report.
 const standinVersion = "v1.36.3"
 
-// WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and
-// kube-log-runner, cross-built as customers get them, and Windows programs that stand in for the
-// rest. version is the daemon's and the payload's.
+// WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and kube-log-runner,
+// cross-built as in a release, and Windows stand-ins for the other programs. version is the version of the daemon and
+// the payload.
 func WritePayload(ctx context.Context, dir, version string, progress io.Writer) ([]Part, error) {
 	if err := writePayload(ctx, dir, version, progress, realParts(), nil); err != nil {
 		return nil, err
@@ -60,9 +60,9 @@ func WritePayload(ctx context.Context, dir, version string, progress io.Writer) 
 	return describeParts(dir)
 }
 
-// WriteKubernetesPayload fills a directory with such a payload in which kubelet and kube-proxy are
-// the real ones, too, of a minor version of Kubernetes that is pinned below payload/kubernetes. They are
-// built once per version of their sources, which takes minutes, and kept in the user's cache directory.
+// WriteKubernetesPayload works like WritePayload, with the real kubelet and kube-proxy of a minor version of Kubernetes
+// that is pinned below payload/kubernetes. Each version of their sources is built once, which takes minutes, and kept
+// in the user's cache directory.
 func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, progress io.Writer) error {
 	programs, err := kubernetesPrograms(ctx, minor, progress)
 	if err != nil {
@@ -71,8 +71,8 @@ func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, pro
 	return writePayload(ctx, dir, version, progress, realParts(), programs)
 }
 
-// writePayload lets the payload's own builder build the named parts, and supplies the others: those
-// of a payload if they are given, and stand-ins for the rest. further are arguments of the builder.
+// writePayload lets the builder of the payload build the named parts. The other parts come from a payload if given, and
+// otherwise from stand-ins. further are arguments of the builder.
 func writePayload(ctx context.Context, dir, version string, progress io.Writer, built []string,
 	given map[string]program, further ...string) (err error) {
 	root, err := cluster.ModuleRoot()
@@ -112,7 +112,7 @@ func writePayload(ctx context.Context, dir, version string, progress io.Writer, 
 	return nil
 }
 
-// describeParts says what is in a payload that WritePayload made.
+// describeParts lists the parts of a payload that WritePayload created.
 func describeParts(dir string) ([]Part, error) {
 	made, err := payload.OpenDir(dir)
 	if err != nil {

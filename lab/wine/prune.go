@@ -12,17 +12,15 @@ import (
 )
 
 const (
-	// keptTemplates is how many templates stay: two branches of this repository may want one each.
-	// One has 700 MB.
+	// keptTemplates is the number of templates to keep. Two branches of this repository may need different ones. A
+	// template has 700 MB.
 	keptTemplates = 2
-	// unusedFor is how long nobody must have prepared with a template for it to be taken away:
-	// hosts may still be made of it.
+	// unusedFor is how long a template must be unused before it is removed. Running hosts may still be created from it.
 	unusedFor = 2 * time.Hour
 )
 
-// prune notes that a template is in use, or what else matches the pattern of names, and removes
-// those of them that were used last but have not been for long, with what attempts to make one left
-// behind.
+// prune records that the directory is in use. It removes the directories that match the pattern and haven't been used
+// for long, except the most recently used ones, and the remains of failed attempts to create one.
 func prune(cache, pattern, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
 		return fmt.Errorf("noting that %s is in use: %w", used, err)
@@ -46,13 +44,13 @@ func prune(cache, pattern, used string, now time.Time) error {
 	return nil
 }
 
-// directory is one with the time of its last use.
+// directory is a directory with the time of its last use.
 type directory struct {
 	path string
 	used time.Time
 }
 
-// oldestLast lists directories of a pattern, the one that was used last first.
+// oldestLast lists the directories of a pattern, the most recently used first.
 func oldestLast(pattern string) ([]directory, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"os"
 )
 
-// machineGUID and hardwareGUID stand in the template where each host gets its own.
+// machineGUID and hardwareGUID are placeholders in the template. Each host gets its own values.
 const (
 	machineGUID  = "00000000-7e3a-4d1e-8e00-77696e652d30"
 	hardwareGUID = "00000000-7e3a-4d1e-8e00-77696e652d31"
 )
 
-// settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own
-// value Version=win10 is left out: it pins the kernel's build number to that of a client Windows.
-// A service has two minutes to connect to the service manager (Wine's default is ten seconds,
-// Windows' thirty): the lab shares its processors with much else.
+// settings make Wine report Windows Server 2022 without a desktop. Wine's own value Version=win10 is omitted, because
+// it pins the build number of the kernel to a client edition of Windows. A service has two minutes to connect to the
+// service manager (Wine's default is ten seconds, Windows' default thirty), because the processors of the lab are
+// shared with other work.
 const settings = `REGEDIT4
 
 [HKEY_LOCAL_MACHINE\Software\Microsoft\Windows NT\CurrentVersion]
@@ -51,8 +51,7 @@ const settings = `REGEDIT4
 "ShowCrashDialog"=dword:00000000
 `
 
-// personalize gives the registry of a new host an identity of its own. Wine must not be running on
-// it.
+// personalize gives the registry of a new host its own identity. Wine must not be running on the host.
 func personalize(file string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -16,28 +16,26 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// session is one stretch of time between power on and power off.
+// session is the time between one power on and the next power off.
 type session struct {
 	cell   *cell
 	keeper *exec.Cmd
 	host   *remote.Host
-	// said is what the keeper wrote to its standard error, where Wine writes, too.
+	// said is the standard error of the keeper, which also contains the messages of Wine.
 	said     *tail
 	forwards []*forward
-	// down is closed when the host goes down, by order or by itself; over when the keeper has
-	// ended.
+	// down is closed when the host goes down for any reason. over is closed when the keeper has ended.
 	down, over chan struct{}
 	once       sync.Once
 }
 
-// keeperPath is where the keeper lies on a host.
+// keeperPath is the path of the keeper on a host.
 const keeperPath = `C:\windows\keeper.exe`
 
-// bootTimeout is how long a boot may take. On two idle cores it takes half a second.
+// bootTimeout is the maximum duration of a boot. On two idle cores, a boot takes half a second.
 const bootTimeout = 60 * time.Second
 
-// begin boots the host: the first Windows program of a session starts Wine's server and the
-// services.
+// begin boots the host: the first Windows program of a session starts Wine's server and the services.
 func (m *Machine) begin(ctx context.Context) (_ *session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -69,7 +67,7 @@ func (m *Machine) begin(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// forward makes a server of this machine reachable on the host.
+// forward makes a server of this machine reachable from the host.
 func (s *session) forward(target netip.AddrPort) error {
 	f, err := s.cell.forward(target)
 	if err != nil {
@@ -79,7 +77,7 @@ func (s *session) forward(target netip.AddrPort) error {
 	return nil
 }
 
-// keep starts the keeper. It lives until its standard input ends.
+// keep starts the keeper. It runs until its standard input ends.
 func (s *session) keep(wine string) error {
 	s.keeper = s.cell.command(context.Background(), filepath.Join(s.cell.prefix, "drive_c"), wine, keeperPath)
 	s.keeper.Stderr = s.said
@@ -103,10 +101,10 @@ func (s *session) keep(wine string) error {
 	return nil
 }
 
-// goDown says that the host is no longer up.
+// goDown marks the host as down.
 func (s *session) goDown() { s.once.Do(func() { close(s.down) }) }
 
-// end ends everything of the session. save lets Wine write its registry.
+// end ends all processes of the session. save lets Wine write its registry first.
 func (s *session) end(save bool) {
 	s.goDown()
 	if save {
@@ -122,7 +120,7 @@ func (s *session) end(save bool) {
 	<-s.over
 }
 
-// duplex is the two pipes to a program as one stream.
+// duplex combines the two pipes of a program into one stream.
 type duplex struct {
 	io.ReadCloser
 	in io.WriteCloser

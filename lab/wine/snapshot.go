@@ -16,9 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// Snapshot renders what the host holds, as that of a simulated machine does: files with their
-// content's digest and access, services, environment, certificates, host name. C:\windows is Wine's
-// and left out; what a service is doing is not, and neither are HNS networks.
+// Snapshot renders the state of the host like the snapshot of a simulated machine: files with the digest of their
+// content and their access, services, environment, certificates, host name. It omits C:\windows, which belongs to Wine,
+// the states of services, and HNS networks.
 func (m *Machine) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	host, err := m.Windows()
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *Machine) snapshotFiles(_ context.Context, host *remote.Host, s sim.Snap
 	return walk(`C:\`)
 }
 
-// describe reads a file behind Wine's back, which is quicker.
+// describe reads a file directly, without Wine, because this is faster.
 func (m *Machine) describe(path string) (string, error) {
 	file, err := os.Open(m.Path(path))
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// sweep kills every process whose environment names the prefix. Wine's processes leave their
-// parents and groups, but all inherit that. It goes on until a look finds none, for a few seconds
-// at most.
+// sweep kills all processes whose environment contains the prefix. Wine's processes leave their parents and groups, but
+// inherit the environment. sweep repeats until it finds no process, for at most a few seconds.
 func sweep(prefix string) {
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
 		alive := processes(prefix)
@@ -30,7 +29,7 @@ func sweep(prefix string) {
 	removeSocket(prefix)
 }
 
-// processes lists those of a prefix. Zombies have no environment any more.
+// processes lists the processes of a prefix. Zombies are not included, because they have no environment.
 func processes(prefix string) []int {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -54,12 +53,11 @@ func processes(prefix string) []int {
 	return found
 }
 
-// socketName is a file in a prefix in which Debian's wineserver keeps the name of its folder below
-// /tmp.
+// socketName is a file in a prefix. Debian's wineserver writes the name of its folder below /tmp into it.
 const socketName = "wineserver"
 
-// removeSocket removes what a wineserver leaves in the system's temporary folder: a folder of a
-// name that it chose, or one named after the prefix's device and inode.
+// removeSocket removes the folder of a wineserver in the system's temporary folder. Its name is chosen by the
+// wineserver, or derived from the device and inode of the prefix.
 func removeSocket(prefix string) {
 	if name, err := os.ReadFile(filepath.Join(prefix, socketName)); err == nil &&
 		strings.HasPrefix(string(name), "wine-") && !strings.ContainsRune(string(name), '/') {

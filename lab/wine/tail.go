@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// tail keeps the end of what is written.
+// tail keeps the end of the data that is written to it.
 type tail struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -17,37 +17,36 @@ import (
 	"time"
 )
 
-// Options of Prepare.
+// Options configure Prepare.
 type Options struct {
-	// CacheDir keeps the template and the hosts. Empty means wmco-lab/wine in the user's cache
-	// directory.
+	// CacheDir contains the template and the hosts. If empty, it is wmco-lab/wine in the user's cache directory.
 	CacheDir string
-	// Shared does without namespaces, also where the kernel lets us have them.
+	// Shared disables namespaces, even if the kernel allows them.
 	Shared bool
-	// Progress receives a line for each thing that takes a while. Nil discards.
+	// Progress receives a line for each slow step. Nil discards the lines.
 	Progress io.Writer
 }
 
-// Template is the prefix that hosts are copied from, and what they need beside it. It is good for
-// any number of hosts, also of several processes.
+// Template is the prefix that hosts are copied from, and the programs that hosts need. Any number of hosts, also of
+// several processes, can share it.
 type Template struct {
 	tools
-	// prefix is the template itself, hosts the directory for copies: on the same file system.
+	// prefix is the template. hosts is the directory of the copies, on the same file system.
 	prefix, hosts string
-	// keeper is the Linux path of the exe that keeps hosts on.
+	// keeper is the Linux path of the exe that keeps hosts running.
 	keeper string
-	// linked are the files of the template that copies share, as they were when it was made.
+	// linked are the shared files of the template, in their state at its creation.
 	linked map[string]stamp
-	// isolated says that hosts get namespaces of their own.
+	// isolated means that hosts get their own namespaces.
 	isolated bool
 }
 
-// templateRecipe is part of the template's name. Raise it when makeTemplate changes.
+// templateRecipe is part of the name of the template. Increase it when makeTemplate changes.
 const templateRecipe = "1"
 
-// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. It
-// removes what was made for earlier versions of this repository. The error is a *MissingError where
-// the machine lacks programs.
+// Prepare creates everything that hosts share. It takes about fifteen seconds the first time, and one second later. It
+// removes the templates of earlier versions of this repository. If programs are missing on this machine, it returns a
+// *MissingError.
 func Prepare(ctx context.Context, options Options) (*Template, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -95,11 +94,11 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 	return t, err
 }
 
-// Isolated says whether each host has a name, a network and a process table of its own. Without
-// that there can be one host at a time, which has this machine's.
+// Isolated reports whether each host has its own name, network and process table. Otherwise there can be only one host
+// at a time, which shares those of this machine.
 func (t *Template) Isolated() bool { return t.isolated }
 
-// Version is Wine's own, such as wine-8.0 (Debian 8.0~repack-4).
+// Version returns the version of Wine, such as wine-8.0 (Debian 8.0~repack-4).
 func (t *Template) Version(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, t.wine, "--version").Output()
 	if err != nil {
@@ -108,7 +107,7 @@ func (t *Template) Version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(output)), nil
 }
 
-// key names everything that the template depends on.
+// key is a hash of everything that the template depends on.
 func (t *Template) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	for _, tool := range [][]string{{t.wine, "--version"}, {t.compiler, "-dumpfullversion"}} {
@@ -128,11 +127,11 @@ func (t *Template) key(ctx context.Context) (string, error) {
 	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// templateTimeout bounds each step of making a template; the longest takes eight seconds on two
-// busy cores.
+// templateTimeout limits each step of the creation of a template. The longest step takes eight seconds on two busy
+// cores.
 const templateTimeout = 2 * time.Minute
 
-// make makes the template under another name and renames it when it is whole.
+// make creates the template under a temporary name and renames it when it is complete.
 func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
 	began := time.Now()
 	fmt.Fprintf(progress, "wine: making the template of all hosts\n")
@@ -174,7 +173,7 @@ func (t *Template) runOnce(ctx context.Context, prefix string, program ...string
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Env = environment(prefix)
-	// Wine's server and services go on, with the program's output open.
+	// Wine's server and services continue to run and keep the output of the program open.
 	cmd.WaitDelay = 100 * time.Millisecond
 	group(cmd)
 	if output, err := cmd.CombinedOutput(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
@@ -183,20 +182,19 @@ func (t *Template) runOnce(ctx context.Context, prefix string, program ...string
 	return nil
 }
 
-// environment is all that programs in a prefix get of this machine's.
+// environment returns the complete environment of programs in a prefix.
 func environment(prefix string) []string {
 	return []string{
 		"WINEPREFIX=" + prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=;pdh=n",
 		"HOME=" + prefix, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8",
-		// Go stops goroutines by suspending threads, from which Wine 8 does not always come back.
-		// Beside a compiler, three of 270 runs of a Go program stood still for good; with this it
-		// was one of 960.
+		// Go preempts goroutines by suspending threads, and Wine 8 doesn't always resume them. While a compiler was
+		// running, three of 270 runs of a Go program hung forever. With this setting, one of 960 did.
 		"GODEBUG=asyncpreemptoff=1",
 	}
 }
 
-// tidy takes away what would lead out of the prefix: drives and folders that are links to this
-// machine's files. It also keeps Wine from bringing copies up to date, which it would do in place.
+// tidy removes everything that leads out of the prefix: drives and folders that are links to files of this machine. It
+// also prevents Wine from updating copies, because it would write shared files in place.
 func tidy(prefix string) error {
 	devices, err := os.ReadDir(filepath.Join(prefix, "dosdevices"))
 	if err != nil {

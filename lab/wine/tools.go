@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// tools are the programs of this machine that hosts are made of.
+// tools are the programs on this machine that hosts need.
 type tools struct {
-	// wine starts a Windows program, server is wineserver.
+	// wine starts a Windows program. server is wineserver.
 	wine, server string
-	// compiler makes DLLs for Windows from C.
+	// compiler compiles C to DLLs for Windows.
 	compiler string
 }
 
-// wanted lists each program with its Debian package.
+// wanted lists each required program with its Debian package.
 func wanted() []struct{ program, debian string } {
 	return []struct{ program, debian string }{
 		{"wine", "wine wine64"}, {"wineserver", "wine wine64"}, {"x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"},
 	}
 }
 
-// MissingError says that this machine lacks programs without which there are no Wine hosts.
+// MissingError reports that this machine lacks programs for Wine hosts.
 type MissingError struct {
-	// Programs are their names, Packages what Debian has them in.
+	// Programs are the names of the missing programs, and Packages their Debian packages.
 	Programs, Packages []string
 }
 
@@ -35,7 +35,7 @@ func (e *MissingError) Error() string {
 		strings.Join(slices.Compact(slices.Clone(e.Packages)), " "))
 }
 
-// Check answers nil where Wine hosts can be made, and a *MissingError otherwise.
+// Check returns nil if Wine hosts can be created, and otherwise a *MissingError.
 func Check() error {
 	_, err := findTools()
 	return err

@@ -26,7 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// helperVariable makes the test binary a laboratory that waits to be killed.
+// helperVariable makes the test binary run as a lab that waits until it is killed.
 const helperVariable = "WMCO_WINE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func waitToBeKilled(ctx context.Context) error {
 	select {}
 }
 
-// prepare skips where there is no Wine, unless it is required.
+// prepare skips the test if Wine is missing and not required.
 func prepare(t *testing.T, options wine.Options) *wine.Template {
 	t.Helper()
 	options.Progress = os.Stderr
@@ -132,11 +132,11 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-HUNG"})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	// Its time is over as soon as it has said something, which takes a moment on a busy machine.
+	// The context ends as soon as the program has written something, which takes a moment on a busy machine.
 	out := &trigger{word: "begun", pull: func() { cancel(context.DeadlineExceeded) }}
 	in, w := io.Pipe()
 	defer w.Close()
-	// The inner one outlives a kill of the outer one only, which is what a hung child does.
+	// If only the outer cmd.exe is killed, the inner one survives, like a hung child.
 	_, err := m.Run(ctx, wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo begun& cmd.exe /c pause"},
 		Stdin: in, Stdout: out})
 	var hung *wine.HungError
@@ -149,7 +149,7 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 	}
 }
 
-// trigger calls pull when it has been written a word.
+// trigger calls pull when a word is written to it.
 type trigger struct {
 	word   string
 	pull   func()
@@ -374,7 +374,7 @@ func TestNothingIsLeftOfALaboratoryThatIsKilled(t *testing.T) {
 	}
 }
 
-// wineProcesses lists the command lines of processes of a prefix.
+// wineProcesses lists the command lines of the processes of a prefix.
 func wineProcesses(t *testing.T, prefix string) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")

@@ -1,9 +1,8 @@
-// Package powershell answers what a script of user data leaves on a new machine: which files, and
-// which ports open.
+// Package powershell determines the effect of a user data script on a new machine: the files it writes and the ports it
+// opens.
 //
-// The lab's cloud runs its hosts' user data through it. It is no PowerShell: it reads the part of
-// the language that such scripts need, refuses what PowerShell would refuse before it ran anything,
-// and follows texts through variables, functions and file commands to where they end up. Every
-// condition is taken to hold, with its else, every loop runs once, nothing is ever caught, and
-// commands that it doesn't know do nothing.
+// The cloud of the lab uses it to run the user data of its hosts. It isn't a full PowerShell: it supports the part of
+// the language that such scripts need, refuses scripts with syntax errors like PowerShell, and tracks texts through
+// variables, functions and file commands. Every condition counts as true, its else branch also runs, every loop runs
+// once, no exception is caught, and unknown commands do nothing.
 package powershell

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// evaluate gives an expression's value: its texts, joined. What it does not know adds nothing.
+// evaluate returns the value of an expression: its texts, joined. Unknown parts add nothing.
 func (r *runner) evaluate(s statement) value {
 	if len(s) == 1 {
 		return r.one(s[0])
@@ -40,7 +40,7 @@ func (r *runner) evaluate(s statement) value {
 	return left
 }
 
-// operand is what an operator works with: everything up to the next one.
+// operand returns the operand of an operator: everything up to the next operator.
 func operand(s statement) statement {
 	end := slices.IndexFunc(s, func(n node) bool { return n.kind == word && strings.HasPrefix(n.text, "-") })
 	if end < 0 {
@@ -49,7 +49,7 @@ func operand(s statement) statement {
 	return s[:end]
 }
 
-// plus adds a value: to a list its elements, to a text its text.
+// plus adds a value: its elements to a list, or its text to a text.
 func (v value) plus(added value) value {
 	switch {
 	case v.list == nil && v.text == "":
@@ -62,10 +62,10 @@ func (v value) plus(added value) value {
 	return listOf(append(slices.Clone(v.list), added.list...))
 }
 
-// listOf is a list, whose text is that of its elements.
+// listOf returns a list. Its text is the text of its elements.
 func listOf(elements []string) value { return value{text: strings.Join(elements, ""), list: elements} }
 
-// operate gives what an operator makes of a value; nothing for one whose work is not followed.
+// operate applies an operator to a value. For unsupported operators, it returns an empty value.
 func (v value) operate(operator, right string) value {
 	switch operator {
 	case "-split":
@@ -82,7 +82,7 @@ func (v value) operate(operator, right string) value {
 	return value{}
 }
 
-// one gives a single node's value.
+// one returns the value of a single node.
 func (r *runner) one(n node) value {
 	switch {
 	case n.kind == variable:
@@ -117,7 +117,7 @@ func (r *runner) table(entries []statement) map[string]value {
 	return all
 }
 
-// function gives the value of a method that has one.
+// function returns the value of a method call.
 func (r *runner) function(name string, arguments node) string {
 	given := r.one(arguments).text
 	at := max(strings.LastIndex(name, "."), strings.LastIndex(name, ":"))
@@ -161,7 +161,7 @@ func (r *runner) fill(template string) string {
 	return b.String()
 }
 
-// cutName cuts off the name of a variable, which may stand in braces.
+// cutName cuts off the name of a variable, which can be in braces.
 func cutName(runes []rune) (name string, rest []rune) {
 	if end := slices.Index(runes, '}'); end > 0 && runes[0] == '{' {
 		return string(runes[1:end]), runes[end+1:]

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// kind says what a token is.
+// kind is the kind of a token.
 type kind int
 
 const (
@@ -20,17 +20,17 @@ const (
 	end                  // the end of a statement
 )
 
-// token is a piece of a script.
+// token is a token of a script.
 type token struct {
 	kind kind
 	text string
 	line int
-	// spaced says that there is space before it.
+	// spaced means that the token follows white space.
 	spaced bool
 }
 
-// tokenize takes a script apart. Its error is what PowerShell would say: strings, comments and
-// brackets that don't end.
+// tokenize splits a script into tokens. It returns the same errors as PowerShell: strings, comments and brackets
+// without an end.
 func tokenize(script string) ([]token, error) {
 	l := &lexer{rest: []rune(strings.ReplaceAll(script, "\r\n", "\n")), line: 1}
 	for len(l.rest) > 0 {
@@ -58,7 +58,7 @@ func (l *lexer) add(kind kind, text string) {
 	l.spaced = false
 }
 
-// starts says whether the script goes on with one of these.
+// starts reports whether the rest of the script starts with one of the prefixes.
 func (l *lexer) starts(prefixes ...string) bool {
 	for _, prefix := range prefixes {
 		if p := []rune(prefix); len(l.rest) >= len(p) && string(l.rest[:len(p)]) == prefix {
@@ -68,7 +68,7 @@ func (l *lexer) starts(prefixes ...string) bool {
 	return false
 }
 
-// take moves past n runes.
+// take consumes n runes.
 func (l *lexer) take(n int) string {
 	taken := string(l.rest[:n])
 	l.line += strings.Count(taken, "\n")
@@ -76,7 +76,7 @@ func (l *lexer) take(n int) string {
 	return taken
 }
 
-// until takes everything up to an end, and the end; false when there is none.
+// until consumes everything up to and including an end marker. If there is none, it returns false.
 func (l *lexer) until(end string) (string, bool) {
 	before, _, found := strings.Cut(string(l.rest), end)
 	if !found {
@@ -121,7 +121,7 @@ func (l *lexer) next() error {
 	return nil
 }
 
-// separate ends a statement: not between parentheses, and a line not after what asks for more.
+// separate ends a statement, except inside parentheses and after a token that requires a continuation.
 func (l *lexer) separate(r rune) {
 	l.spaced = true
 	if n := len(l.open); n > 0 && !strings.HasSuffix(l.open[n-1].text, "{") {
@@ -165,7 +165,7 @@ func (l *lexer) closed() error {
 	return nil
 }
 
-// hereString is a string over whole lines.
+// hereString parses a multi-line string.
 func (l *lexer) hereString() error {
 	what, end := text, "\n'@"
 	if l.starts("@\"") {
@@ -197,7 +197,7 @@ func (l *lexer) text() error {
 	}
 }
 
-// template keeps escapes and variables as they stand; see runner.fill.
+// template keeps escapes and variables unchanged. See runner.fill.
 func (l *lexer) template() error {
 	l.take(1)
 	var b strings.Builder
@@ -230,7 +230,7 @@ func (l *lexer) variable() {
 	l.add(variable, variableName(l.take(nameLength(l.rest))))
 }
 
-// variableName leaves out the scope: one is enough for scripts of this size.
+// variableName drops the scope, because such small scripts need only one.
 func variableName(name string) string {
 	name = strings.ToLower(name)
 	for _, scope := range []string{"script:", "global:", "local:"} {
@@ -239,7 +239,7 @@ func variableName(name string) string {
 	return name
 }
 
-// nameLength is how many runes belong to the name of a variable.
+// nameLength returns how many runes belong to the name of a variable.
 func nameLength(runes []rune) int {
 	n := 0
 	for n < len(runes) {

@@ -2,16 +2,16 @@ package powershell
 
 import "strings"
 
-// node is a token, or a bracket with what is in it.
+// node is a token, or a bracket with its content.
 type node struct {
 	token
 	body []statement
 }
 
-// statement is what ends at a line, a semicolon or a brace. There are no empty ones.
+// statement ends at a line end, a semicolon or a brace. It is never empty.
 type statement []node
 
-// parse reads a script. Its error is one of syntax.
+// parse parses a script. It returns an error for a syntax error.
 func parse(script string) ([]statement, error) {
 	tokens, err := tokenize(script)
 	if err != nil {
@@ -23,7 +23,7 @@ func parse(script string) ([]statement, error) {
 
 type parser struct{ tokens []token }
 
-// body reads up to the closing bracket, or to the end. Brackets are known to pair.
+// body parses up to the closing bracket, or to the end. Brackets are already known to be balanced.
 func (p *parser) body() (all []statement) {
 	current := statement{}
 	finish := func() {
@@ -55,10 +55,10 @@ func (n node) isBlock() bool { return n.kind == opening && n.text == "{" }
 
 func (n node) isTable() bool { return n.kind == opening && n.text == "@{" }
 
-// isGroup says whether a node is an expression in parentheses.
+// isGroup reports whether a node is an expression in parentheses.
 func (n node) isGroup() bool { return n.kind == opening && strings.HasSuffix(n.text, "(") }
 
-// is compares a word, whose letter case never matters.
+// is compares a word case-insensitively.
 func (n node) is(words ...string) bool {
 	for _, w := range words {
 		if n.kind == word && strings.EqualFold(n.text, w) {
@@ -68,7 +68,7 @@ func (n node) is(words ...string) bool {
 	return false
 }
 
-// split at a word that separates.
+// split splits a statement at a separator.
 func (s statement) split(separator string) (parts []statement) {
 	current := statement{}
 	for _, n := range s {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// World is what a script left on a machine.
+// World is the effect of a script on a machine.
 type World struct {
-	// Files are what was written, by lower-case path.
+	// Files are the written files, by lower-case path.
 	Files map[string]string
 	// Ports are open for TCP from outside, sorted.
 	Ports []int
 }
 
-// Run says what a script leaves, with these variables of the environment, on a machine that has
-// these files already. Its error is one of syntax, by which PowerShell runs nothing of it.
+// Run returns the effect of a script with these environment variables on a machine with these files. If the script has
+// a syntax error, Run returns an error, because PowerShell then runs nothing of the script.
 func Run(script string, environment, files map[string]string) (World, error) {
 	body, err := parse(script)
 	if err != nil {
@@ -40,7 +40,7 @@ func Run(script string, environment, files map[string]string) (World, error) {
 	return r.world, nil
 }
 
-// value is what an expression gives: a text, and a list, a block or a table where it is one.
+// value is the value of an expression: a text, and a list, a block or a table if it is one.
 type value struct {
 	text  string
 	list  []string
@@ -61,8 +61,8 @@ type runner struct {
 	steps     int
 }
 
-// longest is how many statements a script may run: some hundred are usual, and only functions that
-// call themselves need more.
+// longest is the maximum number of executed statements. Normal scripts have about a hundred. Only recursive functions
+// exceed the limit.
 const longest = 10_000
 
 func (r *runner) run(body []statement) error {
@@ -101,7 +101,7 @@ func (r *runner) statement(s statement) error {
 	return nil
 }
 
-// define learns a function: function Name([type] $First, …) { … }.
+// define stores a function: function Name([type] $First, …) { … }.
 func (r *runner) define(s statement) {
 	f := function{}
 	for _, n := range s[2:] {
@@ -119,7 +119,7 @@ func (r *runner) define(s statement) {
 	r.functions[strings.ToLower(s[1].text)] = f
 }
 
-// control runs the blocks of if, loops and try, but no catch.
+// control runs the blocks of if, loops and try, but not those of catch.
 func (r *runner) control(s statement) error {
 	caught := false
 	for _, n := range s {
@@ -135,8 +135,7 @@ func (r *runner) control(s statement) error {
 	return nil
 }
 
-// command runs one command of a pipeline: a method, a block, a function of the script, or a command
-// that is known.
+// command runs one command of a pipeline: a method, a block, a function of the script, or a known command.
 func (r *runner) command(s statement) error {
 	if len(s) == 0 {
 		return nil
@@ -179,8 +178,8 @@ func (r *runner) call(f function, named map[string]value, positional []value) er
 	return err
 }
 
-// arguments are a command's, by lower-case parameter and by position. A table with an @ before its
-// name gives many at once.
+// arguments returns the arguments of a command, by lower-case parameter name and by position. A table with an @ before
+// its name provides several named arguments.
 func (r *runner) arguments(s statement) (named map[string]value, positional []value) {
 	named = map[string]value{}
 	for i := 0; i < len(s); i++ {
@@ -203,7 +202,7 @@ func (r *runner) arguments(s statement) (named map[string]value, positional []va
 	return named, positional
 }
 
-// first of some arguments that is there, or the one at a position.
+// first returns the first existing argument with one of the names, or the argument at a position.
 func first(named map[string]value, positional []value, at int, names ...string) string {
 	for _, name := range names {
 		if v, ok := named[name]; ok {
@@ -216,7 +215,7 @@ func first(named map[string]value, positional []value, at int, names ...string) 
 	return ""
 }
 
-// known runs the commands that leave something on a machine.
+// known runs the commands that have an effect on a machine.
 func (r *runner) known(name string, named map[string]value, positional []value) {
 	target := first(named, positional, 0, "literalpath", "path", "filepath")
 	switch name {
@@ -235,7 +234,7 @@ func (r *runner) known(name string, named map[string]value, positional []value) 
 	}
 }
 
-// open takes a firewall rule that lets TCP in.
+// open processes a firewall rule. It opens the ports of rules that allow inbound TCP.
 func (r *runner) open(rule map[string]value) {
 	is := func(name, want string) bool { return strings.EqualFold(rule[name].text, want) }
 	if !is("direction", "inbound") || !is("action", "allow") || !is("protocol", "tcp") {
@@ -248,7 +247,7 @@ func (r *runner) open(rule map[string]value) {
 	}
 }
 
-// method runs a static method of System.IO.File; false when it is none that leaves anything.
+// method runs a static method of System.IO.File. If the method has no effect on files, it returns false.
 func (r *runner) method(name string, arguments node) bool {
 	_, method, _ := strings.Cut(name, "::")
 	given := []string{}
@@ -284,7 +283,7 @@ func (r *runner) move(from, to string) {
 
 func key(path string) string { return strings.ToLower(strings.ReplaceAll(path, "/", `\`)) }
 
-// matches compares a path with a pattern of which the last element may have wildcards.
+// matches compares a path with a pattern. The last element of the pattern can contain wildcards.
 func matches(pattern, file string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, `\`, "/"), strings.ReplaceAll(file, `\`, "/"))
 	return err == nil && ok

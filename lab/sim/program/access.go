@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Limits of the client, as blueprint sets them for kubelet.
+// These are the limits of the client, with the values that blueprint sets for kubelet.
 const (
 	clientQPS   = 50
 	clientBurst = 100
 	dialTimeout = 30 * time.Second
 )
 
-// loadKubeconfig reads a kubeconfig of the machine, with the files that it names.
+// loadKubeconfig reads a kubeconfig on the machine, and the files that it refers to.
 func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
@@ -50,7 +50,7 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	for _, a := range config.AuthInfos {
 		inline(&a.ClientCertificate, &a.ClientCertificateData)
 		inline(&a.ClientKey, &a.ClientKeyData)
-		// client-go reads the file when the client is made, and again while it is used.
+		// client-go reads the file when the client is created, and again while it is used.
 		if path := a.TokenFile; path != "" && err == nil {
 			var token []byte
 			inline(&a.TokenFile, &token)
@@ -68,14 +68,14 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	return client, nil
 }
 
-// fileToken shows the token that a file of the machine holds.
+// fileToken adds the token in a file on the machine to each request.
 type fileToken struct {
 	files winos.Files
 	path  string
 	http.RoundTripper
 }
 
-// RoundTrip sends a request with the token of now.
+// RoundTrip sends a request with the current token.
 func (f fileToken) RoundTrip(request *http.Request) (*http.Response, error) {
 	token, err := winos.ReadFile(f.files, f.path)
 	if err != nil {
@@ -86,15 +86,15 @@ func (f fileToken) RoundTrip(request *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(request)
 }
 
-// access is a way to the API server.
+// access is a connection to the API server.
 type access struct {
 	client    kubernetes.Interface
 	transport *http.Transport
 	dialer    *connrotation.Dialer
 }
 
-// connect makes a client of its own transport, so that it can be given another certificate and
-// leaves nothing open. A nil certificate takes the config's own credentials for good.
+// connect creates a client with its own transport, so that its certificate can be replaced and its connections closed.
+// If certificate is nil, the client always uses the credentials of the config.
 func connect(config *rest.Config, name string, now func() time.Time, certificate func() *tls.Certificate) (*access,
 	error) {
 	security, err := rest.TLSConfigFor(config)
@@ -118,7 +118,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	direct := utilnet.SetTransportDefaults(&http.Transport{
 		DialContext:     dialer.DialContext,
 		TLSClientConfig: security,
-		// The environment of the laboratory's own process is not the machine's.
+		// The proxy environment of the lab process doesn't apply to the machine.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	})
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -140,7 +140,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	return &access{client: client, transport: direct, dialer: dialer}, nil
 }
 
-// reconnect makes all further requests use new connections, and with them the newest certificate.
+// reconnect makes all further requests use new connections, and therefore the newest certificate.
 func (a *access) reconnect() { a.dialer.CloseAll() }
 
 func (a *access) close() {

@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/test/blueprinttest"
 )
 
-// TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and
-// the command line that blueprint renders.
+// TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and the command line
+// that blueprint renders.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
 	for name, content := range blueprinttest.Golden(t, "../../../internal/blueprint/testdata") {
@@ -40,7 +40,8 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 				contract.PathKubeconfig:          kubeconfig,
 				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
 				contract.PathDaemonKubeconfig:    kubeconfig, contract.PathKubeletServingPair: certificate + key,
-				// It has expired, so that kubelet asks for another, and is what the others show meanwhile.
+				// The certificate has expired: kubelet requests a new one, and the other programs use the expired one
+				// until then.
 				contract.DirKubeletPKI + `\kubelet-client-current.pem`: certificate + key,
 			} {
 				b.write(t, path, content)
@@ -58,7 +59,7 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	}
 }
 
-// fill replaces variables as the daemon does.
+// fill replaces variables like the daemon.
 func fill(text string, node []contract.NodeVariable, host []contract.HostVariable) string {
 	for _, v := range node {
 		value := "published"

@@ -17,22 +17,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Where kubelet keeps its certificates, in the directory of its flag.
+// Files of the certificates of kubelet, in the directory given by its flag.
 const (
 	clientPair = `\kubelet-client-current.pem`
 	serverPair = `\kubelet-server-current.pem`
 )
 
-// subject is what kubelets are called.
+// subject returns the subject of kubelet certificates.
 func (k *kubelet) subject() pkix.Name {
 	return pkix.Name{CommonName: contract.KubeletUserPrefix + k.node, Organization: []string{contract.KubeletGroup}}
 }
 
-// bootstrap makes sure that there is a kubeconfig with a client certificate, as a kubelet does that rotates it
-// (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). A valid identity is left alone. The
-// kubeconfig comes first, and names where the certificate will be. One that lies there counts before the bootstrap
-// credential, whoever refuses it. The key of a request is in memory only: a kubelet that starts again asks with
-// another.
+// bootstrap ensures that there is a kubeconfig with a client certificate, like a kubelet that rotates certificates
+// (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). It keeps a valid identity. It writes
+// the kubeconfig first, with the future path of the certificate. If a certificate exists, it takes precedence over the
+// bootstrap credential, even if the API server refuses it. The key of a request is only in memory: a restarted kubelet
+// sends a request with a new key.
 func (k *kubelet) bootstrap(ctx context.Context) error {
 	if k.hasValidIdentity() {
 		return nil
@@ -59,8 +59,8 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	defer server.close()
-	// It gives up when the API server has refused to take a request for too long. For one that is not signed, and for a
-	// server that does not answer, it waits.
+	// If the API server refuses the request for too long, bootstrap fails. If the request isn't signed or the server
+	// doesn't answer, bootstrap waits.
 	began := time.Now()
 	if err = k.obtainCertificate(ctx, server.client, k.clientCertificate(), func(err error) bool {
 		refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
@@ -72,7 +72,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// hasValidIdentity says whether the kubeconfig exists and its certificate has not expired.
+// hasValidIdentity reports whether the kubeconfig exists and its certificate hasn't expired.
 func (k *kubelet) hasValidIdentity() bool {
 	config, err := loadKubeconfig(k.Host.Files, k.flags.kubeconfig)
 	if err != nil || len(config.CertData) == 0 {
@@ -82,8 +82,8 @@ func (k *kubelet) hasValidIdentity() bool {
 	return err == nil && k.Host.System.Now().Before(certificates[0].NotAfter)
 }
 
-// writeKubeconfig writes the kubeconfig as kubelet does: with the place of its certificate, not the
-// certificate, which will change.
+// writeKubeconfig writes the kubeconfig like kubelet: with the path of the certificate instead of its content, because
+// the certificate changes.
 func (k *kubelet) writeKubeconfig(from *rest.Config) error {
 	content, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"default-cluster": {

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pair is a certificate and its key in one file of the machine.
+// pair is a certificate and its key in one file on the machine.
 type pair struct {
 	files winos.Files
 	path  string
@@ -24,13 +24,13 @@ type pair struct {
 	current *tls.Certificate
 }
 
-// get gives the certificate, or nil. It reads the file when nothing is known yet.
+// get returns the certificate, or nil. It reads the file if the certificate isn't cached.
 func (p *pair) get() *tls.Certificate {
 	current, _ := p.load()
 	return current
 }
 
-// load is get that says why a file which is there can't be used.
+// load works like get, and also returns the error if the file exists but is invalid.
 func (p *pair) load() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *pair) load() (*tls.Certificate, error) {
 	return p.current, err
 }
 
-// update writes certificate and key.
+// update writes the certificate and the key.
 func (p *pair) update(chain, key []byte) error {
 	next, err := parsePair(chain, key)
 	if err != nil {
@@ -64,14 +64,13 @@ func (p *pair) update(chain, key []byte) error {
 	return nil
 }
 
-// followed is the certificate and key that a kubeconfig names, which another program replaces now
-// and then.
+// followed is the certificate and key that a kubeconfig refers to. Another program replaces them from time to time.
 type followed struct {
 	files      winos.Files
 	kubeconfig string
 }
 
-// get reads them anew, or gives nil. New connections are rare.
+// get reads the certificate and key on every call, because new connections are rare. On errors, it returns nil.
 func (f followed) get() *tls.Certificate {
 	config, err := loadKubeconfig(f.files, f.kubeconfig)
 	if err != nil {

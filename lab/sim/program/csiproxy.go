@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// csiProxy waits for storage drivers that never come.
+// csiProxy waits for storage drivers. None ever connects.
 func csiProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("csi-proxy")
 	log := flags.String("log_file", "", "")

@@ -1,8 +1,7 @@
-// Package program answers what the programs of a payload do on a simulated Windows machine:
-// stand-ins for kubelet, containerd, kube-proxy, the hybrid overlay and the others, which take the
-// flags and configuration files that the real ones take, refuse what those refuse, and speak to a
-// real API server where those do.
+// Package program simulates the programs of a payload on a simulated Windows machine. The stand-ins for kubelet,
+// containerd, kube-proxy, the hybrid overlay and others accept and refuse the same flags and configuration files as the
+// real programs, and talk to a real API server.
 //
-// The lab gives them to sim.Options.Programs. They run no container, and none but the exporter,
-// which has a key to show, opens a socket to listen on; the daemon is none of them.
+// The lab passes them to sim.Options.Programs. They run no containers. Only kubelet and the exporter listen on a
+// socket. The daemon isn't simulated.
 package program

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// collectors are those of windows_exporter, as far as they say something about a node.
+// collectors returns the collectors of windows_exporter that report on a node.
 func collectors() []string {
 	return []string{
 		"cache", "container", "cpu", "cpu_info", "cs", "diskdrive", "filetime", "hyperv", "license", "logical_disk",
@@ -31,8 +31,8 @@ func collectors() []string {
 	}
 }
 
-// exporter checks its flags and TLS configuration. With one it serves, over TLS and with the key
-// pair that its files hold at each connection, as the exporter toolkit does.
+// exporter validates its flags and TLS configuration. With a TLS configuration, it serves over TLS and reads the key
+// pair from its files for each connection, like the exporter toolkit.
 func exporter(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("windows_exporter")
 	enabled := flags.String("collectors.enabled", "", "")
@@ -79,7 +79,7 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	return service.run(ctx, p)
 }
 
-// serveTLS answers over TLS. stop returns when nobody answers any more.
+// serveTLS serves over TLS. stop returns when no request is being served.
 func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	handler http.Handler) (stop func()) {
 	server := &http.Server{
@@ -101,8 +101,8 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	}
 }
 
-// readWebConfig reads the TLS configuration, loads the key pair that it names, and gives what loads
-// it anew; nil without a configuration.
+// readWebConfig reads the TLS configuration, loads the key pair that it refers to, and returns a function that reloads
+// the pair. Without a configuration, it returns nil.
 func readWebConfig(files winos.Files, path string) (keyPair func() (*tls.Certificate, error), err error) {
 	if path == "" {
 		return nil, nil

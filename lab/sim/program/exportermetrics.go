@@ -12,15 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// metrics serves a few of windows_exporter's metrics, with its names and labels: what the machine says
-// of itself, and amounts that grow with time where it says nothing. A test in tools/prometheus holds
-// the names against the exporter's source.
+// metrics serves some metrics of windows_exporter with its names and labels. Values come from the machine, or grow with
+// time if the machine doesn't know them. A test in tools/prometheus compares the names with the source of the exporter.
 type metrics struct {
 	*sim.Process
 	began time.Time
 }
 
-// ServeHTTP is http.Handler.
+// ServeHTTP implements http.Handler.
 func (m metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/metrics" {
 		http.NotFound(w, r)
@@ -58,7 +57,7 @@ func (m metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.text(w)
 }
 
-// services are those of the machine, with the exporter's lower-case names.
+// services writes the metrics of the services of the machine. Like the exporter, it converts names to lower case.
 func (m metrics) services(r *http.Request, gauge func(name string, samples ...sample)) {
 	var infos, states []sample
 	names, err := m.Host.Services.List(r.Context())
@@ -79,14 +78,14 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 		states = append(states, sample{label + `,state="running"`, running},
 			sample{label + `,state="stopped"`, 1 - running})
 	}
-	// The host network service is Windows' own.
+	// The host network service is part of Windows.
 	infos = append(infos, sample{fmt.Sprintf(`name="hns",process_id="%d"`, m.Machine.HNSProcess()), 1})
 	states = append(states, sample{`name="hns",state="running"`, 1}, sample{`name="hns",state="stopped"`, 0})
 	gauge("windows_service_info", infos...)
 	gauge("windows_service_state", states...)
 }
 
-// text adds what the textfile collector finds.
+// text appends the files that the textfile collector reads.
 func (m metrics) text(w io.Writer) {
 	files, err := m.Host.Files.List(contract.DirMetrics)
 	if err != nil {
@@ -106,7 +105,7 @@ type sample struct {
 	value  float64
 }
 
-// family writes the samples of metrics of a type.
+// family returns a function that writes the samples of metrics of one type.
 func family(w io.Writer, kind string) func(name string, samples ...sample) {
 	return func(name string, samples ...sample) {
 		if len(samples) == 0 {

@@ -8,8 +8,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// nameRequests makes client-go's fake give a request its name and identity, as the API server does,
-// and keep only the newest request, because it knows no field selectors.
+// nameRequests makes the fake clientset set the name and UID of a request, like the API server. It keeps only the
+// newest request, because the fake doesn't support field selectors.
 func nameRequests(client *fake.Clientset) {
 	last := ""
 	client.PrependReactor("create", "certificatesigningrequests",

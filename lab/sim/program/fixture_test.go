@@ -53,8 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startLab starts the control plane for the first test that asks for it, and gives an
-// administrator's client.
+// startLab starts the control plane for the first test that needs it, and returns an administrator's client.
 func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	t.Helper()
 	plane.SkipIfShort(t)
@@ -73,7 +72,7 @@ func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	return lab.cluster, lab.admin
 }
 
-// prepareLab makes the identity that bootstraps kubelets.
+// prepareLab creates the identity that bootstraps kubelets.
 func prepareLab(admin kubernetes.Interface) error {
 	ctx := context.Background()
 	_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
@@ -109,7 +108,7 @@ const containerdConfig = "version = 3\n"
 
 const cniConfig = `{"cniVersion": "0.2.0", "name": "OVNKubernetesHybridOverlayNetwork", "type": "win-overlay"}`
 
-// box is a machine that has been prepared as the daemon does it.
+// box is a machine that was prepared like the daemon does it.
 type box struct {
 	*sim.Machine
 	node string
@@ -170,7 +169,7 @@ func (b box) read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// exec runs a command line to its end.
+// exec runs a command line and waits for its end.
 func (b box) exec(t *testing.T, line string) (output string, code int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -205,11 +204,10 @@ const (
 		`--log-file=C:\var\log\containerd\containerd.log --run-service --log-level=info`
 )
 
-// unique makes a node's name that no earlier run of a test in this process had.
+// unique returns a node name that no earlier test run in this process has used.
 func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
 
-// join brings the machine to the point where its kubelet has registered, and approves its requests
-// as long as the test lasts.
+// join waits until the kubelet of the machine has registered, and approves its requests until the test ends.
 func join(t *testing.T, name string, options program.Options) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
@@ -235,7 +233,7 @@ func joinOn(t *testing.T, c *cluster.Cluster, admin kubernetes.Interface, name s
 	return b
 }
 
-// makeReady does what the hybrid overlay and the daemon do for a node's network.
+// makeReady imitates the hybrid overlay and the daemon: it sets up the network of the node.
 func (b box) makeReady(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	_, err := b.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
@@ -265,7 +263,7 @@ func (b box) expectReady(t *testing.T, admin kubernetes.Interface, status corev1
 
 const servingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
 
-// awaitServing waits until kubelet has its serving certificate, after which it asks for nothing.
+// awaitServing waits until kubelet has its serving certificate. After that, kubelet sends no requests.
 func (b box) awaitServing(t *testing.T) {
 	t.Helper()
 	eventually(t, "the serving certificate of "+b.node, func() error {
@@ -274,7 +272,7 @@ func (b box) awaitServing(t *testing.T) {
 	})
 }
 
-// approve approves what one node asks for until the test ends.
+// approve approves the requests of one node until the test ends.
 func approve(t *testing.T, admin kubernetes.Interface, node string) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()
@@ -306,7 +304,7 @@ func approve(t *testing.T, admin kubernetes.Interface, node string) {
 	}()
 }
 
-// requestsOf gives the certificate requests for a node's name.
+// requestsOf returns the certificate requests for a node name.
 func requestsOf(t *testing.T, admin kubernetes.Interface, node string) []certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	list, err := admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
@@ -323,7 +321,7 @@ func requestsOf(t *testing.T, admin kubernetes.Interface, node string) []certifi
 	return own
 }
 
-// eventually waits until check has no complaint.
+// eventually waits until check returns nil.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)

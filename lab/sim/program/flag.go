@@ -8,14 +8,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newFlags begins the flags of a program. Its usage goes nowhere.
+// newFlags creates the flag set of a program. It discards the usage text.
 func newFlags(name string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	return flags
 }
 
-// tolerate defines flags that mean nothing to a stand-in.
+// tolerate defines flags that a stand-in ignores.
 func tolerate(flags *pflag.FlagSet, switches, values string) {
 	for name := range strings.FieldsSeq(switches) {
 		flags.Bool(name, false, "")
@@ -25,7 +25,7 @@ func tolerate(flags *pflag.FlagSet, switches, values string) {
 	}
 }
 
-// parse parses arguments and refuses those that are no flags.
+// parse parses arguments and refuses positional arguments.
 func parse(flags *pflag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parsing %s's flags: %w", flags.Name(), err)
@@ -36,8 +36,7 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// doubleDashes lets pflag read the flags of programs that use Go's own package, where one dash is
-// as good as two.
+// doubleDashes converts the flags of programs that use package flag, which accepts a single dash, for pflag.
 func doubleDashes(args []string) []string {
 	doubled := make([]string, 0, len(args))
 	for _, arg := range args {

@@ -20,13 +20,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// flannelAnnotation begins the annotations of flannel.
+// flannelAnnotation is the prefix of the annotations of flannel.
 const flannelAnnotation = "flannel.alpha.coreos.com/"
 
-// flanneld is one run of the stand-in for flanneld on Windows (v0.28.10, main.go, pkg/subnet/kube and
-// pkg/backend/vxlan). It lists and watches all Nodes, ends where its own has no podCIDR or one outside
-// of the network, writes its lease into annotations through the Node's status, makes the HNS network,
-// writes the lease again with the network's address, and the subnet into a file.
+// flanneld simulates flanneld on Windows (v0.28.10, main.go, pkg/subnet/kube and pkg/backend/vxlan). It lists and
+// watches all Nodes, and exits if its own Node has no podCIDR or a podCIDR outside the network. It writes its lease
+// into annotations through the status of the Node, creates the HNS network, writes the lease again with the address of
+// the network, and writes the subnet into a file.
 type flanneld struct {
 	*sim.Process
 	node   string
@@ -35,7 +35,7 @@ type flanneld struct {
 	log    logr.Logger
 }
 
-// flannelConf is what of net-conf.json counts on Windows.
+// flannelConf is the part of net-conf.json that is used on Windows.
 type flannelConf struct {
 	Network string
 	Backend struct {
@@ -95,7 +95,7 @@ func flannel(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// configuration reads net-conf.json, and refuses what the backend for Windows does.
+// configuration reads net-conf.json and refuses the same settings as the Windows backend.
 func (f *flanneld) configuration(path string) (conf flannelConf, err error) {
 	content, err := winos.ReadFile(f.Host.Files, path)
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *flanneld) configuration(path string) (conf flannelConf, err error) {
 	return conf, nil
 }
 
-// interfaceOf finds the address that others reach this host by.
+// interfaceOf returns the address through which other hosts reach this host.
 func (f *flanneld) interfaceOf(ctx context.Context, name string) (netip.Addr, error) {
 	if name == "" {
 		return f.Host.Network.NodeIP(ctx)
@@ -131,7 +131,7 @@ func (f *flanneld) interfaceOf(ctx context.Context, name string) (netip.Addr, er
 	return address, err
 }
 
-// follow lists and watches all Nodes, as the real one does for the leases of the others.
+// follow lists and watches all Nodes, like the real flanneld, which reads the leases of other nodes.
 func (f *flanneld) follow(ctx context.Context) (stop func()) {
 	lease := func(what string) func(any) {
 		return func(object any) {
@@ -184,7 +184,7 @@ func (f *flanneld) join(ctx context.Context, conf flannelConf, address netip.Add
 	return nil
 }
 
-// acquire writes the lease of this host, and gives its subnet.
+// acquire writes the lease of this host and returns its subnet.
 func (f *flanneld) acquire(ctx context.Context, conf flannelConf, address netip.Addr,
 	mac string) (subnet netip.Prefix, err error) {
 	object, exists, err := f.nodes.GetByKey(f.node)
@@ -225,7 +225,7 @@ func (f *flanneld) acquire(ctx context.Context, conf flannelConf, address netip.
 	return subnet, err
 }
 
-// ensureNetwork takes a network of its name and subnet as it is, whatever its VNI, as the real one does.
+// ensureNetwork keeps a network with the right name and subnet unchanged, whatever its VNI, like the real flanneld.
 func (f *flanneld) ensureNetwork(ctx context.Context, conf flannelConf, subnet netip.Prefix, address netip.Addr) error {
 	name := conf.Backend.Name
 	found, err := f.Host.Network.HNSNetwork(ctx, name)

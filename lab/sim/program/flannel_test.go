@@ -18,7 +18,7 @@ func TestFlanneldMakesTheNetworkOfItsNodesPartAndEndsWithItsWrapper(t *testing.T
 	t.Parallel()
 	c, admin := startLab(t)
 	b := joinOn(t, c, admin, unique("flannel"), program.Options{})
-	// What its own identity may do is shown where the manifests are.
+	// This test uses admin rights. The tests of the manifests check the rights of flannel's own identity.
 	mighty, err := os.ReadFile(c.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// followNode calls sync with a Node whenever it has changed, and again after an error, until ctx
-// ends.
+// followNode calls act with a Node after each change, and again after an error, until ctx ends.
 func followNode(ctx context.Context, server *access, name string, log logr.Logger,
 	act func(ctx context.Context, node *corev1.Node) error) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())

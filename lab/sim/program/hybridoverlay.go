@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// overlay is one run of the hybrid overlay's stand-in. It waits for the subnet that the cluster
-// gives its Node, makes the HNS network on its machine, and tells the cluster the network's
-// gateway. It asks for a certificate of its own with kubelet's, as the real one does, and goes on
-// with kubelet's, which needs no approver.
+// overlay simulates the hybrid overlay. It waits for the subnet that the cluster assigns to its Node, creates the HNS
+// network on its machine, and writes the gateway of the network to the Node. Like the real one, it requests its own
+// certificate with the certificate of kubelet. Unlike the real one, it continues with the certificate of kubelet, so
+// that it needs no approver.
 type overlay struct {
 	*sim.Process
 	node string
-	// certDir is where its certificates go, which are valid for duration.
+	// certDir is the directory of its certificates, and duration their lifetime.
 	certDir  string
 	duration time.Duration
 	server   *access
@@ -85,7 +85,7 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// sync makes the network of the Node's subnet, and annotates the Node with the gateway's address.
+// sync creates the network for the subnet of the Node, and annotates the Node with the address of the gateway.
 func (o *overlay) sync(ctx context.Context, node *corev1.Node) error {
 	text := node.Annotations[contract.HybridSubnetAnnotation]
 	if text == "" {
@@ -125,7 +125,7 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	if err != nil {
 		return fmt.Errorf("finding the address of the network card: %w", err)
 	}
-	// Overlay networks end with the boot.
+	// Overlay networks don't survive a boot.
 	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet,
 		ManagementIP: address, VNI: 4097})
 	if err != nil {
@@ -135,7 +135,7 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	return nil
 }
 
-// gatewayMAC is an address of Microsoft's range that is the node's own.
+// gatewayMAC returns an address in the range of Microsoft that depends on the node name.
 func gatewayMAC(node string) string {
 	digest := sha256.Sum256([]byte(node))
 	return fmt.Sprintf("00:15:5d:%02x:%02x:%02x", digest[0], digest[1], digest[2])

@@ -54,7 +54,7 @@ func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 	})
 }
 
-// approveOverlay plays the network's approver, and waits for the certificate.
+// approveOverlay plays the approver of the network and waits for the certificate.
 func approveOverlay(t *testing.T, admin kubernetes.Interface, b box) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()

@@ -15,13 +15,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kubelet is one run of the stand-in:
+// kubelet simulates one run of kubelet:
 //
 //	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register
 //	                     ─▶ status, lease, pods, certificates until stopped
 //
-// It serves nothing but node logs and a few metrics on its port, runs no container, and watches nothing
-// but its own pods.
+// It serves only node logs and some metrics on its port, runs no containers, and watches only its own pods
+// and its Node.
 type kubelet struct {
 	*sim.Process
 	options  Options
@@ -36,7 +36,7 @@ type kubelet struct {
 	unknown chan struct{}
 }
 
-// kubelet is the program.
+// kubelet implements kubelet.exe.
 func (o Options) kubelet(ctx context.Context, p *sim.Process) int {
 	k, err := newKubelet(ctx, p, o)
 	if err != nil {
@@ -50,7 +50,7 @@ func (o Options) kubelet(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// newKubelet reads what kubelet is told, and fails when that makes no sense.
+// newKubelet parses the flags and the configuration, and returns an error if they are invalid.
 func newKubelet(ctx context.Context, p *sim.Process, o Options) (*kubelet, error) {
 	flags, err := parseKubeletFlags(p.Args[1:])
 	if err != nil {
@@ -124,12 +124,11 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	return group.Wait()
 }
 
-// certificateLimit is how long kubelet goes on without a valid client certificate while the API server answers. Then it
-// ends, and the service manager starts it again.
+// certificateLimit is how long kubelet runs without a valid client certificate while the API server answers. Then it
+// exits, and the service manager restarts it.
 const certificateLimit = 5 * time.Minute
 
-// endAtExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
-// it still can.
+// endAtExpiry stops kubelet if its certificate could not be renewed, so that it bootstraps again if it can.
 func (k *kubelet) endAtExpiry(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()

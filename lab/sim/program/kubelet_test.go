@@ -146,7 +146,7 @@ func parseRequest(t *testing.T, content []byte) *x509.CertificateRequest {
 	return request
 }
 
-// A certificate in kubelet's store counts before its bootstrap credential, and without its kubeconfig, too.
+// A certificate in the store of kubelet takes precedence over the bootstrap credential, even without a kubeconfig.
 func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]string{"nobootstrap": contract.PathBootstrapKubeconfig,
@@ -178,7 +178,7 @@ func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	}
 }
 
-// relabel changes a label that kubelet puts right.
+// relabel changes a label that kubelet corrects.
 func relabel(t *testing.T, admin kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := admin.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
@@ -231,7 +231,7 @@ func TestADeniedRequestIsFollowedByOneForAnotherKey(t *testing.T) {
 	b.asksForTwoKeys(t, admin)
 }
 
-// A kubelet that rotates its certificate has the key of its request in memory only.
+// A kubelet that rotates its certificate keeps the key of its request only in memory.
 func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	b, admin := bootstrapping(t, "pending")
@@ -247,7 +247,7 @@ func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	b.asksForTwoKeys(t, admin)
 }
 
-// bootstrapping is a machine whose kubelet has a bootstrap credential, and nobody approves what it requests.
+// bootstrapping returns a machine whose kubelet has a bootstrap credential. Its requests aren't approved.
 func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
@@ -261,7 +261,7 @@ func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
 	return b, admin
 }
 
-// asksForTwoKeys waits until there are requests for two keys, with names that the API server made.
+// asksForTwoKeys waits until there are requests for two keys, with names that the API server generated.
 func (b box) asksForTwoKeys(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	eventually(t, "a second key", func() error {
@@ -345,8 +345,7 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 	}
 }
 
-// allowPods makes the service account that admission gives to pods, which a controller makes on
-// real clusters.
+// allowPods creates the service account that admission assigns to pods. On real clusters, a controller creates it.
 func allowPods(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	_, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(),
@@ -389,7 +388,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 		delete(verbs, "update leases/")
 		return verbs
 	}
-	// The log says a moment later what made the node ready.
+	// The log entry follows shortly after the change that made the node ready.
 	before := others()
 	eventually(t, "idleness", func() error {
 		last := before

@@ -10,7 +10,7 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// kubeletFlags are the flags that the stand-in heeds.
+// kubeletFlags are the flags that the stand-in evaluates.
 type kubeletFlags struct {
 	config, bootstrapKubeconfig, kubeconfig, certDir string
 	labels                                           map[string]string
@@ -18,8 +18,8 @@ type kubeletFlags struct {
 	hostname, cloudProvider                          string
 }
 
-// Flags of kubelet 1.36 that mean nothing to a stand-in, from cmd/kubelet/app/options. Taints come
-// from the configuration file here.
+// These flags of kubelet 1.36 (cmd/kubelet/app/options) are accepted and ignored. Taints come from the configuration
+// file.
 const (
 	kubeletSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota
 		enable-controller-attach-detach enable-debugging-handlers enable-server exit-on-lock-contention
@@ -81,13 +81,12 @@ func parseKubeletFlags(args []string) (kubeletFlags, error) {
 	return f, nil
 }
 
-// underscores makes them as good as hyphens, as in all components of Kubernetes.
+// underscores makes underscores equivalent to hyphens, as in all components of Kubernetes.
 func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }
 
-// parseLabels refuses the labels that a kubelet may not give its own Node, before the API server
-// does.
+// parseLabels refuses the labels that a kubelet can't set on its own Node, before the API server refuses them.
 func parseLabels(text string) (map[string]string, error) {
 	set := labels.Set{}
 	if text != "" {

@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// serve answers on kubelet's port: with the serving certificate that was approved, to clients whose
-// certificate the configuration's CA signed or whose token the API server knows, and whom that lets. It has
-// node logs and a few metrics only.
+// serve serves node logs and some metrics on the port of kubelet, with the approved serving certificate. A client needs
+// a certificate that the CA in the configuration signed or a token that the API server accepts, and the API server must
+// authorize it.
 func (k *kubelet) serve(ctx context.Context, serving *pair) (stop func(), err error) {
 	clients, err := k.clientCAs()
 	if err != nil {
@@ -38,7 +38,7 @@ func (k *kubelet) serve(ctx context.Context, serving *pair) (stop func(), err er
 	}, k.guard(clients, k.handler())), nil
 }
 
-// handler answers about logs and metrics.
+// handler serves logs and metrics.
 func (k *kubelet) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(logPath, k.logHandler())
@@ -48,8 +48,7 @@ func (k *kubelet) handler() http.Handler {
 
 const metricsPath = "/metrics"
 
-// metrics are those about kubelet's certificates, with its names: a certificate that is not there never
-// expires.
+// metrics serves the metrics about the certificates of kubelet, with its names. A missing certificate never expires.
 func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	gauge := family(w, "gauge")
@@ -62,7 +61,7 @@ func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// clientCAs sign the certificates of kubelet's clients; nobody's are accepted where none is configured.
+// clientCAs returns the CAs of client certificates. If none is configured, no client certificate is accepted.
 func (k *kubelet) clientCAs() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	path := k.config.Authentication.X509.ClientCAFile
@@ -77,7 +76,7 @@ func (k *kubelet) clientCAs() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// guard lets those in whom the API server lets read this of the Node.
+// guard calls next only for clients that the API server authorizes for this subresource of the Node.
 func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, groups, known := k.client(r, clients)
@@ -102,8 +101,8 @@ func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler 
 	})
 }
 
-// client is who asks: by certificate, or by a token that the API server knows, where the configuration
-// has kubelet ask it.
+// client identifies the client by its certificate. If the configuration enables token authentication, it also accepts a
+// token that the API server recognizes.
 func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, groups []string, known bool) {
 	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
 		subject := certificates[0].Subject
@@ -123,7 +122,7 @@ func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, 
 	return review.Status.User.Username, review.Status.User.Groups, true
 }
 
-// subresource of the Node that a path belongs to, as kubelet has it.
+// subresource returns the subresource of the Node that a path belongs to, as kubelet maps it.
 func subresource(path string) string {
 	switch {
 	case strings.HasPrefix(path, logPath):
@@ -134,7 +133,7 @@ func subresource(path string) string {
 	return "proxy"
 }
 
-// verb is what kubelet asks the API server about for a method.
+// verb returns the verb that kubelet authorizes for an HTTP method.
 func verb(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:

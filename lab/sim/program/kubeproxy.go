@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kubeProxy checks its configuration, makes the endpoint of its source address where there is none,
-// reads what it would program, and programs nothing.
+// kubeProxy validates its configuration, creates the endpoint of its source address if necessary, and reads the objects
+// that the real one programs. It programs nothing.
 func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("kube-proxy")
 	config := flags.String("config", "", "")
@@ -53,8 +53,8 @@ func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	return idle{name: "kube-proxy"}.run(ctx, p)
 }
 
-// readServices tries until it has read what kube-proxy programs, as a reflector does, with what it
-// may do and no more.
+// readServices retries until it has read the objects that kube-proxy programs, like a reflector, with the rights of
+// kube-proxy.
 func readServices(ctx context.Context, p *sim.Process, server *access) {
 	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: 30 * time.Second}
@@ -70,9 +70,9 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 	})
 }
 
-// sourceVIP waits for the network and a while longer. Then it makes a local endpoint without a name
-// whenever none has the configured address (kubernetes 1.36, pkg/proxy/winkernel/proxier.go,
-// newProxierInternal and newSourceVIP). It does not attach that to the host.
+// sourceVIP waits for the network and then for ProxyStart. After that, whenever no endpoint has the configured address,
+// it creates an unnamed local endpoint (kubernetes 1.36, pkg/proxy/winkernel/proxier.go, newProxierInternal and
+// newSourceVIP). It doesn't attach the endpoint to the host.
 func (o Options) sourceVIP(ctx context.Context, p *sim.Process,
 	config kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration) {
 	address, err := netip.ParseAddr(config.SourceVip)

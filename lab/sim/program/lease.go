@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// leaseSeconds is kubelet's default.
+	// leaseSeconds is the default of kubelet.
 	leaseSeconds = 40
 	// leaseJitter spreads the renewals of many kubelets.
 	leaseJitter = 0.04
-	// leaseRetry follows a renewal that failed.
+	// leaseRetry is the delay after a failed renewal.
 	leaseRetry = time.Second
 )
 
-// renewLease says that the node lives, until ctx ends: one update each time, no read, as long as
-// nobody else writes the lease.
+// renewLease renews the lease of the node until ctx ends. Each renewal is one update without a read, unless another
+// client writes the lease.
 func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	var lease *coordinationv1.Lease
 	for {
@@ -41,8 +41,8 @@ func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	}
 }
 
-// renewOnce renews the lease as it was last seen; without one it looks for it, and makes it if need
-// be.
+// renewOnce renews the lease in its last known version. Without a known version, it gets the lease, and creates it if
+// necessary.
 func (k *kubelet) renewOnce(ctx context.Context, lease *coordinationv1.Lease, node types.UID) (*coordinationv1.Lease,
 	error) {
 	leases := k.server.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)

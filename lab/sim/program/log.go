@@ -14,8 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// withLog gives a context whose logger writes lines into a program's own log, as far as a reader
-// can tell the way klog does.
+// withLog returns a context whose logger writes to the log of a program in a format similar to klog's.
 func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Context, logr.Logger) {
 	var mu sync.Mutex
 	log := funcr.New(func(prefix, args string) {
@@ -29,8 +28,7 @@ func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Co
 	return klog.NewContext(ctx, log), log
 }
 
-// openLog opens a program's log file to append to it. Its directory must exist, as for the real
-// programs.
+// openLog opens the log file of a program for appending. The directory must exist, as for the real programs.
 func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	log, err := p.AppendTo(path)
 	if err != nil {
@@ -39,7 +37,7 @@ func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	return log, nil
 }
 
-// refuse says on stderr why a program does not start, and gives its exit code.
+// refuse writes to stderr why a program doesn't start, and returns the exit code.
 func refuse(p *sim.Process, err error) int {
 	_, _ = fmt.Fprintf(p.Stderr, "E%s %v\n", p.Host.System.Now().UTC().Format("0102 15:04:05.000000"), err)
 	return 1

@@ -17,11 +17,11 @@ import (
 
 const (
 	logPath = "/logs/"
-	// queryMinor is from which minor version on node log queries need no feature gate.
+	// queryMinor is the first minor version whose node log queries need no feature gate.
 	queryMinor = 36
 )
 
-// logHandler serves C:\var\log as far as kubelet's configuration says: `kubectl get --raw
+// logHandler serves C:\var\log as the configuration of kubelet allows: `kubectl get --raw
 // /api/v1/nodes/NODE/proxy/logs/`.
 func (k *kubelet) logHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -49,16 +49,16 @@ func isTrue(setting *bool, otherwise bool) bool {
 	return *setting
 }
 
-// minor is kubelet's minor version.
+// minor returns the minor version of kubelet.
 func (k *kubelet) minor() int {
 	parts := strings.SplitN(versionOf(k.Host.Files, k.Args[0]), ".", 3)
 	minor, _ := strconv.Atoi(parts[1]) // it has three parts by its pattern
 	return minor
 }
 
-// queries answers ?query= and leaves everything else to files. A name is that of a service, whose
-// log it finds by kubelet's three guesses; what has a slash is that of a file. The machine has no
-// event log, which kubelet would ask for providers of that name first.
+// queries handles ?query= and passes all other requests to files. A query without a slash is the name of a service,
+// whose log is searched in the same three places as in kubelet. A query with a slash is a file name. The machine has no
+// event log. The real kubelet searches the event log first.
 func queries(dir fs.FS, files http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := r.URL.Query()
@@ -90,7 +90,7 @@ func queries(dir fs.FS, files http.Handler) http.Handler {
 	})
 }
 
-// copyLog writes a service's log.
+// copyLog writes the log of a service.
 func copyLog(w io.Writer, dir fs.FS, service string) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		info, err := fs.Stat(dir, name)
@@ -108,10 +108,10 @@ func copyLog(w io.Writer, dir fs.FS, service string) {
 	fmt.Fprintf(w, "\nlog not found for %s\n", service)
 }
 
-// logDir is C:\var\log with the names that Go's file server knows.
+// logDir presents C:\var\log with paths for Go's file server.
 type logDir struct{ files winos.Files }
 
-// Open is fs.FS.
+// Open implements fs.FS.
 func (d logDir) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) || strings.ContainsAny(name, `\:`) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}

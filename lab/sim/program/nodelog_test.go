@@ -66,7 +66,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 	}
 }
 
-// kubelet asks the machine's kubelet, with the certificate of a config.
+// kubelet sends a request to the kubelet of the machine, with the certificate of a config.
 func (b box) kubelet(ctx context.Context, as *rest.Config, ca []byte, path string) (code int, body string, err error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)

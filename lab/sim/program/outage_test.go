@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// A controller manager that is slow or was restarted can miss renewals of the lease, and then marks the Node as unknown
-// although kubelet never stopped.
+// A slow or restarted controller manager can miss renewals of the lease. It then marks the Node as unknown although
+// kubelet never stopped.
 func TestKubeletReportsItsStatusAgainWhenTheClusterHasMarkedItsNodeAsUnknown(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "unknown", program.Options{})

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// What OVN-Kubernetes calls its parts on nodes, and where they keep their certificates.
+// Names that OVN-Kubernetes uses for its components on nodes, and for their certificates.
 // https://github.com/ovn-kubernetes/ovn-kubernetes/blob/master/docs/node-identity.md
 const (
 	overlayUserPrefix = "system:ovn-node:"
@@ -21,8 +21,8 @@ const (
 	overlayStore      = `\ovnkube-client-`
 )
 
-// identify asks for a certificate of its own, unless there is one that is valid. The cluster's
-// network, which is not the operator's, approves it.
+// identify requests a certificate for the overlay unless it has a valid one. The network of the cluster approves it,
+// not the operator.
 func (o *overlay) identify(ctx context.Context) {
 	current := &pair{files: o.Host.Files, path: o.certDir + overlayStore + "current.pem", replaced: func() {}}
 	if now := current.get(); now != nil && o.Host.System.Now().Before(now.Leaf.NotAfter) {

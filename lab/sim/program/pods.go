@@ -21,8 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// podLoop plays the containers of the pods that are bound to this Node: one watch, one queue, one
-// worker.
+// podLoop simulates the containers of the pods on this Node with one watch, one queue and one worker.
 //
 //	bound ─▶ Running (as soon as the Node is ready) ─▶ asked to end ─▶ grace period over ─▶ deleted
 type podLoop struct {
@@ -44,7 +43,7 @@ func newPodLoop(k *kubelet) *podLoop {
 	}
 }
 
-// setReady says whether pods can start. Those that waited start when it turns true.
+// setReady sets whether pods can start. When it changes to true, waiting pods start.
 func (l *podLoop) setReady(ready bool) {
 	if l.ready.Swap(ready) == ready || !ready {
 		return
@@ -60,7 +59,7 @@ func (l *podLoop) setReady(ready bool) {
 	}
 }
 
-// run watches and plays until ctx ends.
+// run watches and simulates the pods until ctx ends.
 func (l *podLoop) run(ctx context.Context) error {
 	enqueue := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
@@ -108,7 +107,7 @@ func (l *podLoop) next(ctx context.Context, store cache.Store) bool {
 	return true
 }
 
-// play does what is next for one pod.
+// play executes the next step for one pod.
 func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error {
 	obj, exists, err := store.GetByKey(key)
 	if err == nil && !exists {
@@ -135,7 +134,7 @@ func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error
 	return l.start(ctx, pod)
 }
 
-// runs says whether the pod's status says all that there is to say.
+// runs reports whether the status of the pod is complete: running and ready.
 func runs(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodRunning {
 		return false
@@ -148,7 +147,7 @@ func runs(pod *corev1.Pod) bool {
 	return false
 }
 
-// end deletes a pod when its containers have had the time that they take to end.
+// end deletes a pod after the time that its containers need to end.
 func (l *podLoop) end(ctx context.Context, pod *corev1.Pod, key string) error {
 	l.mu.Lock()
 	since, known := l.stopping[pod.UID]
@@ -185,7 +184,8 @@ func (l *podLoop) stopTime(pod *corev1.Pod) time.Duration {
 	return grace
 }
 
-// mount leaves what pods leave on a host that goes before they are gone: a volume.
+// mount creates a volume on the host, as real pods do. It remains if the host leaves the cluster before the pods are
+// deleted.
 func (l *podLoop) mount(pod *corev1.Pod) error {
 	dir := contract.DirKubelet + `\pods\` + string(pod.UID) + `\volumes\kubernetes.io~projected\token`
 	if err := l.Host.Files.MkdirAll(dir, winos.AccessInherit); err != nil {
@@ -194,7 +194,7 @@ func (l *podLoop) mount(pod *corev1.Pod) error {
 	return winos.WriteFile(l.Host.Files, dir+`\token`, strings.NewReader("a token"), winos.AccessInherit)
 }
 
-// start says that all containers of a pod run and are ready.
+// start reports that all containers of a pod are running and ready.
 func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 	ip := l.ip.String()
 	if !pod.Spec.HostNetwork {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// running is the status of a pod whose containers all run and are ready. Its init containers have
-// ended well.
+// running returns the status of a pod whose containers are all running and ready, and whose init containers have
+// succeeded.
 func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 	now := metav1.NewTime(l.Host.System.Now())
 	status := corev1.PodStatus{
@@ -59,13 +59,12 @@ func containerStatus(pod *corev1.Pod, c corev1.Container) corev1.ContainerStatus
 	}
 }
 
-// addresses hands out the addresses of the pod network.
+// addresses assigns the addresses of the pod network.
 type addresses struct {
 	taken map[types.UID]string
 }
 
-// firstPodAddress leaves room for the network's own address, the gateway, the host and the endpoint
-// of kube-proxy.
+// firstPodAddress reserves the network address, the gateway, the host and the endpoint of kube-proxy.
 const firstPodAddress = 10
 
 func (a addresses) take(pod types.UID, subnet netip.Prefix) string {

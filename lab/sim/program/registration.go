@@ -21,31 +21,29 @@ import (
 )
 
 const (
-	// cores is how many processors a simulated machine has.
+	// cores is the number of processors of a simulated machine.
 	cores = "4"
-	// evictionMemory is kubelet's default threshold on Windows, which allocatable memory leaves
-	// out.
+	// evictionMemory is the default eviction threshold of kubelet on Windows. Allocatable memory excludes it.
 	evictionMemory = "500Mi"
-	// attachDetach says that the controller manager attaches this Node's volumes.
+	// attachDetach means that the controller manager attaches the volumes of this Node.
 	attachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
-	// uninitialized keeps pods away until a cloud controller has seen the Node.
+	// uninitialized keeps pods away until a cloud controller has initialized the Node.
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
-	// defaultVersion is used for an exe that does not say its own.
+	// defaultVersion is used for an exe without a version.
 	defaultVersion = "v1.36.3"
-	// exeHead is how much of an exe is looked at for its version.
+	// exeHead is how many bytes of an exe are searched for its version.
 	exeHead = 4 << 10
 
 	firstRetry, lastRetry = 200 * time.Millisecond, 7 * time.Second
 )
 
-// registration is the Node that was found or made.
+// registration is the Node that was found or created.
 type registration struct {
 	uid        types.UID
 	conditions []corev1.NodeCondition
 }
 
-// register makes the Node, or brings up to date what kubelet owns of one that exists. It tries
-// until that works.
+// register creates the Node, or updates the parts of an existing Node that kubelet owns. It retries until it succeeds.
 func (k *kubelet) register(ctx context.Context) (registration, error) {
 	node, err := k.initialNode(ctx)
 	if err != nil {
@@ -94,8 +92,8 @@ func (k *kubelet) tryRegister(ctx context.Context, node *corev1.Node) (*corev1.N
 	return nodes.PatchStatus(ctx, k.node, patch)
 }
 
-// staleLabels gives those of the default labels that the existing Node has otherwise. --node-labels
-// counts for new Nodes only.
+// staleLabels returns the default labels whose value differs on the existing Node. --node-labels applies only to new
+// Nodes.
 func (k *kubelet) staleLabels(existing, wanted *corev1.Node) map[string]string {
 	stale := map[string]string{}
 	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
@@ -162,7 +160,7 @@ func (k *kubelet) capacity(facts winos.Facts) corev1.ResourceList {
 	}
 }
 
-// allocatable is what the system and the eviction threshold leave.
+// allocatable returns the capacity minus the resources for the system and the eviction threshold.
 func (k *kubelet) allocatable(capacity corev1.ResourceList) corev1.ResourceList {
 	left := capacity.DeepCopy()
 	take := func(name corev1.ResourceName, amount resource.Quantity) {
@@ -182,7 +180,7 @@ func (k *kubelet) allocatable(capacity corev1.ResourceList) corev1.ResourceList 
 	return left
 }
 
-// versionOf finds the version that a stand-in's exe has in its text.
+// versionOf finds the version in the text of the exe of a stand-in.
 func versionOf(files winos.Files, exe string) string {
 	r, err := files.Open(exe)
 	if err != nil {
@@ -197,7 +195,7 @@ func versionOf(files winos.Files, exe string) string {
 	return defaultVersion
 }
 
-// versionPattern matches a line that is a version.
+// versionPattern matches a line that consists of a version.
 func versionPattern() *regexp.Regexp {
 	return regexp.MustCompile(`\nv?[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*\n`)
 }

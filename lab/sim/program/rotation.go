@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// managedCertificate is a certificate that a kubelet keeps valid.
+// managedCertificate is a certificate that a kubelet renews.
 type managedCertificate struct {
 	store   *pair
 	signer  string
 	purpose certificatesv1.KeyUsage
-	// names and addresses are those of a server.
+	// names and addresses are set for a serving certificate.
 	names     []string
 	addresses []net.IP
 }
@@ -32,7 +32,7 @@ func (k *kubelet) clientCertificate() managedCertificate {
 		purpose: certificatesv1.UsageClientAuth}
 }
 
-// servingCertificate is what kubelet would serve its API with.
+// servingCertificate is the certificate of the kubelet API.
 func (k *kubelet) servingCertificate() managedCertificate {
 	return managedCertificate{
 		store: &pair{files: k.Host.Files, path: k.flags.certDir + serverPair,
@@ -43,17 +43,17 @@ func (k *kubelet) servingCertificate() managedCertificate {
 }
 
 const (
-	// Certificates are replaced between these parts of their lifetime, as kubelet does, so that
-	// those of many nodes don't fall together.
+	// Certificates are replaced between these fractions of their lifetime, like in kubelet, so that the nodes don't
+	// renew at the same time.
 	earliestRotation, latestRotation = 0.7, 0.9
-	// One request is given up after a while, and the next one follows.
+	// requestTimeout limits one request. The next request follows.
 	requestTimeout              = 15 * time.Minute
 	firstRotation, lastRotation = 2 * time.Second, 32 * time.Second
 	rotationBackoff             = 2
 )
 
-// keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager
-// does the same, but does not end with its context.)
+// keepCertificate requests a certificate and renews it before it expires, until ctx ends. (The manager of client-go
+// does the same, but doesn't stop with its context.)
 func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) error {
 	endless := func(error) bool { return false }
 	for {
@@ -69,8 +69,8 @@ func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) err
 	}
 }
 
-// obtainCertificate asks for a certificate until there is one, each time with another key. It ends with the last error
-// when ctx does, or when givesUp says so of it.
+// obtainCertificate requests a certificate until it gets one, each time with a new key. If ctx ends or givesUp returns
+// true, it returns the last error.
 func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate,
 	givesUp func(err error) bool) error {
 	for retry := firstRotation; ; retry = min(rotationBackoff*retry, lastRotation) {
@@ -90,8 +90,8 @@ func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Inter
 	}
 }
 
-// untilRotation is how long the present certificate is left alone; 0 if there is none, or if it
-// lacks a name.
+// untilRotation returns how long the current certificate stays in use. If there is none, or if it lacks a name, it
+// returns 0.
 func (k *kubelet) untilRotation(w managedCertificate) time.Duration {
 	current := w.store.get()
 	if current == nil || !w.covered(current.Leaf) {
@@ -116,7 +116,7 @@ func (w managedCertificate) covered(leaf *x509.Certificate) bool {
 	return true
 }
 
-// replaceCertificate asks for a certificate with a new key and waits for it.
+// replaceCertificate requests a certificate with a new key and waits for it.
 func (k *kubelet) replaceCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -6,11 +6,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// idle is a service that has nothing more to do than to be there until it is stopped: it writes a
-// first line to its log and listens on a port, unless that is 0.
+// idle is a service that does nothing until it is stopped. It writes a first line to its log and, if the port isn't 0,
+// listens on the port.
 type idle struct {
 	name string
-	// logFile is where it logs; its standard error output if empty.
+	// logFile is the path of the log. If empty, the service logs to standard error.
 	logFile string
 	port    int
 }

@@ -6,23 +6,22 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Options are what a laboratory may want otherwise. The zero value is what real programs do.
+// Options configure the stand-ins. The zero value behaves like the real programs.
 type Options struct {
-	// LeaseInterval is how often kubelet renews its Node's lease; 10 s if 0.
+	// LeaseInterval is how often kubelet renews the lease of its Node; 10 s if 0.
 	LeaseInterval time.Duration
-	// StatusInterval is how often kubelet reports a Node's status that has not changed; 5 min if 0.
+	// StatusInterval is how often kubelet reports an unchanged status of its Node; 5 min if 0.
 	StatusInterval time.Duration
-	// Poll is how often kubelet looks at the container runtime and the network of its machine, in
-	// memory; 250 ms if 0.
+	// Poll is how often kubelet checks the container runtime and the network of its machine, in memory; 250 ms if 0.
 	Poll time.Duration
-	// PodStop is how long a container goes on after it was asked to end, at most its grace period;
-	// the whole grace period if 0.
+	// PodStop is how long a container runs after the stop request, at most its grace period; the whole grace period if
+	// 0.
 	PodStop time.Duration
 	// ProxyStart is how long kube-proxy waits after it has found its network; 10 s if 0.
 	ProxyStart time.Duration
 }
 
-// Standins gives each stand-in by the lower-case name of its exe.
+// Standins returns the stand-ins by the lower-case name of their exe.
 func Standins(options Options) map[string]sim.Program {
 	for value, otherwise := range map[*time.Duration]time.Duration{
 		&options.LeaseInterval:  10 * time.Second,

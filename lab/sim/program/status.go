@@ -18,11 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// statusRetry follows a report that failed.
+// statusRetry is the delay after a failed report.
 const statusRetry = time.Second
 
-// reportStatus reports the Node's conditions when they change and now and then, and tells the pods
-// when the Node gets ready.
+// reportStatus reports the conditions of the Node when they change and at regular intervals, and notifies the pods when
+// the Node becomes ready.
 func (k *kubelet) reportStatus(ctx context.Context, registered registration, pods *podLoop) error {
 	ticker := time.NewTicker(k.options.Poll)
 	defer ticker.Stop()
@@ -51,8 +51,8 @@ func (k *kubelet) reportStatus(ctx context.Context, registered registration, pod
 	}
 }
 
-// watchNode has the status reported again when the cluster has marked the Node as unknown, until ctx ends. kubelet
-// compares its Node with what it knows every ten seconds.
+// watchNode triggers a status report when the cluster has marked the Node as unknown, until ctx ends. The real kubelet
+// compares its Node with its own state every ten seconds.
 func (k *kubelet) watchNode(ctx context.Context) {
 	look := func(obj any) {
 		node, ok := obj.(*corev1.Node)
@@ -84,17 +84,18 @@ func (k *kubelet) patchConditions(ctx context.Context, conditions []corev1.NodeC
 	return err
 }
 
-// health looks at what a node needs before it can run pods.
+// health checks the prerequisites for running pods on a node.
 type health struct {
 	host winos.Host
-	// network is what the CNI configuration names, as of the file that was last read.
+	// network is the network that the CNI configuration names. file describes the version of the configuration that was
+	// read last.
 	file    winos.FileInfo
 	network string
 }
 
 const runtimeDown = "container runtime is down"
 
-// problem says why the Node is not ready, in kubelet's words, or nothing.
+// problem returns the reason why the Node isn't ready, in the words of kubelet, or an empty string.
 func (h *health) problem(ctx context.Context) string {
 	runtime, err := h.host.Services.Get(ctx, contract.ServiceContainerd)
 	if err != nil || runtime.State != winos.ServiceRunning {
@@ -111,7 +112,7 @@ func (h *health) problem(ctx context.Context) string {
 	return ""
 }
 
-// readNetwork reads the CNI configuration when it is new.
+// readNetwork reads the CNI configuration if it has changed.
 func (h *health) readNetwork() error {
 	path, err := h.networkFile()
 	if err != nil {
@@ -142,8 +143,8 @@ func (h *health) readNetwork() error {
 	return nil
 }
 
-// networkFile is the CNI configuration that containerd reads: the operator's, or where there is none
-// the first one of an external network, if containerd is told of such.
+// networkFile returns the path of the CNI configuration that containerd reads: the operator's file, or, if that is
+// missing and containerd is configured for an external network, the first file of that network.
 func (h *health) networkFile() (string, error) {
 	if _, err := h.host.Files.Stat(contract.PathCNIConfig); err == nil {
 		return contract.PathCNIConfig, nil
@@ -159,12 +160,12 @@ func (h *health) networkFile() (string, error) {
 	return contract.DirExternalCNIConfig + `\` + files[0].Name, nil
 }
 
-// conditions are those of the Node, with the times of their transitions.
+// conditions holds the conditions of the Node with the times of their transitions.
 type conditions struct {
 	held []corev1.NodeCondition
 }
 
-// set takes over what is known, and says whether that is new.
+// set updates the conditions and reports whether one has changed.
 func (c *conditions) set(problem string, now time.Time) bool {
 	wanted := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
@@ -199,7 +200,7 @@ func (c *conditions) set(problem string, now time.Time) bool {
 	return changed
 }
 
-// at gives the conditions with the time of a report.
+// at returns the conditions with the time of a report.
 func (c *conditions) at(now time.Time) []corev1.NodeCondition {
 	report := slices.Clone(c.held)
 	for i := range report {

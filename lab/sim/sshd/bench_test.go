@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// nullFile swallows what is written, so that only the server is measured.
+// nullFile discards writes, so that the benchmark measures only the server.
 type nullFile struct{}
 
 func (nullFile) ReadAt(p []byte, _ int64) (int, error)  { return len(p), nil }
@@ -24,7 +24,7 @@ type nullMachine struct{ *diskMachine }
 
 func (nullMachine) OpenFile(string, int) (sshd.File, error) { return nullFile{}, nil }
 
-// BenchmarkUpload is hosts that receive 8 MiB each at once, client and servers in one process.
+// BenchmarkUpload measures concurrent uploads of 8 MiB to each host, with the client and the servers in one process.
 func BenchmarkUpload(b *testing.B) {
 	const size = 8 << 20
 	content := pattern(size)

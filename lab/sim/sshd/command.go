@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// powerShellStarts is how many PowerShell processes a command line starts: one when it is the
-// shell, and one for each place in the line that names it.
+// powerShellStarts returns how many PowerShell processes a command line starts: one if PowerShell is the shell, and one
+// for each occurrence of its name in the line.
 func powerShellStarts(shell, line string) int64 {
 	starts := int64(0)
 	for _, word := range append([]string{shell},

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// banner is what OpenSSH of Windows Server 2022 and 2025 says first.
+	// banner is the version string of OpenSSH on Windows Server 2022 and 2025.
 	banner = "SSH-2.0-OpenSSH_for_Windows_9.5"
-	// loginGrace, maxSessions and maxTries are OpenSSH's defaults for LoginGraceTime, MaxSessions
-	// and MaxAuthTries.
+	// loginGrace, maxSessions and maxTries are the defaults of OpenSSH for LoginGraceTime, MaxSessions and
+	// MaxAuthTries.
 	loginGrace  = 120 * time.Second
 	maxSessions = 10
 	maxTries    = 6
@@ -56,7 +56,7 @@ func (s *Server) serve(ctx context.Context, w *wire) {
 	_ = w.Close()
 }
 
-// config is made anew for each connection, because host keys change.
+// config creates a configuration for each connection, because host keys change.
 func (s *Server) config() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{
 		ServerVersion: banner,
@@ -78,7 +78,7 @@ func (s *Server) config() *ssh.ServerConfig {
 	return config
 }
 
-// account gives the account of a login name, which may have the host's name before it.
+// account returns the account of a login name. The name can have the host name as a prefix.
 func (s *Server) account(login string) (Account, bool) {
 	host, user, found := strings.Cut(login, `\`)
 	if !found {
@@ -90,8 +90,8 @@ func (s *Server) account(login string) (Account, bool) {
 	return s.machine.Account(user)
 }
 
-// answer answers global requests. All but the one for proof of host keys are refused, keepalives,
-// too, as OpenSSH does; the answer is what counts.
+// answer answers global requests. Like OpenSSH, it refuses all requests except the proof of host keys. This includes
+// keepalives, for which any answer is sufficient.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)
@@ -114,7 +114,8 @@ type connection struct {
 	sessions int
 }
 
-// open accepts a session, and nothing else: a Windows host that we deal with forwards nothing.
+// open accepts sessions and refuses all other channels, because the Windows hosts that the product supports forward
+// nothing.
 func (c *connection) open(ctx context.Context, offered ssh.NewChannel) {
 	if offered.ChannelType() != "session" {
 		_ = offered.Reject(ssh.UnknownChannelType, "only sessions are offered")

@@ -2,22 +2,21 @@ package sshd
 
 import "sync/atomic"
 
-// Counters are what a server has counted since it started or was reset.
+// Counters are the counts of a server since its start or the last reset.
 type Counters struct {
-	// Connections is how many TCP connections were accepted, and Authenticated how many of them
-	// logged in.
+	// Connections is the number of accepted TCP connections, and Authenticated the number of logins.
 	Connections   int64 `json:"connections"`
 	Authenticated int64 `json:"authenticated"`
-	// Commands is how many exec requests ran.
+	// Commands is the number of exec requests that ran.
 	Commands int64 `json:"commands"`
-	// PowerShellStarts is how often a PowerShell process started: as the default shell of a
-	// command, or because a command names it.
+	// PowerShellStarts is the number of starts of PowerShell: as the default shell of a command, or because a command
+	// names it.
 	PowerShellStarts int64 `json:"powershellStarts"`
 	SFTPSessions     int64 `json:"sftpSessions"`
-	// BytesIn and BytesOut are bytes on the wire, seen from the host.
+	// BytesIn and BytesOut are bytes on the wire, from the perspective of the host.
 	BytesIn  int64 `json:"bytesIn"`
 	BytesOut int64 `json:"bytesOut"`
-	// OpenConnections is how many are open now; a reset leaves it alone.
+	// OpenConnections is the number of open connections. A reset doesn't change it.
 	OpenConnections int64 `json:"openConnections"`
 }
 

@@ -1,8 +1,6 @@
-// Package sshd answers what a Windows Server looks like from the network: its SSH server, with exec
-// through cmd.exe or PowerShell, SFTP with Windows' paths, and the ways in which such a host
-// disappoints.
+// Package sshd simulates the SSH server of a Windows Server: exec through cmd.exe or PowerShell, SFTP with Windows
+// paths, and the faults of such hosts.
 //
-// The lab and the tests put it in front of anything that is a Machine: the simulated one, or a
-// Windows prefix under Wine. It holds no state of the machine itself, offers no shell, terminal or
-// forwarding, and is never part of the product.
+// The lab and the tests use it in front of any Machine: the simulated one, or a Windows prefix under Wine. It holds no
+// state of the machine, offers no shell, terminal or forwarding, and is never part of the product.
 package sshd

@@ -73,7 +73,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// waiter runs until it is killed and tells that it was.
+// waiter runs until it is killed, and closes a channel when it is.
 type waiter struct{ started, killed chan struct{} }
 
 func newWaiter() waiter { return waiter{started: make(chan struct{}), killed: make(chan struct{})} }

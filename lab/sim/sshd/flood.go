@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// flood writes until nobody takes it any more.
+// flood writes until the reader closes.
 func flood(ctx context.Context, to io.Writer) {
 	piece := bytes.Repeat([]byte("more of it, "), 1<<10)
 	for ctx.Err() == nil {
@@ -22,7 +22,7 @@ func flood(ctx context.Context, to io.Writer) {
 	}
 }
 
-// floodRequests sends requests of SSH's own that want no answer, until the connection ends.
+// floodRequests sends SSH requests without a reply until the connection ends.
 func floodRequests(conn ssh.Conn) {
 	piece := bytes.Repeat([]byte("more"), 1<<12)
 	for {
@@ -32,7 +32,7 @@ func floodRequests(conn ssh.Conn) {
 	}
 }
 
-// floodSession sends an exit status that can't be read, and then requests until the session ends.
+// floodSession sends an invalid exit status, and then requests until the session ends.
 func floodSession(channel ssh.Channel) {
 	_, err := channel.SendRequest("exit-status", false, nil)
 	for err == nil {
@@ -40,10 +40,10 @@ func floodSession(channel ssh.Channel) {
 	}
 }
 
-// endless is a listing that has no end.
+// endless is an infinite directory listing.
 type endless struct{}
 
-// ListAt fills what it is given.
+// ListAt fills the given slice.
 func (endless) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	for i := range to {
 		to[i] = entry{winos.FileInfo{Name: fmt.Sprintf("file-%d", offset+int64(i))}}
@@ -51,5 +51,5 @@ func (endless) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	return len(to), nil
 }
 
-// nested is the listing of a folder with a folder in it.
+// nested is the listing of a folder that contains a folder.
 func nested() listing { return listing{entry{winos.FileInfo{Name: "folder", Dir: true}}} }

@@ -18,7 +18,7 @@ func (f face) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	return f.open(r, os.O_WRONLY)
 }
 
-// OpenFile opens a file for both.
+// OpenFile opens a file for reading and writing.
 func (f face) OpenFile(r *sftp.Request) (sftp.WriterAtReaderAt, error) {
 	return f.open(r, os.O_RDWR)
 }
@@ -40,19 +40,19 @@ func (f face) open(r *sftp.Request, flag int) (*handle, error) {
 	return &handle{file: file, network: f.network}, nil
 }
 
-// handle is an open file. Its methods are called by several goroutines at once.
+// handle is an open file. Several goroutines call its methods concurrently.
 type handle struct {
 	file    File
 	network *network
 }
 
-// ReadAt reads.
+// ReadAt implements io.ReaderAt.
 func (h *handle) ReadAt(p []byte, offset int64) (int, error) {
 	n, err := h.file.ReadAt(p, offset)
 	return n, translate(err)
 }
 
-// WriteAt writes, damaged when a fault says so.
+// WriteAt implements io.WriterAt. If the fault is active, it damages the data.
 func (h *handle) WriteAt(p []byte, offset int64) (int, error) {
 	settings := h.network.settings()
 	if c := settings.Faults.Corrupt; c != nil && c.At >= offset && c.At < offset+int64(len(p)) &&
@@ -64,5 +64,5 @@ func (h *handle) WriteAt(p []byte, offset int64) (int, error) {
 	return n, translate(err)
 }
 
-// Close reports what writing could not.
+// Close returns errors of earlier writes.
 func (h *handle) Close() error { return translate(h.file.Close()) }

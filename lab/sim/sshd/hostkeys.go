@@ -8,15 +8,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// The requests by which OpenSSH tells a client that logged in which host keys it has, and proves
-// it: see its file PROTOCOL.
+// OpenSSH uses these requests to announce its host keys to a client after the login, and to prove them. See its file
+// PROTOCOL.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// hostKeys are all keys, each type once: HostKey, and those of the further ones that have another
-// type.
+// hostKeys returns all keys, one per type: HostKey, and the further keys of other types.
 func (s *Settings) hostKeys() []ssh.Signer {
 	all := []ssh.Signer{s.HostKey}
 	for _, key := range s.FurtherHostKeys {
@@ -28,7 +27,7 @@ func (s *Settings) hostKeys() []ssh.Signer {
 	return all
 }
 
-// announce tells a client that has just logged in all host keys, before anything else is said.
+// announce sends all host keys to a client directly after the login, before any other message.
 func (s *Server) announce(conn *ssh.ServerConn) {
 	settings := s.network.settings()
 	var payload []byte
@@ -46,8 +45,8 @@ func (s *Server) announce(conn *ssh.ServerConn) {
 	_, _, _ = conn.SendRequest(requestAnnounce, false, payload)
 }
 
-// prove signs what a client must see signed by each key that it names. OpenSSH refuses all of them
-// when one is not its own.
+// prove signs the challenge with each key that the client names. Like OpenSSH, it refuses all of them if one key is
+// unknown.
 func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte, ok bool) {
 	settings := s.network.settings()
 	if settings.Faults.HostKeys == HostKeysUnproven {
@@ -79,12 +78,12 @@ func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte,
 	return signatures, true
 }
 
-// proof is what is signed to prove a key in a session.
+// proof returns the data to sign to prove a key in a session.
 func proof(session, key []byte) []byte {
 	return appendString(appendString(appendString(nil, []byte(requestProve)), session), key)
 }
 
-// sign signs as OpenSSH does: RSA with SHA-2, since the client's key exchange asked for it.
+// sign signs like OpenSSH: RSA with SHA-2, because the key exchange of the client requested it.
 func sign(settings *snapshot, key ssh.Signer, data []byte) (*ssh.Signature, error) {
 	if settings.Faults.HostKeys == HostKeysForged {
 		other, err := NewHostKey()
@@ -99,7 +98,7 @@ func sign(settings *snapshot, key ssh.Signer, data []byte) (*ssh.Signature, erro
 	return key.Sign(rand.Reader, data)
 }
 
-// appendString appends bytes as SSH writes strings.
+// appendString appends bytes in the SSH string format.
 func appendString(to, text []byte) []byte {
 	return append(to, ssh.Marshal(struct{ Text []byte }{text})...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// peer is a login on the level of SSH itself, where the host's own requests can be seen.
+// peer is a login on the SSH protocol level, where the requests of the host are visible.
 type peer struct {
 	ssh.Conn
 	requests <-chan *ssh.Request
@@ -41,7 +41,7 @@ func (h *host) peer(tb testing.TB, algorithms ...string) peer {
 	return peer{conn, requests}
 }
 
-// announced waits for the host's keys.
+// announced waits until the host announces its keys.
 func (p peer) announced(tb testing.TB) (keys [][]byte) {
 	tb.Helper()
 	select {

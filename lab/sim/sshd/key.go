@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// AuthorizedKeysPath is the file with the keys of all administrators. It is read anew for each key
-// that a client offers.
+// AuthorizedKeysPath is the file with the keys of all administrators. The server reads it for each key that a client
+// offers.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
-// NewHostKey makes an Ed25519 host key.
+// NewHostKey creates an Ed25519 host key.
 func NewHostKey() (ssh.Signer, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -42,7 +42,7 @@ func newECDSAHostKey() (ssh.Signer, error) {
 	return signer, nil
 }
 
-// Authorize lets exactly these keys in, from the next login on.
+// Authorize replaces the authorized keys. The change applies to the next login.
 func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	var lines bytes.Buffer
 	for _, key := range keys {
@@ -57,8 +57,7 @@ func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	return nil
 }
 
-// authorized says whether a key is among the administrators'. Lines that are no keys are skipped,
-// as sshd does.
+// authorized reports whether a key is in the file of the administrators. Like sshd, it skips invalid lines.
 func authorized(files winos.Files, key ssh.PublicKey) bool {
 	content, err := winos.ReadFile(files, AuthorizedKeysPath)
 	if err != nil {

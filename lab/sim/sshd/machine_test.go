@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// diskMachine is a machine whose C: is a directory of the test, so that the server is tested
-// against another implementation than the simulated Windows machine, as a Wine prefix will be.
+// diskMachine is a machine whose C: is a directory of the test. It tests the server against an implementation other
+// than the simulated machine, such as a Wine prefix.
 type diskMachine struct {
 	root  string
 	shell string
@@ -95,7 +95,7 @@ func (m *diskMachine) powerOn() {
 	close(m.up)
 }
 
-// check stands for the rules of Windows that the tests need.
+// check implements the Windows rules that the tests need.
 func (m *diskMachine) check(path string) error {
 	switch {
 	case strings.Contains(path, "reserved|name"):
@@ -185,7 +185,7 @@ func known(info fs.FileInfo) winos.FileInfo {
 
 var _ sshd.Machine = (*diskMachine)(nil)
 
-// host is a running server with a key that opens it.
+// host is a running server with an authorized key.
 type host struct {
 	*sshd.Server
 	machine *diskMachine
@@ -225,7 +225,7 @@ func newKey(tb testing.TB) ssh.Signer {
 	return signer
 }
 
-// dialAs logs in; shown is the host key that the server showed.
+// dialAs logs in. shown is the host key that the server presented.
 func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown string, err error) {
 	tb.Helper()
 	client, err = ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
@@ -263,7 +263,7 @@ func (h *host) sftp(tb testing.TB, options ...sftp.ClientOption) *sftp.Client {
 	return client
 }
 
-// run runs a command and gives its output and exit code.
+// run runs a command and returns its output and exit code.
 func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, code int) {
 	tb.Helper()
 	session, err := client.NewSession()
@@ -313,7 +313,7 @@ func await(tb testing.TB, what string, closed <-chan struct{}) {
 	}
 }
 
-// echo is a program that says what it was told.
+// echo is a program that prints its command line and its input.
 func echo(_ context.Context, c sshd.Command) int {
 	told, _ := io.ReadAll(c.Stdin)
 	_, _ = fmt.Fprintf(c.Stdout, "line=%s stdin=%s", c.Line, told)

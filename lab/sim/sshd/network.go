@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// network is the host's network: what all its connections share.
+// network is the network of the host, which all its connections share.
 type network struct {
 	current  atomic.Pointer[snapshot]
 	counters counters
-	// up carries bytes from the host to its clients, down the other way.
+	// up carries bytes from the host to its clients, and down carries bytes to the host.
 	up, down lane
 }
 
-// snapshot is the settings of one moment, and a channel that is closed when others replace them.
+// snapshot is one version of the settings. replaced is closed when a new version replaces it.
 type snapshot struct {
 	Settings
 	replaced chan struct{}
-	// drops and corruptions are how many more of them may happen; less than zero is no limit.
+	// drops and corruptions are the remaining numbers of these faults. A negative number is unlimited.
 	drops, corruptions *atomic.Int64
 }
 
@@ -42,7 +42,7 @@ func allowance(times int64) int64 {
 	return times
 }
 
-// spend says whether one more may happen.
+// spend reports whether one more fault is allowed, and counts it.
 func spend(left *atomic.Int64) bool {
 	for {
 		n := left.Load()
@@ -60,25 +60,25 @@ func spend(left *atomic.Int64) bool {
 
 func (n *network) settings() *snapshot { return n.current.Load() }
 
-// shaped says whether bytes take time.
+// shaped reports whether bytes are delayed.
 func (n *network) shaped() bool {
 	s := n.settings()
 	return s.Latency > 0 || s.Bandwidth > 0
 }
 
-// deliver says when bytes that enter a lane now come out of it.
+// deliver returns the time at which bytes that enter a lane now leave it.
 func (n *network) deliver(l *lane, size int) time.Time {
 	s := n.settings()
 	return l.reserve(size, s.Bandwidth, time.Now()).Add(s.Latency)
 }
 
-// lane is one direction of the host's network card.
+// lane is one direction of the network card of the host.
 type lane struct {
 	mu   sync.Mutex
 	free time.Time
 }
 
-// reserve gives the time at which the last of size bytes has left, when they are handed over now.
+// reserve returns the time at which the last of size bytes is sent, if they are queued now.
 func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	if bandwidth <= 0 {
 		return now
@@ -92,7 +92,7 @@ func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	return l.free
 }
 
-// draw gives the number of bytes after which a connection is cut.
+// draw returns the number of bytes after which a connection is cut.
 func (d *Drop) draw() int64 {
 	if !d.Random || d.After <= 0 {
 		return d.After

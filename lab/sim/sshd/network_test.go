@@ -33,8 +33,8 @@ func TestLatencyDelaysEachRoundTripByTwice(t *testing.T) {
 
 func TestLatencyDoesNotLimitThroughput(t *testing.T) {
 	t.Parallel()
-	// With one 32 KiB chunk for each round trip of 400 ms, 4 MiB would take 51 s. In a pipeline
-	// they take a few round trips.
+	// With one 32 KiB chunk per round trip of 400 ms, 4 MiB would take 51 s. With pipelining, they take a few round
+	// trips.
 	h := startHost(t, func(_ *diskMachine, s *sshd.Settings) { s.Latency = 200 * time.Millisecond })
 	client := h.sftp(t, sftp.UseConcurrentWrites(true))
 	content := pattern(4 << 20)

@@ -2,9 +2,9 @@ package sshd
 
 import "strings"
 
-// windowsPath turns a path of SFTP into one of Windows. SFTP paths are as OpenSSH for Windows shows
-// them, /C:/Users/Administrator; a client may also write C:/x or C:\x, which arrives here behind
-// the home directory and means the same. The root / is no directory of Windows and gives "".
+// windowsPath converts an SFTP path to a Windows path. SFTP paths have the format of OpenSSH for Windows,
+// /C:/Users/Administrator. If a client sends C:/x or C:\x, the path arrives here after the home directory and means the
+// same. The root / isn't a Windows directory and returns "".
 func windowsPath(p string) string {
 	var parts []string
 	for part := range strings.FieldsFuncSeq(p, func(r rune) bool { return r == '/' || r == '\\' }) {
@@ -35,7 +35,7 @@ func isDrive(part string) bool {
 	return len(part) == 2 && part[1] == ':' && (part[0]|0x20) >= 'a' && (part[0]|0x20) <= 'z'
 }
 
-// sftpPath turns an absolute path of Windows into one of SFTP.
+// sftpPath converts an absolute Windows path to an SFTP path.
 func sftpPath(p string) string {
 	return "/" + strings.TrimSuffix(strings.ReplaceAll(p, `\`, "/"), "/")
 }

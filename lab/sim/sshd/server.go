@@ -13,15 +13,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Options of a server.
+// Options configure a server.
 type Options struct {
-	// Machine stands behind the server. Required.
+	// Machine is the machine behind the server. Required.
 	Machine Machine
-	// Listen is the address and port, usually one of 127.0.0.0/8. Port 0 takes a free one and keeps
-	// it for good. Required.
+	// Listen is the address and port, usually in 127.0.0.0/8. Port 0 selects a free port, which the server then keeps
+	// permanently. Required.
 	Listen netip.AddrPort
-	// Settings to begin with. A nil HostKey makes an Ed25519 key, and nil FurtherHostKeys an ECDSA
-	// key.
+	// Settings are the initial settings. If HostKey is nil, the server creates an Ed25519 key. If FurtherHostKeys is
+	// nil, it creates an ECDSA key.
 	Settings Settings
 }
 
@@ -39,8 +39,8 @@ type Server struct {
 	wires map[*wire]struct{}
 }
 
-// relistenDelay is how long to wait before trying again to get the server's port back, which
-// another program may hold for a moment as its own end of a connection.
+// relistenDelay is the delay before the next attempt to listen on the server's port. Another program can temporarily
+// use the port as the local end of a connection.
 const relistenDelay = 20 * time.Millisecond
 
 // Start waits until the machine is up, listens, and serves until ctx is cancelled or Close is
@@ -96,19 +96,19 @@ func listen(ctx context.Context, address netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// Address is where the server listens, or would if it could.
+// Address is the address of the server, even while it isn't listening.
 func (s *Server) Address() netip.AddrPort { return s.address }
 
-// HostKey is the key shown to new connections, as "<type> <base64>".
+// HostKey returns the key that new connections get, as "<type> <base64>".
 func (s *Server) HostKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.network.settings().HostKey.PublicKey())))
 }
 
-// Settings are those of now.
+// Settings returns the current settings.
 func (s *Server) Settings() Settings { return s.network.settings().Settings }
 
-// Change changes the settings. They hold when it returns, for open connections too wherever a
-// setting does not say otherwise.
+// Change changes the settings. They are in effect when it returns, also for open connections unless a setting documents
+// otherwise.
 func (s *Server) Change(edit func(settings *Settings)) {
 	s.mu.Lock()
 	previous := s.network.settings()
@@ -123,7 +123,7 @@ func (s *Server) Change(edit func(settings *Settings)) {
 	s.settle()
 }
 
-// Cut resets all open connections, once.
+// Cut resets all open connections once.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,20 +132,19 @@ func (s *Server) Cut() {
 	}
 }
 
-// Counters are what was counted so far.
+// Counters returns the current counts.
 func (s *Server) Counters() Counters { return s.network.counters.read() }
 
-// ResetCounters starts counting anew.
+// ResetCounters resets the counts.
 func (s *Server) ResetCounters() { s.network.counters.reset() }
 
-// Close cuts everything off and returns when nothing of the server runs any more. A repeated call
-// does nothing.
+// Close resets all connections and returns when the server has stopped completely. It is idempotent.
 func (s *Server) Close() {
 	s.stop()
 	<-s.ended
 }
 
-// settle returns when the port is open or closed as the settings and the machine's power say.
+// settle returns when the state of the port matches the settings and the power state of the machine.
 func (s *Server) settle() {
 	done := make(chan struct{})
 	select {
@@ -195,7 +194,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, down <-chan str
 	}
 }
 
-// watchPower tells of each boot after the present one.
+// watchPower reports each boot after the current one.
 func (s *Server) watchPower(ctx context.Context, down <-chan struct{}) <-chan (<-chan struct{}) {
 	boots := make(chan (<-chan struct{}))
 	s.group.Go(func() {
@@ -220,7 +219,7 @@ func (s *Server) watchPower(ctx context.Context, down <-chan struct{}) <-chan (<
 	return boots
 }
 
-// heed opens or closes the port. It gives nil when the port is closed, or could not be opened.
+// heed opens or closes the port. If the port is closed or can't be opened, it returns nil.
 func (s *Server) heed(ctx context.Context, listener net.Listener, open bool, down <-chan struct{}) net.Listener {
 	switch {
 	case open && listener == nil:
@@ -249,7 +248,7 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, down <-chan 
 	})
 }
 
-// admit begins to serve a connection, unless the machine went down meanwhile.
+// admit starts to serve a connection, unless the machine went down in between.
 func (s *Server) admit(ctx context.Context, conn net.Conn, down <-chan struct{}) {
 	w := newWire(newTap(conn, &s.network, &s.group))
 	s.mu.Lock()

@@ -15,8 +15,8 @@ type session struct {
 	work    sync.WaitGroup
 }
 
-// serve answers the session's requests until the client closes it or the connection ends. What runs
-// in it ends with it.
+// serve answers the requests of the session until the client closes it or the connection ends. Its command ends with
+// it.
 func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 	ctx, cancel := context.WithCancel(ctx)
 	for r := range requests {
@@ -36,7 +36,7 @@ func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 	s.work.Wait()
 }
 
-// begin gives the work that a request asks for, or nil to refuse it.
+// begin returns the function that handles a request, or nil to refuse the request.
 func (s *session) begin(ctx context.Context, r *ssh.Request) func() {
 	if s.busy {
 		return nil
@@ -85,7 +85,7 @@ func (s *session) command(ctx context.Context, line string) {
 	s.exit(uint32(code))
 }
 
-// exit tells the client the exit code and ends the session.
+// exit sends the exit code to the client and ends the session.
 func (s *session) exit(code uint32) {
 	_, _ = s.channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{code}))
 	_ = s.channel.Close()

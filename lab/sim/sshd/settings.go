@@ -6,105 +6,102 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Settings are what can be changed while the server runs. The zero value is a perfect host.
+// Settings can be changed while the server is running. The zero value is a host without faults.
 type Settings struct {
-	// HostKey is shown to new connections. Another one is what a reinstalled host, or another
-	// machine, would show. Never nil in a running server.
+	// HostKey is presented to new connections. A different key imitates a reinstalled host, or another machine. It is
+	// never nil in a running server.
 	HostKey ssh.Signer
-	// FurtherHostKeys are shown to clients that know no type of key but theirs, and announced to
-	// those that logged in. One of HostKey's type is not used. Nil makes an ECDSA key, which every
-	// Windows host has; an empty slice is a host that has HostKey only.
+	// FurtherHostKeys are presented to clients that accept only their key types, and announced after the login. A key
+	// of the same type as HostKey is ignored. If nil, the server creates an ECDSA key, which every Windows host has. An
+	// empty slice means that the host has only HostKey.
 	FurtherHostKeys []ssh.Signer
-	// HostKeyTypes are the types of keys that are shown, as of a server with HostKeyAlgorithms. Those of other types
-	// are announced and proven all the same, as OpenSSH does. Nil shows all.
+	// HostKeyTypes are the key types that the server presents, like HostKeyAlgorithms of sshd. Keys of other types are
+	// still announced and proven, like in OpenSSH. Nil presents all types.
 	HostKeyTypes []string
-	// Latency is the delay of every byte on its way, in each direction. It does not limit
-	// throughput.
+	// Latency is the delay of every byte in each direction. It doesn't limit throughput.
 	Latency time.Duration
-	// Bandwidth in bytes per second, for all connections together and for each direction by itself;
-	// 0 is unlimited.
+	// Bandwidth is the limit in bytes per second for all connections together, separately for each direction. 0 is
+	// unlimited.
 	Bandwidth int64
-	// MaxSessions is how many sessions a connection may have at a time; 0 is OpenSSH's default.
+	// MaxSessions is the maximum number of concurrent sessions per connection; the default of OpenSSH if 0.
 	MaxSessions int
-	// Faults are what goes wrong.
+	// Faults are the injected faults.
 	Faults Faults
 }
 
-// Faults are the ways in which a host disappoints.
+// Faults are the faults of a host.
 type Faults struct {
 	// RefuseKeys refuses every key.
 	RefuseKeys bool
-	// Closed refuses TCP connections, as a host does whose sshd is stopped. Open connections stay.
+	// Closed refuses TCP connections, like a host whose sshd is stopped. Open connections stay.
 	Closed bool
-	// Hung accepts TCP connections and never says a word. Open connections stay.
+	// Hung accepts TCP connections and never sends anything. Open connections stay.
 	Hung bool
-	// Frozen stops all bytes of all connections, without an end: a cable pulled, a virtual machine
-	// paused.
+	// Frozen stops all traffic of all connections without closing them, like an unplugged cable or a paused virtual
+	// machine.
 	Frozen bool
-	// HangExec lets no command come to its end.
+	// HangExec makes every command hang.
 	HangExec bool
-	// HangFiles lets no SFTP session come to its end.
+	// HangFiles makes every SFTP session hang at its end.
 	HangFiles bool
-	// HostKeys is what the host does about the further keys that it has.
+	// HostKeys is the fault in the announcement of further host keys.
 	HostKeys HostKeysFault
-	// Flood sends without end.
+	// Flood makes the host send endless data.
 	Flood Flood
 	// Drop cuts connections.
 	Drop *Drop
-	// Corrupt damages what is written through SFTP.
+	// Corrupt damages data that is written through SFTP.
 	Corrupt *Corrupt
 }
 
-// HostKeysFault is a way in which a host fails to say which host keys it has.
+// HostKeysFault is a fault in the announcement of host keys.
 type HostKeysFault string
 
-// Ways to fail.
+// Faults in the announcement of host keys.
 const (
-	// HostKeysSilent announces nothing, as servers do that are not OpenSSH, or older than 6.8.
+	// HostKeysSilent announces nothing, like servers other than OpenSSH and OpenSSH before 6.8.
 	HostKeysSilent HostKeysFault = "silent"
 	// HostKeysUnproven announces keys and refuses to prove them.
 	HostKeysUnproven HostKeysFault = "unproven"
-	// HostKeysForged proves keys with signatures by another key, as one does who announces somebody
-	// else's.
+	// HostKeysForged proves keys with signatures of another key, like an attacker who announces foreign keys.
 	HostKeysForged HostKeysFault = "forged"
-	// HostKeysGarbled announces bytes that are no keys.
+	// HostKeysGarbled announces bytes that aren't keys.
 	HostKeysGarbled HostKeysFault = "garbled"
 )
 
-// Flood is a place where a hostile host sends without end.
+// Flood selects where a hostile host sends endless data.
 type Flood string
 
-// Places to send without end.
+// Places to send endless data.
 const (
-	// FloodListing never ends the listing of a directory.
+	// FloodListing sends an infinite directory listing.
 	FloodListing Flood = "listing"
-	// FloodFolders has a folder in every folder.
+	// FloodFolders presents a folder in every folder.
 	FloodFolders Flood = "folders"
-	// FloodOutput lets every command write to its output, and FloodErrors to its error output,
-	// until it is ended.
+	// FloodOutput makes every command write endless output, and FloodErrors endless error output, until the command is
+	// ended.
 	FloodOutput Flood = "output"
 	FloodErrors Flood = "errors"
-	// FloodRequests sends requests of SSH itself from the login on.
+	// FloodRequests sends endless SSH requests after the login.
 	FloodRequests Flood = "requests"
-	// FloodSession sends an exit status that is none, and then requests, over every session from its
-	// beginning on.
+	// FloodSession sends an invalid exit status and then endless requests over every session.
 	FloodSession Flood = "session"
 )
 
 // Drop cuts a connection with a reset.
 type Drop struct {
-	// After is how many more bytes pass, both directions together, before a connection is cut.
+	// After is the number of bytes, in both directions together, before a connection is cut.
 	After int64
-	// Random draws that number anew for each connection, evenly between 0 and twice After.
+	// Random replaces After with a random number for each connection, uniformly between 0 and twice After.
 	Random bool
-	// Times is how many connections are cut in all; 0 is no limit.
+	// Times is the total number of connections to cut; unlimited if 0.
 	Times int64
 }
 
 // Corrupt changes one byte of a file that is written through SFTP.
 type Corrupt struct {
-	// At is the byte's offset in the file. Shorter files are not touched.
+	// At is the offset of the byte in the file. Shorter files aren't changed.
 	At int64
-	// Times is how many bytes are changed in all; 0 is no limit.
+	// Times is the total number of bytes to change; unlimited if 0.
 	Times int64
 }

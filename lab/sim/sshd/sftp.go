@@ -25,7 +25,7 @@ func (s *session) files(ctx context.Context) {
 	}
 	server := sftp.NewRequestServer(s.channel, sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f},
 		sftp.WithStartDirectory(f.home),
-		// without it the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
+		// without the allocator, the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
 		sftp.WithRSAllocator())
 	_ = server.Serve()
 	if s.server.network.settings().Faults.HangFiles {
@@ -34,8 +34,7 @@ func (s *session) files(ctx context.Context) {
 	s.exit(0)
 }
 
-// face is the file system as SFTP shows it. Its errors carry nothing but SFTP's codes, as OpenSSH's
-// do.
+// face presents the file system over SFTP. Its errors contain only SFTP codes, like the errors of OpenSSH.
 type face struct {
 	machine Machine
 	files   winos.Files
@@ -43,9 +42,8 @@ type face struct {
 	home    string
 }
 
-// translate gives the code that OpenSSH for Windows answers with. What it has no code for (sharing
-// violations, a full disk, names that Windows does not allow) all come out as a plain failure
-// there.
+// translate returns the code that OpenSSH for Windows uses. It has no specific code for sharing violations, a full disk
+// and invalid Windows names. These are reported as a general failure.
 func translate(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
@@ -60,8 +58,8 @@ func translate(err error) error {
 	return sftp.ErrSSHFxFailure
 }
 
-// occupied gives the code for an operation that Windows denies on the exe of a running process,
-// where others violate its sharing.
+// occupied returns the code for an operation that Windows denies on the exe of a running process, where other
+// operations report a sharing violation.
 func occupied(err error) error {
 	if errors.Is(err, winos.ErrInUse) {
 		return sftp.ErrSSHFxPermissionDenied
@@ -95,7 +93,7 @@ func (f face) Filecmd(r *sftp.Request) error {
 	return sftp.ErrSSHFxOpUnsupported
 }
 
-// setstat changes the size. Modes and times are taken and mean nothing.
+// setstat changes the size. It accepts and ignores modes and times.
 func (f face) setstat(path string, r *sftp.Request) error {
 	if !r.AttrFlags().Size {
 		_, err := f.files.Stat(path)
@@ -108,7 +106,7 @@ func (f face) setstat(path string, r *sftp.Request) error {
 	return translate(errors.Join(file.Truncate(int64(r.Attributes().Size)), file.Close()))
 }
 
-// rename refuses to replace, as SFTP's own rename does.
+// rename refuses to replace an existing file, like the rename of SFTP.
 func (f face) rename(from, to string) error {
 	_, err := f.files.Stat(to)
 	if err == nil {
@@ -120,12 +118,12 @@ func (f face) rename(from, to string) error {
 	return occupied(f.files.Rename(from, to))
 }
 
-// PosixRename replaces what is there.
+// PosixRename replaces an existing file.
 func (f face) PosixRename(r *sftp.Request) error {
 	return occupied(f.files.Rename(windowsPath(r.Filepath), windowsPath(r.Target)))
 }
 
-// mkdir makes one directory, whose parent must exist.
+// mkdir creates one directory. Its parent must exist.
 func (f face) mkdir(path string) error {
 	switch exists, err := winos.Exists(f.files, path); {
 	case err != nil:
@@ -143,7 +141,7 @@ func (f face) mkdir(path string) error {
 	return translate(f.files.MkdirAll(path, winos.AccessInherit))
 }
 
-// RealPath makes a path absolute. "." is how clients ask for the home directory.
+// RealPath makes a path absolute. Clients use "." to get the home directory.
 func (f face) RealPath(p string) (string, error) {
 	if p == "" || p[0] != '/' {
 		p = f.home + "/" + p
@@ -151,7 +149,7 @@ func (f face) RealPath(p string) (string, error) {
 	return sftpPath(windowsPath(p)), nil
 }
 
-// Filelist lists a directory or looks at one file.
+// Filelist lists a directory or describes one file.
 func (f face) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	path := windowsPath(r.Filepath)
 	flooding := f.network.settings().Faults.Flood
@@ -184,7 +182,7 @@ func (f face) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	return listing{entry{info}}, nil
 }
 
-// directory is the directory that a path of Windows lies in.
+// directory returns the parent directory of a Windows path.
 func directory(path string) string {
 	cut := strings.LastIndexByte(path, '\\')
 	if cut < 0 {
@@ -196,7 +194,7 @@ func directory(path string) string {
 	return path[:cut]
 }
 
-// listing is what is in a directory.
+// listing is the content of a directory.
 type listing []os.FileInfo
 
 // ListAt copies entries from offset on.
@@ -211,7 +209,7 @@ func (l listing) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	return n, nil
 }
 
-// entry is a file as os.FileInfo tells it. Windows has no modes; these are what its sshd makes up.
+// entry presents a file as os.FileInfo. Windows has no modes. These are the modes that its sshd reports.
 type entry struct{ info winos.FileInfo }
 
 func (e entry) Name() string       { return e.info.Name }

@@ -150,7 +150,7 @@ func TestAFileIsPatchedAndReadThroughOneHandle(t *testing.T) {
 	}
 }
 
-// Codes of SFTP.
+// Status codes of SFTP.
 const (
 	noSuchFile       = 2
 	permissionDenied = 3

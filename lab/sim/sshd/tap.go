@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// tap is the place where a connection's bytes enter and leave the host: they are counted here,
-// stopped, and cut off.
+// tap is the point where the bytes of a connection enter and leave the host. It counts them, and can freeze or cut the
+// connection.
 type tap struct {
 	net.Conn
 	network *network
@@ -55,7 +55,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// thaw returns when the network is not frozen.
+// thaw returns when the network isn't frozen.
 func (t *tap) thaw() error {
 	for {
 		s := t.network.settings()
@@ -70,7 +70,7 @@ func (t *tap) thaw() error {
 	}
 }
 
-// pass says how many of size bytes get through before the connection is cut.
+// pass returns how many of size bytes pass before the connection is cut.
 func (t *tap) pass(size int) int {
 	s := t.network.settings()
 	drop := s.Faults.Drop
@@ -92,11 +92,10 @@ func (t *tap) pass(size int) int {
 	return int(t.left)
 }
 
-// Close ends the connection in good order.
+// Close closes the connection gracefully.
 func (t *tap) Close() error { return t.leave(func() {}) }
 
-// cut ends the connection with a reset: what is on its way is lost. An ended connection is left
-// alone.
+// cut closes the connection with a reset: data in transit is lost. If the connection has ended, nothing happens.
 func (t *tap) cut() {
 	_ = t.leave(func() {
 		if c, ok := t.Conn.(*net.TCPConn); ok {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// wire is one TCP connection as the host's network treats it:
+// wire is one TCP connection with the latency and bandwidth of the host's network:
 //
 //	client ── delay line in ──▶ tap ──▶ SSH
 //	client ◀── delay line out ── tap ◀── SSH
 //
-// As long as the network is perfect, reads and writes go straight through; the delay lines start
-// when first needed and stay.
+// If the network has no delays, reads and writes bypass the delay lines. The delay lines start when they are
+// first needed, and then stay.
 type wire struct {
 	*tap
 	mu        sync.Mutex
@@ -25,7 +25,7 @@ type wire struct {
 	finish    sync.Once
 }
 
-// parcel is some bytes and when they arrive.
+// parcel is a piece of data and its arrival time.
 type parcel struct {
 	data []byte
 	due  time.Time
@@ -33,18 +33,17 @@ type parcel struct {
 }
 
 const (
-	// parcelSize is a little more than the largest SSH packet of SFTP's 32 KiB chunks, so that one
-	// write is one parcel.
+	// parcelSize is slightly larger than the largest SSH packet of SFTP's 32 KiB chunks, so that one write is one
+	// parcel.
 	parcelSize = 40 << 10
-	// lineLength is how many parcels may be on their way. SSH's own window (2 MiB per channel) is
-	// smaller than this many full ones, so the line limits nothing; it bounds memory against a peer
-	// that floods.
+	// lineLength is the maximum number of parcels in transit. The window of SSH (2 MiB per channel) is smaller than
+	// this many full parcels, so the line doesn't limit throughput. It bounds memory if a peer floods.
 	lineLength = 1024
 )
 
 func newWire(t *tap) *wire { return &wire{tap: t, finishing: make(chan struct{})} }
 
-// Read waits for the next bytes to arrive. Only one goroutine reads, as SSH does.
+// Read waits for the next bytes to arrive. Only one goroutine reads, as in package ssh.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.in == nil {
 		if !w.network.shaped() {
@@ -75,7 +74,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// receive takes bytes off the network as they come.
+// receive reads bytes from the network as they arrive.
 func (w *wire) receive() {
 	buffer := make([]byte, parcelSize)
 	for {
@@ -92,7 +91,7 @@ func (w *wire) receive() {
 	}
 }
 
-// Write hands bytes to the network.
+// Write passes bytes to the network.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.writeErr != nil {
@@ -120,7 +119,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send puts bytes on the network when they are due. After Close it sends what is left, then closes.
+// send writes bytes to the network when they are due. After Close, it sends the rest and then closes.
 func (w *wire) send() {
 	defer w.cut()
 	for {
@@ -149,7 +148,7 @@ func (w *wire) send() {
 	}
 }
 
-// Close ends the connection in good order: what is on its way arrives.
+// Close closes the connection gracefully: data in transit arrives.
 func (w *wire) Close() error {
 	w.mu.Lock()
 	sending := w.out != nil
@@ -164,7 +163,7 @@ func (w *wire) Close() error {
 	return w.tap.Close()
 }
 
-// wait returns at due, or with an error when the connection is gone first.
+// wait returns at due. If the connection ends first, it returns an error.
 func (w *wire) wait(due time.Time) error {
 	delay := time.Until(due)
 	if delay <= 0 {

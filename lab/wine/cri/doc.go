@@ -1,4 +1,3 @@
-// Command cri asks containerd on a Windows host, over its pipe, for what kubelet asks it: to pull
-// an image, with all that its configuration for kubelet says. It runs on Wine hosts only, for
-// tests.
+// Command cri sends a request of kubelet to containerd on a Windows host through its pipe: it pulls an image with
+// containerd's configuration for kubelet. It is for tests on Wine hosts only.
 package main

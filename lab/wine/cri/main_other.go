@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// main needs Windows' pipes.
+// main needs the pipes of Windows.
 func main() { os.Exit(1) }

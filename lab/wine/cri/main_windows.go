@@ -16,7 +16,7 @@ import (
 
 const (
 	pipe = `\\.\pipe\containerd-containerd`
-	// timeout is for the whole call.
+	// timeout limits the whole call.
 	timeout = time.Minute
 )
 
@@ -42,7 +42,7 @@ func run(ctx context.Context, arguments []string) error {
 		return fmt.Errorf("connecting to containerd: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	// runtime.v1.PullImageRequest{image: ImageSpec{image: …}}: two fields need no generated code.
+	// The request is runtime.v1.PullImageRequest{image: ImageSpec{image: …}}. Two fields need no generated code.
 	request := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType),
 		protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), arguments[0]))
 	var answer []byte
@@ -53,7 +53,7 @@ func run(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// raw takes messages as they go over the wire.
+// raw passes encoded messages through unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

@@ -9,8 +9,8 @@ import (
 	"github.com/Microsoft/go-winio"
 )
 
-// Wine hands the end of a pipe that only keeps its name to the first client, unless
-// lab/wine/native/mend.c sees to it: that client speaks to nobody.
+// Wine connects the first client of a pipe to an instance that only reserves its name, so this client gets no answer.
+// lab/wine/native/mend.c prevents this.
 func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 	t.Parallel()
 	const name = `\\.\pipe\wmcotest-first-client`
@@ -47,7 +47,7 @@ func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 	<-ended
 }
 
-// echo has a word come back.
+// echo sends a word and expects the same word as the answer.
 func echo(ctx context.Context, pipe string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -1,23 +1,23 @@
-// Package fault answers how a test has a stand-in on a Wine host do what real programs do wrong.
+// Package fault contains the names by which a test makes a stand-in on a Wine host imitate faults of real programs.
 //
-// Tests and the stand-ins share it; it only holds names.
+// Tests and the stand-ins share it. It contains only names.
 package fault
 
-// Protected is the argument with which a shim can't be ended by others, as if it hung in a driver.
+// Protected is the argument that protects a shim from being killed, like a call that hangs in a driver.
 const Protected = "--protected"
 
-// Up is what a shim writes when it does what it was told.
+// Up is the output of a shim when it is running as requested.
 const Up = "up"
 
-// Lingers is the file that makes the process of a stand-in go on after its service has stopped, as
-// csi-proxy and hybrid-overlay-node do. It is looked for when the service stops.
+// Lingers is the file that keeps the process of a stand-in alive after its service has stopped, like csi-proxy and
+// hybrid-overlay-node. The stand-in checks for the file when the service stops.
 func Lingers(exe string) string { return dir + exe + ".lingers" }
 
-// Twice is the file that a stand-in writes when another process of the same program holds what it
-// needs. csi-proxy panics then: its pipes are taken.
+// Twice is the file that a stand-in writes if another process of the same program holds its pipe. The real csi-proxy
+// panics in this case.
 func Twice(exe string) string { return dir + exe + ".twice" }
 
-// Pipe stands for the pipes of a program: a file that one process holds at a time.
+// Pipe is a file that represents the pipes of a program. Only one process can hold it at a time.
 func Pipe(exe string) string { return dir + exe + ".pipe" }
 
 const dir = `C:\windows\temp\standin-`

@@ -9,8 +9,7 @@ import (
 	"slices"
 )
 
-// LoadBalancer hands connections to a service on to its endpoints, in the form of
-// computenetwork.dll.
+// LoadBalancer distributes the connections of a service to its endpoints. It has the JSON form of computenetwork.dll.
 type LoadBalancer struct {
 	ID                   string
 	HostComputeEndpoints []string
@@ -21,7 +20,7 @@ type LoadBalancer struct {
 	Flags                uint32 `json:",omitempty"`
 }
 
-// PortMapping is a port of the service, and that of its endpoints.
+// PortMapping is a port of the service and the port of its endpoints.
 type PortMapping struct {
 	Protocol                   uint32 `json:",omitempty"`
 	InternalPort, ExternalPort uint16 `json:",omitempty"`
@@ -29,8 +28,8 @@ type PortMapping struct {
 	Flags                      uint32 `json:",omitempty"`
 }
 
-// Programmed is what load balancers there are, by a service's file, each with the addresses of its
-// endpoints in place of their identifiers. No file is none.
+// Programmed returns the load balancers in the file of a service, with the addresses of their endpoints instead of
+// their IDs. If there is no file, it returns none.
 func Programmed(path string) ([]LoadBalancer, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +71,7 @@ func (s *Service) enumerateBalancers(query string) (uint32, string) {
 	return encoded(ids)
 }
 
-// createBalancer answers with the identifier of the load balancer, a new one.
+// createBalancer returns the new ID of the load balancer.
 func (s *Service) createBalancer(settings string) (uint32, string) {
 	var wanted LoadBalancer
 	if err := json.Unmarshal([]byte(settings), &wanted); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/hns"
 )
 
-// made is the identifier that a call answers with.
+// made returns the ID in the answer of a call.
 func made(t *testing.T, s *hns.Service, words ...string) string {
 	t.Helper()
 	result, text := call(s, words...)

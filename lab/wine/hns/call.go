@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Results of calls, as Windows has them:
-// https://learn.microsoft.com/en-us/windows/win32/hcn/hcn-error-codes (names in winerror.h).
+// Results of calls on Windows: https://learn.microsoft.com/en-us/windows/win32/hcn/hcn-error-codes (names in
+// winerror.h).
 const (
 	ok              uint32 = 0
 	networkNotFound uint32 = 0x803B0001 // HCN_E_NETWORK_NOT_FOUND
@@ -25,7 +25,7 @@ const (
 	failed          uint32 = 0x80004005 // E_FAIL
 )
 
-// refusal is an error that has a code of Windows.
+// refusal is an error with a Windows error code.
 type refusal struct {
 	code uint32
 	text string
@@ -33,7 +33,7 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// refused gives the result of a call that failed, and what the newer interface says of it.
+// refused returns the result of a failed call, and the error text of the newer interface.
 func refused(err error) (uint32, string) {
 	r := refusal{code: failed, text: err.Error()}
 	errors.As(err, &r)
@@ -41,8 +41,8 @@ func refused(err error) (uint32, string) {
 	return r.code, text
 }
 
-// Answer answers one message of our DLLs: the name of the function and its arguments, each ended by
-// a zero byte. The answer is the function's HRESULT, little-endian, and a text.
+// Answer answers one message of the DLLs in lab/wine/native: the name of the function and its arguments, each
+// terminated by a zero byte. The answer is the HRESULT of the function, little-endian, and a text.
 func (s *Service) Answer(message []byte) []byte {
 	words := strings.Split(strings.TrimSuffix(string(message), "\x00"), "\x00")
 	s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Service) call(function string, arguments []string) (result uint32, text
 	return s.callBalancer(function, argument)
 }
 
-// callBalancer answers what is about load balancers.
+// callBalancer answers calls about load balancers.
 func (s *Service) callBalancer(function string, argument func(int) string) (result uint32, text string) {
 	switch function {
 	case "HcnEnumerateLoadBalancers":
@@ -122,7 +122,7 @@ func deleted(missing uint32) func(found bool, err error) (uint32, string) {
 	}
 }
 
-// filter reads what a query of the newer interface asks for: fields that must be equal.
+// filter parses the filter of a query of the newer interface: fields that must be equal.
 func filter(query string) (map[string]string, error) {
 	var outer struct{ Filter string }
 	if err := json.Unmarshal([]byte(query), &outer); err != nil || outer.Filter == "" {
@@ -132,8 +132,7 @@ func filter(query string) (map[string]string, error) {
 	return wanted, json.Unmarshal([]byte(outer.Filter), &wanted)
 }
 
-// createNetwork answers with the identifier of the network. It is always a new one, since hcsshim
-// leaves that to HNS.
+// createNetwork returns the ID of the network. It is always a new one, because hcsshim leaves the choice to HNS.
 func (s *Service) createNetwork(settings string) (uint32, string) {
 	wanted, err := parseNewer([]byte(settings))
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *Service) createNetwork(settings string) (uint32, string) {
 	return ok, made.ID
 }
 
-// createEndpoint answers with the identifier of the endpoint, a new one.
+// createEndpoint returns the new ID of the endpoint.
 func (s *Service) createEndpoint(network, settings string) (uint32, string) {
 	wanted, err := parseNewerEndpoint([]byte(settings))
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Service) createEndpoint(network, settings string) (uint32, string) {
 	return ok, made.ID
 }
 
-// modifyNetwork adds policies to a network, or takes them away.
+// modifyNetwork adds policies to a network, or removes them.
 func (s *Service) modifyNetwork(id, settings string) (uint32, string) {
 	var wanted struct {
 		ResourceType, RequestType string

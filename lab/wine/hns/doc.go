@@ -1,7 +1,6 @@
-// Package hns answers what the host network service of Windows would, as far as nodes need it: a
-// stand-in for Wine hosts, which have none.
+// Package hns simulates the parts of the Windows host network service that nodes need, for Wine hosts, which have none.
 //
-// The keeper serves it on a pipe to computenetwork.dll and vmcompute.dll, which are ours, too: so
-// the daemon's real code, and Microsoft's hcsshim below it, run against it unchanged. It keeps
-// networks and endpoints and gives addresses; no packet is ever sent.
+// The keeper serves it on a pipe to computenetwork.dll and vmcompute.dll from lab/wine/native. Therefore, the real code
+// of the daemon and Microsoft's hcsshim run unchanged. The package stores networks and endpoints and assigns addresses.
+// It never sends packets.
 package hns

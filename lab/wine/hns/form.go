@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Objects have one form in each of the two interfaces. Both are Microsoft's, as hcsshim reads and
-// writes them.
+// Each of the two interfaces has its own JSON form of objects. Both are defined by Microsoft and read and written by
+// hcsshim.
 
 type object map[string]any
 
-// nonPersistent is the flag of a network that ends with the boot.
+// nonPersistent is the flag of a network that doesn't survive a boot.
 const nonPersistent = 8
 
-// newer is a network in the form of computenetwork.dll.
+// newer returns a network in the form of computenetwork.dll.
 func newer(n network) object {
 	subnet := object{"IpAddressPrefix": n.Subnet.String(), "Routes": []object{
 		{"NextHop": n.Subnet.Addr().Next().String(), "DestinationPrefix": "0.0.0.0/0"}}}
@@ -42,8 +42,8 @@ func newer(n network) object {
 	}
 }
 
-// parseNewer reads a network that is to be made, in the form of computenetwork.dll. Policies of the
-// network itself, such as the name of its card, are accepted and left out.
+// parseNewer parses a new network in the form of computenetwork.dll. It accepts and ignores policies of the network
+// itself, such as the name of its card.
 func parseNewer(settings []byte) (network, error) {
 	var wanted struct {
 		Name, Type string
@@ -84,7 +84,7 @@ func (s *Service) newerEndpoint(e endpoint) object {
 	}
 }
 
-// parseNewerEndpoint reads an endpoint that is to be made, in the form of computenetwork.dll.
+// parseNewerEndpoint parses a new endpoint in the form of computenetwork.dll.
 func parseNewerEndpoint(settings []byte) (endpoint, error) {
 	var wanted struct {
 		Name, MacAddress string
@@ -102,7 +102,7 @@ func parseNewerEndpoint(settings []byte) (endpoint, error) {
 	return e, nil
 }
 
-// older is a network in the form of vmcompute.dll.
+// older returns a network in the form of vmcompute.dll.
 func older(n network) object {
 	subnet := object{"AddressPrefix": n.Subnet.String(), "GatewayAddress": n.Subnet.Addr().Next().String()}
 	if n.VNI != 0 {
@@ -123,7 +123,7 @@ func (s *Service) olderEndpoint(e endpoint) object {
 	}
 }
 
-// rest answers a call of the older interface. Failures are told in the answer.
+// rest answers a call of the older interface. The answer also contains failures.
 func (s *Service) rest(method, path, request string) string {
 	output, err := s.serve(method, strings.Split(strings.Trim(path, "/"), "/"), []byte(request))
 	if err != nil {
@@ -224,8 +224,8 @@ func (s *Service) postEndpoint(request []byte) (any, error) {
 	return s.olderEndpoint(made), err
 }
 
-// attach would give the address to a network card of the host, which needs a right that Wine's
-// programs lack. It only remembers it.
+// attach only records the call. Real HNS assigns the address to a network card of the host, which needs a right that
+// programs under Wine lack.
 func (s *Service) attach(id string) (any, error) {
 	at, found := s.endpoint(id)
 	if !found {

@@ -137,7 +137,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-// overlay is flannel's network in the form of the newer interface.
+// overlay returns flannel's network in the form of the newer interface.
 func overlay(name, subnet string, vni, flags int) string {
 	return fmt.Sprintf(`{"Name":%q,"Type":"Overlay","Flags":%d,"SchemaVersion":{"Major":2,"Minor":0},"Ipams":[{`+
 		`"Type":"Static","Subnets":[{"IpAddressPrefix":%q,"Policies":[{"Type":"VSID","Settings":{"IsolationId":%d}}],`+
@@ -250,7 +250,7 @@ func TestARefusalHasTheCodeOfWindows(t *testing.T) {
 			t.Errorf("%s: %x %s, want %x", what, result, text, c.want)
 		}
 	}
-	// https://github.com/kubernetes-sigs/sig-windows-tools/pull/106 shows it.
+	// See https://github.com/kubernetes-sigs/sig-windows-tools/pull/106.
 	for _, vsid := range []string{"4095", "4096"} {
 		_, text := call(s, "HNSCall", "POST", "/networks/", `{"Name":"n","Type":"Overlay","Subnets":[{"AddressPrefix":`+
 			`"10.244.4.0/24","Policies":[{"Type":"VSID","VSID":`+vsid+`}]}]}`)

@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// Service is the stand-in. It is for concurrent use.
+// Service is the simulated service. It can be used concurrently.
 type Service struct {
 	path       string
 	management func() (netip.Addr, error)
@@ -22,7 +22,7 @@ type Service struct {
 	state state
 }
 
-// state is what HNS holds. It outlives a boot, but for networks that are made not to.
+// state is the state of HNS. It survives a boot, except networks that are created as non-persistent.
 type state struct {
 	Networks      []network
 	Endpoints     []endpoint
@@ -33,14 +33,14 @@ type network struct {
 	ID, Name, Type string
 	Subnet         netip.Prefix
 	ManagementIP   netip.Addr
-	// Tagged says that who made the network gave its VNI.
+	// Tagged means that the creator of the network specified its VNI.
 	Tagged bool
 	VNI    uint32
-	// Fleeting is a network that ends with the boot.
+	// Fleeting means that the network doesn't survive a boot.
 	Fleeting bool
-	// RouterMAC is the address of its distributed router.
+	// RouterMAC is the address of the distributed router of the network.
 	RouterMAC string
-	// Policies were added to it, each as it was sent.
+	// Policies were added to the network, each as it was sent.
 	Policies []json.RawMessage
 }
 
@@ -50,21 +50,21 @@ type endpoint struct {
 	ID, Name, Network string
 	Address           netip.Addr
 	Attached          bool
-	// MAC, Flags and Policies are as they were sent.
+	// MAC, Flags and Policies are stored as they were sent.
 	MAC      string
 	Flags    uint32
 	Policies []json.RawMessage
 }
 
-// Options of a service.
+// Options configure a service.
 type Options struct {
-	// Path is the file that keeps networks and endpoints.
+	// Path is the file for networks and endpoints.
 	Path string
-	// Management gives the address of the host's network card, which a network takes over.
+	// Management returns the address of the host's network card, which a network takes over.
 	Management func() (netip.Addr, error)
 }
 
-// New starts a service with what its file holds.
+// New starts a service with the content of its file.
 func New(options Options) (*Service, error) {
 	s := &Service{path: options.Path, management: options.Management}
 	content, err := os.ReadFile(options.Path)
@@ -80,7 +80,7 @@ func New(options Options) (*Service, error) {
 	return s, nil
 }
 
-// save writes what outlives a boot; the caller holds the lock.
+// save writes the persistent state. The caller holds the lock.
 func (s *Service) save() error {
 	var lasting state
 	for _, n := range s.state.Networks {
@@ -117,13 +117,13 @@ func (s *Service) endpoint(id string) (at int, found bool) {
 	return at, at >= 0
 }
 
-// VNIs that Windows takes, see
+// Windows accepts VNIs in this range, see
 // https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
 const lowestVNI, highestVNI = 4096, 16_777_214
 
-// refuses says why a network can't be made. With which code Windows refuses a VNI that is too low is
-// not known, nor whether it refuses the VNI and the addresses of another network at all: this does,
-// so that nothing of ours can rely on the opposite.
+// refuses returns the reason why a network can't be created. It is unknown which code Windows returns for a VNI that is
+// too low, and whether Windows refuses the VNI and the addresses of another network. This service refuses them, so that
+// the product can't depend on the opposite.
 func (s *Service) refuses(n network) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return refusal{invalidNetwork, "network " + n.Name + " has no IPv4 subnet"}
@@ -145,7 +145,7 @@ func (s *Service) refuses(n network) error {
 	return nil
 }
 
-// addNetwork makes a network.
+// addNetwork creates a network.
 func (s *Service) addNetwork(n network) (network, error) {
 	err := s.refuses(n)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Service) addNetwork(n network) (network, error) {
 	return n, s.save()
 }
 
-// changePolicies adds policies to a network, or takes away what was added.
+// changePolicies adds policies to a network, or removes added ones.
 func (s *Service) changePolicies(id string, add bool, policies []json.RawMessage) error {
 	at := slices.IndexFunc(s.state.Networks, func(n network) bool { return sameID(n.ID, id) })
 	if at < 0 {
@@ -182,7 +182,7 @@ func (s *Service) changePolicies(id string, add bool, policies []json.RawMessage
 	return s.save()
 }
 
-// removeNetwork takes its endpoints along.
+// removeNetwork removes a network and its endpoints.
 func (s *Service) removeNetwork(id string) (found bool, err error) {
 	if _, found = s.network(id); !found {
 		return false, nil
@@ -192,9 +192,9 @@ func (s *Service) removeNetwork(id string) (found bool, err error) {
 	return true, s.save()
 }
 
-// addEndpoint gives it the first address of its network that is free, if it has none. The first two
-// of each network belong to its gateway. Of two endpoints with one address the second is refused:
-// Windows is said to take it at times, which nothing of ours may rely on.
+// addEndpoint creates an endpoint. If it has no address, it gets the first free address of its network. The first two
+// addresses of each network belong to its gateway. A second endpoint with the same address is refused: Windows
+// reportedly accepts it sometimes, but the product must not depend on that.
 func (s *Service) addEndpoint(e endpoint) (endpoint, error) {
 	on, found := s.network(e.Network)
 	if !found {
@@ -229,7 +229,7 @@ func (s *Service) removeEndpoint(id string) (found bool, err error) {
 	return true, s.save()
 }
 
-// sameID compares identifiers, which come with and without braces and in either case.
+// sameID compares IDs case-insensitively, with or without braces.
 func sameID(a, b string) bool {
 	return strings.EqualFold(strings.Trim(a, "{}"), strings.Trim(b, "{}"))
 }

@@ -17,14 +17,14 @@ import (
 
 const (
 	pipe = `\\.\pipe\lab-hns`
-	// hnsFile keeps what HNS holds, beside Windows' own files.
+	// hnsFile stores the state of HNS, in a directory of Windows.
 	hnsFile = `C:\windows\system32\hns.json`
-	// longest message that our DLLs send.
+	// longest is the maximum length of a message from the DLLs in lab/wine/native.
 	longest = 256 << 10
 )
 
-// serveHNS serves the stand-in of the host network service as long as the keeper lives. The first
-// call is answered when it has returned.
+// serveHNS starts the simulated host network service, which runs in the background until the keeper ends. When it
+// returns, programs can connect.
 func serveHNS(host winos.Host) error {
 	service, err := hns.New(hns.Options{Path: hnsFile, Management: func() (netip.Addr, error) {
 		return host.Network.NodeIP(context.Background())
@@ -32,8 +32,7 @@ func serveHNS(host winos.Host) error {
 	if err != nil {
 		return err
 	}
-	// Each end of the pipe is used again and again, so that there is always one, and a caller at
-	// worst waits.
+	// Each instance of the pipe is reused, so that there is always an instance. At worst, a caller waits.
 	for range callers {
 		end, err := newPipe()
 		if err != nil {
@@ -44,10 +43,10 @@ func serveHNS(host winos.Host) error {
 	return nil
 }
 
-// callers that are served at once.
+// callers is the number of concurrent callers.
 const callers = 4
 
-// serveCallers serves who comes to one end of the pipe, one after the other.
+// serveCallers serves the callers of one pipe instance sequentially.
 func serveCallers(service *hns.Service, end windows.Handle) {
 	caller := os.NewFile(uintptr(end), pipe)
 	for {
@@ -61,7 +60,7 @@ func serveCallers(service *hns.Service, end windows.Handle) {
 	}
 }
 
-// newPipe makes one end of the pipe for a caller to come. It blocks when it is used.
+// newPipe creates one instance of the pipe. Its operations are blocking.
 func newPipe() (windows.Handle, error) {
 	name, err := windows.UTF16PtrFromString(pipe)
 	if err != nil {
@@ -76,7 +75,7 @@ func newPipe() (windows.Handle, error) {
 	return h, nil
 }
 
-// answer answers the one message of a caller. Messages have their length in front.
+// answer answers the only message of a caller. Each message starts with its length.
 func answer(service *hns.Service, caller *os.File) {
 	var length uint32
 	if err := binary.Read(caller, binary.LittleEndian, &length); err != nil || length > longest {

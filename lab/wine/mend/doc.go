@@ -1,3 +1,3 @@
-// Package mend answers whether Go programs get on a Wine host what lab/wine/native adds to Wine:
-// sockets at a path, and links. It has tests only, which run there.
+// Package mend tests on a Wine host that Go programs can use the functions that lab/wine/native adds to Wine: sockets
+// at a path, and links. It contains only tests.
 package mend

@@ -38,7 +38,7 @@ func TestSocketsLieAtAPath(t *testing.T) {
 	}
 }
 
-// kubelet cleans a directory of its sockets when it starts: of those that it left when it was killed, too.
+// At start, kubelet removes the sockets in a directory, including sockets that it left when it was killed.
 func TestASocketThatIsLeftIsKnownForOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubelet.sock")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
@@ -81,7 +81,7 @@ func echo(t *testing.T, path, text string) string {
 	return string(answer)
 }
 
-// What kubelet does with the certificate that it uses.
+// kubelet replaces the link to its current certificate like this.
 func TestALinkToAFileIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	current, updated := filepath.Join(dir, "current.pem"), filepath.Join(dir, "updated.pem")

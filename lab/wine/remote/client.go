@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Host is a served machine. It may be used by several goroutines at once.
+// Host is a served machine. It can be used concurrently.
 type Host struct {
 	Services    winos.Services
 	Files       winos.Files
@@ -20,26 +20,26 @@ type Host struct {
 	client *rpc.Client
 }
 
-// Dial uses the machine that is served at the other end of a stream. It waits for nothing.
+// Dial returns the machine that is served on the other end of a stream. It doesn't wait.
 func Dial(stream io.ReadWriteCloser) *Host {
 	c := rpc.NewClient(stream)
 	return &Host{Services: services{c}, Files: files{c}, Environment: environment{c}, Trust: trust{c}, client: c}
 }
 
-// Close ends the stream, and with it all calls that are under way. A repeated call does nothing.
+// Close closes the stream and ends all calls in progress. It is idempotent.
 func (h *Host) Close() { _ = h.client.Close() }
 
-// Facts is winos.System.Facts.
+// Facts implements winos.System.Facts.
 func (h *Host) Facts(ctx context.Context) (winos.Facts, error) {
 	return call[winos.Facts](ctx, h.client, "Facts", none)
 }
 
-// Listening is winos.Network.Listening.
+// Listening implements winos.Network.Listening.
 func (h *Host) Listening(ctx context.Context) (map[int]string, error) {
 	return call[map[int]string](ctx, h.client, "Listening", none)
 }
 
-// call makes one call. When ctx ends it returns at once, and the machine goes on with the call.
+// call makes one call. If ctx ends, it returns immediately, and the machine continues the call.
 func call[R, A any](ctx context.Context, client *rpc.Client, method string, argument A) (result R, err error) {
 	reply := &Reply[R]{}
 	pending := client.Go(object+"."+method, argument, reply, make(chan *rpc.Call, 1))
@@ -54,7 +54,7 @@ func call[R, A any](ctx context.Context, client *rpc.Client, method string, argu
 	return reply.Value, reply.Failure.err()
 }
 
-// tell is call for what has no result.
+// tell is call for methods without a result.
 func tell[A any](ctx context.Context, client *rpc.Client, method string, argument A) error {
 	_, err := call[None](ctx, client, method, argument)
 	return err
@@ -96,7 +96,7 @@ func (s services) DeleteAtStop(ctx context.Context, name string) error {
 	return tell(ctx, s.client, "DeleteServiceAtStop", name)
 }
 
-// files transfers whole files: they are small, and large ones have another way in.
+// files transfers whole files, because they are small. Large files use SFTP.
 type files struct{ client *rpc.Client }
 
 var _ winos.Files = files{}
@@ -109,7 +109,7 @@ func (f files) Open(path string) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(content)), nil
 }
 
-// Create makes the file at Close, with what was written until then.
+// Create writes the file at Close.
 func (f files) Create(path string, access winos.Access) (io.WriteCloser, error) {
 	return &writer{client: f.client, file: Content{Path: path, Access: access}}, nil
 }

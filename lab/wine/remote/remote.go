@@ -1,9 +1,9 @@
-// Package remote answers how a program on Linux uses the OS interface of a Windows machine whose
-// keeper runs at the other end of a stream.
+// Package remote lets a program on Linux use the OS interface of a Windows machine, whose keeper runs on the other end
+// of a stream.
 //
-// Package wine is the client; the keeper, a Windows program, serves. It knows nothing of Wine: any
-// winos.Host can be served, and any stream will do. It carries services, files, environment,
-// certificates and facts; what else winos has is for programs on the machine itself.
+// Package wine is the client. The keeper, a Windows program, is the server. The package doesn't depend on Wine: it can
+// serve any winos.Host on any stream. It supports services, files, environment, certificates and facts. Other functions
+// of winos are only for programs on the machine itself.
 package remote
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// object is the name under which the host is served.
+// object is the RPC name of the host.
 const object = "Host"
 
-// kinds are the errors on which callers decide, in an order that both ends share.
+// kinds are the errors that callers check for. The order is the same on both ends.
 func kinds() []error {
 	return []error{
 		winos.ErrNotFound, winos.ErrInUse, winos.ErrInvalidName, winos.ErrNoSpace, winos.ErrStartFailed,
@@ -26,7 +26,7 @@ func kinds() []error {
 	}
 }
 
-// Failure is an error on its way: what it says, and which of the known kinds it is.
+// Failure is a transferred error: its text, and the index of its kind.
 type Failure struct {
 	Text  string
 	Kinds []int
@@ -45,7 +45,7 @@ func failureOf(err error) *Failure {
 	return f
 }
 
-// err is the error at the other end.
+// err returns the original error.
 func (f *Failure) err() error {
 	if f == nil {
 		return nil
@@ -59,7 +59,7 @@ func (f *Failure) err() error {
 	return e
 }
 
-// remoteError reads as the error on the machine, and is of the same kinds.
+// remoteError has the text and the kinds of the error on the machine.
 type remoteError struct {
 	text  string
 	kinds []error
@@ -68,7 +68,7 @@ type remoteError struct {
 func (e *remoteError) Error() string   { return e.text }
 func (e *remoteError) Unwrap() []error { return e.kinds }
 
-// None stands for no argument or no result.
+// None is used for a missing argument or result.
 type None bool
 
 const none None = false
@@ -89,12 +89,11 @@ type Content struct {
 	Access  winos.Access
 }
 
-// Change is a file to rename, or a directory to make.
+// Change is a file to rename, or a directory to create.
 type Change struct {
 	From, To string
 	Access   winos.Access
 }
 
-// longest bounds a call on the machine itself: the service manager gives a service 30 seconds for
-// each step.
+// longest limits a call on the machine. The service manager gives a service 30 seconds for each step.
 const longest = 2 * time.Minute

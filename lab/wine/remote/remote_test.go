@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// serve puts a simulated machine at the other end of a stream.
+// serve serves a simulated machine on the other end of a stream.
 func serve(t *testing.T) (*remote.Host, *sim.Machine) {
 	t.Helper()
 	machine, err := sim.New(sim.Options{Hostname: "WIN-R", Address: netip.MustParseAddr("127.0.0.1")})

@@ -1,10 +1,9 @@
-// Command standin is the stand-ins of what runs on a node, as one Windows program that is what its
-// file is called: kubelet.exe, kube-proxy.exe and so on.
+// Command standin contains the stand-ins of the programs on a node in one Windows program. The name of its file selects
+// the program: kubelet.exe, kube-proxy.exe and so on.
 //
-// They are those of the simulated hosts (lab/sim/program), with real files, a real service
-// manager and real sockets. kubelet bootstraps, registers and renews; none runs a container.
-//
-// On demand they do what the real ones do to whoever stops them: see package fault.
+// They are the stand-ins of the simulated hosts (lab/sim/program), with real files, a real service manager and real
+// sockets. kubelet bootstraps, registers and renews. No stand-in runs containers. On demand, they imitate faults of the
+// real programs: see package fault.
 package main
 
 import (
@@ -45,15 +44,15 @@ func main() {
 	os.Exit(run(context.Background(), process))
 }
 
-// isService says whether the service manager started it: those that can also be run by hand are
-// told by a flag.
+// isService reports whether the service manager started the program. Programs that can also be started manually have a
+// flag for it.
 func isService(name string, args []string) bool {
 	return name == "windows_exporter.exe" || slices.ContainsFunc(args[1:], func(arg string) bool {
 		return strings.TrimLeft(arg, "-") == "windows-service"
 	})
 }
 
-// newProcess is this process as the stand-ins see it. They need no simulated machine.
+// newProcess returns this process in the form that the stand-ins need. They need no simulated machine.
 func newProcess(args []string) *sim.Process {
 	return &sim.Process{
 		PID: uint32(os.Getpid()), Args: args, Env: environment(), Dir: filepath.Dir(args[0]), Host: winos.New(),
@@ -78,7 +77,7 @@ func environment() map[string]string {
 	return all
 }
 
-// listen takes a port, and hangs up on who comes.
+// listen listens on a port and closes every connection.
 func listen(port int) (release func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", ":"+strconv.Itoa(port))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/fault"
 )
 
-// serve runs a stand-in under the service manager, and gives its exit code.
+// serve runs a stand-in as a Windows service and returns its exit code.
 func serve(name string, process *sim.Process, run sim.Program) int {
 	release, err := hold(name, process.Host)
 	if err != nil {
@@ -37,7 +37,7 @@ func serve(name string, process *sim.Process, run sim.Program) int {
 	return h.code
 }
 
-// hold takes what one process of a program can have at a time, and notes that it was taken.
+// hold takes the exclusive resource of a program. If another process holds it, hold records the conflict.
 func hold(name string, host winos.Host) (release func() error, err error) {
 	release, _, err = host.Programs.Lock(context.Background(), fault.Pipe(name))
 	if err == nil {
@@ -47,7 +47,7 @@ func hold(name string, host winos.Host) (release func() error, err error) {
 		winos.AccessInherit))
 }
 
-// protect keeps others, administrators among them, from ending this process: they may look at it.
+// protect prevents all users, including administrators, from killing this process. They can still query it.
 func protect() error {
 	const look = windows.SYNCHRONIZE | windows.PROCESS_QUERY_LIMITED_INFORMATION
 	descriptor, err := windows.SecurityDescriptorFromString(fmt.Sprintf("O:BAG:BAD:P(A;;%#x;;;WD)", look))
@@ -63,7 +63,7 @@ type handler struct {
 	code    int
 }
 
-// Execute is svc.Handler.
+// Execute implements svc.Handler.
 func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, stop := context.WithCancel(context.Background())
@@ -98,7 +98,7 @@ func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 	}
 }
 
-// makeNetwork makes an HNS network, or makes the one of that name anew, as the hybrid overlay does.
+// makeNetwork creates an HNS network, or recreates the network with that name, like the hybrid overlay.
 func makeNetwork(wanted winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if old, err := hcsshim.GetHNSNetworkByName(wanted.Name); err == nil {
 		if _, err = old.Delete(); err != nil {

@@ -11,8 +11,8 @@ import (
 
 const shim = "containerd-shim-runhcs-v1.exe"
 
-// stay is a container's shim: it outlives containerd, and runs until somebody ends it, or until
-// whoever started it by hand closes its standard input.
+// stay simulates the shim of a container: it outlives containerd, and runs until it is killed, or until its standard
+// input is closed if it was started manually.
 func stay(args []string) int {
 	if slices.Contains(args, fault.Protected) {
 		if err := protect(); err != nil {

@@ -1,7 +1,6 @@
-// Package simhost answers how a simulated machine stands behind an SSH server: it makes a
-// sim.Machine an sshd.Machine.
+// Package simhost connects a simulated machine to an SSH server: it turns a sim.Machine into an sshd.Machine.
 //
-// The lab and the tests use it. It adds nothing to either side.
+// The lab and the tests use it. It adds no behaviour.
 package simhost
 
 import (
@@ -13,13 +12,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Machine is a simulated machine as a server sees it.
+// Machine implements sshd.Machine for a simulated machine.
 type Machine struct{ machine *sim.Machine }
 
-// Of gives the server's view of a machine.
+// Of returns the sshd.Machine for a simulated machine.
 func Of(machine *sim.Machine) Machine { return Machine{machine: machine} }
 
-// Hostname is the name that the machine has now.
+// Hostname returns the current host name.
 func (m Machine) Hostname() string {
 	facts, err := m.machine.Host().System.Facts(context.Background())
 	if err != nil {
@@ -28,7 +27,7 @@ func (m Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Account knows one user: the machine's administrator.
+// Account returns the account of the machine's administrator, who is the only user.
 func (m Machine) Account(user string) (sshd.Account, bool) {
 	if !strings.EqualFold(user, m.machine.User()) {
 		return sshd.Account{}, false
@@ -36,7 +35,7 @@ func (m Machine) Account(user string) (sshd.Account, bool) {
 	return sshd.Account{User: m.machine.User(), Home: m.machine.Home(), Shell: string(m.machine.Shell())}, true
 }
 
-// Files is the machine's file system as somebody at its console has it.
+// Files returns the file system with the rights of the console.
 func (m Machine) Files() winos.Files { return m.machine.Host().Files }
 
 // OpenFile opens a file for SFTP.

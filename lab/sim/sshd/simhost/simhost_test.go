@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// host is a simulated machine with its server.
+// host is a simulated machine with an SSH server.
 type host struct {
 	*sshd.Server
 	machine *sim.Machine
@@ -202,7 +202,7 @@ func TestWindowsRulesHoldOverSFTP(t *testing.T) {
 	}
 }
 
-// BenchmarkUpload is simulated machines that receive 8 MiB each at once, clients and servers in one
+// BenchmarkUpload measures concurrent uploads of 8 MiB to each simulated machine, with clients and servers in one
 // process.
 func BenchmarkUpload(b *testing.B) {
 	const size = 8 << 20
