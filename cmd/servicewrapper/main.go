@@ -1,8 +1,8 @@
 // Command servicewrapper runs an ordinary program as a Windows service. service-wrapper.exe is the command of the
-// service; the arguments after its flags are the program and its arguments.
+// service; its flags are followed by the program and the program's arguments.
 //
-// If the wrapper ends, for any reason, the program ends as well. If the program ends, the wrapper ends. The wrapper has
-// no version of its own, so that another release of the operator restarts no service. On other systems, it runs the
+// The program ends with the wrapper, even if the wrapper is killed, and the wrapper ends with the program. The wrapper
+// has no version, so that another release of the operator doesn't restart services. On other systems it runs the
 // program in the foreground.
 package main
 
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// stopLimit bounds how long the program may take to be gone once it was killed.
+// stopLimit bounds the time until a killed program has ended.
 const stopLimit = 10 * time.Second
 
-// failed is the exit code when the program could not be run.
+// failed is the exit code if the program could not be run.
 const failed = 1
 
 func main() {
@@ -33,16 +33,16 @@ func main() {
 	os.Exit(serve(o))
 }
 
-// order is what to run.
+// order is the program to run, with its settings.
 type order struct {
-	// logFile gets what the program writes, appended; empty for nowhere.
+	// logFile is the file to which the program's output is appended; empty discards the output.
 	logFile string
-	// environment adds variables to the wrapper's own environment.
+	// environment is added to the wrapper's own environment.
 	environment []string
 	command     []string
 }
 
-// parse reads the wrapper's flags, which end at the first word that is none.
+// parse parses the wrapper's flags, which end at the first other argument.
 func parse(args []string) (o order, err error) {
 	flags := flag.NewFlagSet("service-wrapper", flag.ContinueOnError)
 	flags.StringVar(&o.logFile, "log-file", "", "file that the program's output is appended to")
@@ -62,7 +62,7 @@ func parse(args []string) (o order, err error) {
 	return o, nil
 }
 
-// run runs the program until it ends or ctx does, and gives its exit code.
+// run runs the program until the program or ctx ends, and returns the exit code.
 func run(ctx context.Context, o order) (code int, err error) {
 	program := exec.CommandContext(ctx, o.command[0], o.command[1:]...)
 	program.Env = slices.Concat(os.Environ(), o.environment)

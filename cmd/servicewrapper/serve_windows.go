@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/windows/svc"
 )
 
-// serve runs under the service manager, and gives the exit code of the program.
+// serve runs under the service manager, and returns the exit code of the program.
 func serve(o order) int {
 	if err := tie(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return failed
 	}
 	h := &handler{order: o}
-	// The service manager knows which service it started. It ignores the name if the process has one service only.
+	// The service manager knows which service it started. It ignores the name for a service with its own process.
 	if err := svc.Run("service-wrapper", h); err != nil {
 		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
 		return failed
@@ -25,8 +25,8 @@ func serve(o order) int {
 	return h.code
 }
 
-// tie has everything that this process starts end with it, even where it is killed: the job's last
-// handle is this process's, and Windows closes it.
+// tie makes Windows end every program that this process starts when this process ends, even if it is killed: this
+// process has the job's last handle, and Windows closes it.
 func tie() error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -51,8 +51,8 @@ type handler struct {
 	code  int
 }
 
-// Execute is svc.Handler. A program that ends by itself is a failure of the service whatever its exit
-// code, so that the service manager starts it again.
+// Execute is svc.Handler. If the program ends by itself, the service fails whatever the exit code, so that the service
+// manager restarts it.
 func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, stop := context.WithCancel(context.Background())

@@ -1,8 +1,8 @@
-// Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service
+// Command wicd is the daemon: it makes a Windows machine a node, and runs there as the service
 // windows-instance-config-daemon.
 //
-// It gives the command tree of internal/daemon/verbs the machine that it runs on. On other systems
-// it builds, shows its help, and can do nothing.
+// It passes the machine on which it runs to the commands of internal/daemon/verbs. On other systems it compiles and
+// shows its help, but its commands fail.
 package main
 
 import (
@@ -50,8 +50,8 @@ func run(ctx context.Context) error {
 	return root.ExecuteContext(ctx)
 }
 
-// home is the directory above the RPC directory that the own program lies in; for a program
-// elsewhere, the user's home.
+// home returns the parent of the RPC directory if the running program is in one. Otherwise it returns the user's home
+// directory.
 func home(self string) string {
 	dir := filepath.Dir(self)
 	if strings.EqualFold(filepath.Base(dir), contract.RPCDir) {

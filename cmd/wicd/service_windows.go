@@ -17,9 +17,9 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	return h.err
 }
 
-// handler is the service as the service manager sees it.
+// handler implements the service for the service manager.
 type handler struct {
-	// ctx gives the context of the process: svc.Handler has no place for one.
+	// ctx returns the context of the process, because svc.Handler has no parameter for one.
 	ctx func() context.Context
 	run func(ctx context.Context, running func()) error
 	err error
@@ -27,8 +27,7 @@ type handler struct {
 
 var _ svc.Handler = (*handler)(nil)
 
-// failed is the service-specific exit code of a service that ended with an error; the log says
-// which.
+// failed is the service-specific exit code of a service that ended with an error. The log contains the error.
 const failed = 1
 
 // Execute is svc.Handler.

@@ -8,15 +8,15 @@ import (
 // windowsImages is the registry of Windows' base images and of the image that every pod needs.
 const windowsImages = "mcr.microsoft.com"
 
-// Never reports whether this repository must not be contacted, as a source or as a mirror, however an address spells
-// its host. Without a repository it is about the whole registry.
+// Never reports whether this repository must not be contacted, as a source or as a mirror, in every spelling of its
+// host. If repository is empty, Never reports on the whole registry.
 func (r Rules) Never(host, repository string) bool {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	return r.forbids(name) || r.blocks(name) && !r.scopes.always.cover(name)
 }
 
-// Names reports whether the cluster knows a registry: as a source, as an allowed registry, or as the registry that
-// every node needs.
+// Names reports whether the cluster's settings name a registry: as a source, as an allowed registry, or as the registry
+// that every node needs.
 func (r Rules) Names(host string) bool {
 	for _, name := range spellings(host) {
 		if r.byHost[name] || slices.ContainsFunc(r.scopes.allowed, func(scope location) bool {

@@ -9,32 +9,32 @@ import (
 	"unicode"
 )
 
-// Credential is what a registry takes for a proof of identity: a user with a password, or one of
-// the two tokens. It never shows itself in text.
+// Credential authenticates at a registry: a user with a password, or one of the two tokens. Its text forms contain no
+// secret.
 type Credential struct {
 	Username string `json:"-"`
 	Password string `json:"-"`
 	// IdentityToken is exchanged for an access token at the registry's token server.
 	IdentityToken string `json:"-"`
-	// RegistryToken is sent to the registry as it is, as a bearer token.
+	// RegistryToken is sent unchanged to the registry, as a bearer token.
 	RegistryToken string `json:"-"`
 }
 
-// hidden stands in every text for what must not be there.
+// hidden replaces a secret in every text.
 const hidden = "[hidden]"
 
-// Format keeps fmt, whatever the verb, from what is secret.
+// Format hides the secret from fmt, for every verb.
 func (Credential) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
-// String tells nothing.
+// String returns hidden.
 func (Credential) String() string { return hidden }
 
-// MarshalText tells nothing, so that logs and JSON do not either.
+// MarshalText returns hidden, so that logs and JSON contain no secret.
 func (Credential) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// parseCredential reads an entry of the pull secret. auth, which is user:password in base64, wins
-// over the two fields, as in docker and kubelet. An entry without any of them is a credential that
-// is empty. Errors repeat nothing of the content.
+// parseCredential parses an entry of the pull secret. As in docker and kubelet, auth, which is user:password in base64,
+// takes precedence over the two fields. An entry without any of them is an empty credential. Errors repeat nothing of
+// the content.
 func parseCredential(entry json.RawMessage) (Credential, error) {
 	var fields struct {
 		Auth          string `json:"auth"`
@@ -66,7 +66,7 @@ func parseCredential(entry json.RawMessage) (Credential, error) {
 	return credential, nil
 }
 
-// decodeAuth takes base64 with padding and without. docker has NUL behind the password sometimes.
+// decodeAuth accepts base64 with and without padding. docker sometimes appends NUL to the password.
 func decodeAuth(auth string) (user, password string, ok bool) {
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// defaultDirectory is where containerd looks for a host that has no directory.
+// defaultDirectory is the directory that containerd uses for a host without its own directory.
 const defaultDirectory = "_default"
 
-// directory names the folder below config_path in which containerd on Windows looks first for a registry's hosts.toml:
-// the last colon and the port become _<port>_, all other colons are left out. Addresses may share a folder, because all
-// files are the same. Source: hostPaths and hostDirectory of containerd v2.4.2, core/remotes/docker/config.
+// directory returns the folder below config_path in which containerd on Windows first looks for a registry's
+// hosts.toml: the last colon and the port become _<port>_, and all other colons are removed. Addresses may share a
+// folder, because all files are the same. Source: hostPaths and hostDirectory of containerd v2.4.2,
+// core/remotes/docker/config.
 func directory(host string) string {
 	if colon := strings.LastIndexByte(host, ':'); colon > 0 {
 		host = host[:colon] + "_" + host[colon+1:] + "_"

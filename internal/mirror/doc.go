@@ -1,7 +1,6 @@
-// Package mirror answers where an image comes from: which registries a node asks, in which order
-// and with which credentials. The rules are those of ImageDigestMirrorSet and ImageTagMirrorSet,
-// and of ImageContentSourcePolicy before them, with the meaning that they have on Linux nodes. The
-// operator uses it to check and merge what users wrote, the daemon to resolve each pull and to
-// write containerd's hosts.toml. It is pure: it never opens a file or a connection, and no error or
-// text of it has a secret.
+// Package mirror decides where an image is pulled from: which registries a node tries, in which order and with which
+// credentials. It implements the rules of ImageDigestMirrorSet, ImageTagMirrorSet and the older
+// ImageContentSourcePolicy as on Linux nodes. The operator uses it to check and merge these objects. The daemon uses it
+// to resolve each pull and to write containerd's hosts.toml. The package is pure: it never opens a file or a
+// connection, and none of its errors or texts contains a secret.
 package mirror

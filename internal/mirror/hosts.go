@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Endpoint is the node-local resolver as containerd reaches it.
+// Endpoint is the node-local resolver for containerd.
 type Endpoint struct {
-	// URL is where it listens: http://127.0.0.1:<port>. While another program has the port, URL and Token are empty:
-	// then containerd is sent to a host that can't exist.
+	// URL is the resolver's address: http://127.0.0.1:<port>. While another program uses the port, URL and Token are
+	// empty. Then the files direct containerd to a host that can't exist.
 	URL string
 	// Token is sent with every request, see Authorization.
 	Token string
-	// Hosts are registries, as image names call them, that get a file although no rule needs it: the registries that
-	// the pull secret or the cluster's trust names. Invalid host names are left out.
+	// Hosts are registries, in the form of image names, that get a file although no rule needs it: the registries that
+	// the pull secret or the cluster's trust names. Invalid host names are ignored.
 	Hosts []string
 }
 
-// TokenHeader carries the token by which the resolver recognizes containerd. It is the only header that containerd
-// leaves out of its debug log.
+// TokenHeader contains the token by which the resolver recognizes containerd. It is the only header that containerd
+// omits from its debug log.
 const TokenHeader = "Authorization"
 
-// Authorization is the value of TokenHeader for a token, which is carried as a password.
+// Authorization returns the value of TokenHeader for a token, which is sent as a password.
 func Authorization(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("containerd:"+token))
 }
@@ -32,9 +32,9 @@ func Authorization(token string) string {
 // HostsFile is the name of each file within its directory.
 const HostsFile = "hosts.toml"
 
-// hostsFile is what containerd reads. It names no other registry, so without the resolver nothing is pulled and no rule
-// is broken. The resolver is on loopback: it accepts at once or not at all, and Windows takes two seconds to give up on
-// a closed port.
+// hostsFile is the file that containerd reads. It names no other registry, so without the resolver nothing is pulled,
+// and no rule is broken. A short timeout is enough, because a resolver on loopback accepts at once or not at all, and
+// Windows takes two seconds to give up on a closed port.
 const hostsFile = `# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.
 server = '%s'
 capabilities = ['pull', 'resolve']
@@ -46,13 +46,13 @@ const hostsHeader = `
 %s = ['%s']
 `
 
-// nowhere is a name that can't exist (RFC 6761), and that says why. The dot at its end keeps Windows from trying it
-// below the domains of the host.
+// nowhere is a name that can't exist (RFC 6761) and that explains the problem. Its final dot prevents Windows from
+// appending the host's domains.
 const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.invalid."
 
-// HostsFiles returns for containerd's config_path the content of each directory's hosts.toml: directory name → content.
-// Whatever else is in config_path must be removed, because containerd takes the first directory that fits. Errors are
-// about the endpoint.
+// HostsFiles returns the content of each directory's hosts.toml below containerd's config_path: directory name →
+// content. The caller must remove all other files from config_path, because containerd uses the first directory that
+// matches. Errors concern the endpoint.
 func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	file := []byte(fmt.Sprintf(hostsFile, nowhere))
 	if endpoint.URL != "" || endpoint.Token != "" {

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// dockerHub is how image names call Docker Hub; dockerHubAddress is where it is.
+// dockerHub is the name of Docker Hub in image names; dockerHubAddress is its address.
 const (
 	dockerHub        = "docker.io"
 	dockerHubAddress = "registry-1.docker.io"
 	dockerHubLibrary = "library/"
 )
 
-// dockerHubByName gives Docker Hub the one name under which its credentials are kept. Other hosts
-// keep theirs.
+// dockerHubByName returns the name under which Docker Hub's credentials are stored. Other hosts stay unchanged.
 func dockerHubByName(host string) string {
 	if host == "index."+dockerHub || host == dockerHubAddress {
 		return dockerHub
@@ -31,15 +30,15 @@ func dockerHubByName(host string) string {
 
 // location is a registry, a namespace or a repository.
 type location struct {
-	// host is lower case, with the port if one was given. An IPv6 address has brackets. Of a
-	// wildcard it is the part after the asterisk and dot.
+	// host is in lower case, with the port if one was given. An IPv6 address has brackets. For a wildcard, host is the
+	// part after the asterisk and dot.
 	host string
-	// path is empty or has no slash at its ends.
+	// path is empty or has no leading or trailing slash.
 	path     string
 	wildcard bool
 }
 
-// String writes the location the way users do.
+// String returns the location as users write it.
 func (l location) String() string {
 	text := l.host
 	if l.wildcard {
@@ -51,28 +50,26 @@ func (l location) String() string {
 	return text
 }
 
-// covers says whether every name that is below other, or other itself, is below l too. Neither is a
-// wildcard.
+// covers reports whether l contains other and every name below other. Neither location may be a wildcard.
 func (l location) covers(other location) bool {
 	_, ok := below(other.path, l.path)
 	return ok && withoutDefaultPort(l.host) == withoutDefaultPort(other.host)
 }
 
-// defaultPort is where a registry is without a port in its name. With it, the name is another, but
-// the registry the same: a rule against contacting a registry must not be evaded by writing the
-// port.
+// defaultPort is a registry's port if its name has none. With this port the name differs but the registry is the same:
+// adding the port must not bypass a rule against contacting a registry.
 const defaultPort = ":443"
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, defaultPort) }
 
-// SplitHost gives the name and the port of a host as addresses have it, in the one form in which
-// hosts are compared: lower case, as DNS has the name, without a dot at its end and without brackets,
-// an IP address in its shortest form; the port as a number, or empty.
+// SplitHost returns the name and the port of a host, as in addresses, in the form for comparisons. The name is in lower
+// case and in its DNS form, without a final dot and without brackets, and an IP address is in its shortest form. The
+// port is a number, or empty.
 func SplitHost(host string) (name, port string) {
 	u := url.URL{Host: host}
 	name, port = u.Hostname(), u.Port()
 	if ascii, err := idna.Lookup.ToASCII(name); err == nil {
-		name = ascii // connections are made to this name, too
+		name = ascii // connections also use this name
 	}
 	name = strings.TrimRight(strings.ToLower(name), ".")
 	if ip, err := netip.ParseAddr(name); err == nil {
@@ -84,8 +81,8 @@ func SplitHost(host string) (name, port string) {
 	return name, port
 }
 
-// CanonicalHost gives a host, as addresses have it, the name under which rules are looked up: as
-// SplitHost has it, without the default port, and Docker Hub by the name of its images.
+// CanonicalHost returns the name under which rules are looked up for a host, as in addresses: the form of SplitHost
+// without the default port. Docker Hub gets the name in its images.
 func CanonicalHost(host string) string {
 	name, port := SplitHost(host)
 	if strings.Contains(name, ":") {
@@ -97,8 +94,8 @@ func CanonicalHost(host string) string {
 	return dockerHubByName(withoutDefaultPort(name))
 }
 
-// below gives what follows prefix in path, without the slash between them, if prefix ends where a
-// component of path ends.
+// below returns the part of path after prefix, without the slash between them, if prefix ends at the end of a component
+// of path.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true
@@ -106,7 +103,7 @@ func below(path, prefix string) (string, bool) {
 	return strings.CutPrefix(path, prefix+"/")
 }
 
-// parseSource reads a source: a location, or *.domain.
+// parseSource parses a source: a location, or *.domain.
 func parseSource(text string) (location, error) {
 	domain, wildcard := strings.CutPrefix(text, "*.")
 	if !wildcard {
@@ -119,8 +116,8 @@ func parseSource(text string) (location, error) {
 	return location{host: domain, wildcard: true}, checkDomain(domain)
 }
 
-// parseLocation reads host[:port][/namespace…[/repository]]. Host names lose their case, as it does
-// not count in them.
+// parseLocation parses host[:port][/namespace…[/repository]]. It converts the host to lower case, because the case of
+// host names doesn't matter.
 func parseLocation(text string) (location, error) {
 	switch {
 	case text == "":
@@ -147,8 +144,8 @@ func parseLocation(text string) (location, error) {
 // characters, a port and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. The host must be one that an image name can begin
-// with: otherwise its first part would be read as a repository of Docker Hub.
+// checkHost checks host[:port] in lower case. An image name must be able to begin with the host. Otherwise containerd
+// would read the host as a part of a repository on Docker Hub.
 func checkHost(host string) error {
 	name, port, hasPort, err := splitPort(host)
 	if err != nil {
@@ -169,7 +166,7 @@ func checkHost(host string) error {
 	return checkDomain(name)
 }
 
-// splitPort cuts host[:port]. IPv6 addresses need brackets, as in URLs.
+// splitPort splits host[:port]. IPv6 addresses need brackets, as in URLs.
 func splitPort(host string) (name, port string, hasPort bool, err error) {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		address, rest, closed := strings.Cut(inner, "]")

@@ -58,11 +58,11 @@ type key struct {
 	kind   contract.PullKind
 }
 
-// sourceEntries is what all entries say about one source.
+// sourceEntries collects all entries about one source.
 type sourceEntries struct{ lists [][]string }
 
-// merge gives the mirrors in order. The source is among them only if an entry has it before a
-// mirror: that is how a user asks for it to be tried earlier than last.
+// merge returns the mirrors in order. The source is among them only if an entry lists it before a mirror. This is how a
+// user requests that the source is not tried last.
 func (e *sourceEntries) merge(source string) []string {
 	lists := e.lists
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
@@ -79,14 +79,14 @@ func (e *sourceEntries) merge(source string) []string {
 	return mirrors
 }
 
-// checked is a set without what can't be followed.
+// checked is a set without its invalid parts.
 type checked struct {
 	source  location
 	mirrors []string
 	never   bool
 }
 
-// check gives nil for a set that has no effect.
+// check validates a set. It returns nil if the set has no effect.
 func check(set Set) (*checked, []Rejected) {
 	var complaints []Rejected
 	complain := func(mirror, format string, args ...any) {
@@ -132,7 +132,7 @@ func check(set Set) (*checked, []Rejected) {
 	return nil, complaints
 }
 
-// parseMirror reads a location that is not the resolver itself.
+// parseMirror parses a mirror's location. It refuses the address of the resolver itself.
 func parseMirror(text string) (location, error) {
 	mirror, err := parseLocation(text)
 	if err != nil {

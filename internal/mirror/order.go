@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// order merges lists of mirrors into one that keeps the order of each, as far as they do not
-// contradict each other: a before b in one list is a before b in the result. The result does not
-// depend on the order of the lists, and is the one that Linux nodes have: what may come next is
-// taken in the order in which it became possible, and by name if that was at once. Where lists
-// contradict each other, the first by name goes first.
+// order merges lists of mirrors and keeps the order of each list as far as the lists don't contradict each other: if a
+// comes before b in one list, a comes before b in the result. The result doesn't depend on the order of the lists, and
+// is the same as on Linux nodes: names are taken in the order in which all their predecessors are done, and by name if
+// that is at the same time. If lists contradict each other, the first name in alphabetical order comes first.
 func order(lists [][]string) []string {
-	after := map[string]map[string]bool{} // name → what some list has right after it
+	after := map[string]map[string]bool{} // name → its direct successors in any list
 	before := map[string]int{}            // name → how many distinct names must come first
 	for _, list := range lists {
 		for i, name := range list {

@@ -11,19 +11,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Reference is what is pulled, as far as it matters for where from.
+// Reference holds the parts of an image name that decide where the image is pulled from.
 type Reference struct {
-	// Host is the registry as image names call it, with the port if there is one: docker.io, not
+	// Host is the registry in the form of image names, with the port if there is one: docker.io, not
 	// registry-1.docker.io.
 	Host string
-	// Repository is the name within the registry. On Docker Hub one without a slash is of library/.
+	// Repository is the name within the registry. On Docker Hub, a name without a slash belongs to library/.
 	Repository string
-	// Kind is digest if the image is named by a digest, even if it has a tag too.
+	// Kind is digest if the image name contains a digest, even if it also contains a tag.
 	Kind contract.PullKind
 }
 
-// ParseReference reads an image name as users write it: what has no registry is of Docker Hub, and
-// without tag and digest the tag is latest.
+// ParseReference parses an image name as users write it. A name without a registry belongs to Docker Hub. A name
+// without tag and digest has the tag latest.
 func ParseReference(name string) (Reference, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -40,14 +40,13 @@ func ParseReference(name string) (Reference, error) {
 	return image, nil
 }
 
-// CheckName says what is wrong with the name of a registry, in lower case, and of a repository
-// there.
+// CheckName returns why a registry, in lower case, or a repository has an invalid name.
 func CheckName(host, repository string) error {
 	return cmp.Or(checkHost(host), checkRepository(repository))
 }
 
-// normal is the reference with its host in lower case, and the repository that Docker Hub serves
-// under a short name.
+// normal returns the reference with its host in lower case, and with the full repository name if Docker Hub serves it
+// under a short one.
 func (r Reference) normal() Reference {
 	r.Host = strings.ToLower(r.Host)
 	if r.Host == dockerHub && !strings.Contains(r.Repository, "/") && r.Repository != "" {

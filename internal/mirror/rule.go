@@ -6,17 +6,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Rules say for each image where it is pulled from. The zero value has none: everything comes from
-// its source. They never change once made.
+// Rules decide for each image where it is pulled from. The zero value has no rules: every image comes from its source.
+// Rules are immutable.
 type Rules struct {
-	// entries by source, written as location.String does.
+	// entries by source, in the form of location.String.
 	entries map[string]entry
-	// byHost has the hosts of all sources except wildcards.
+	// byHost contains the hosts of all sources except wildcards.
 	byHost map[string]bool
 	scopes scopes
 }
 
-// indexed notes the hosts of all entries.
+// indexed collects the hosts of all entries.
 func (r Rules) indexed() Rules {
 	r.byHost = make(map[string]bool, len(r.entries))
 	for _, e := range r.entries {
@@ -27,24 +27,24 @@ func (r Rules) indexed() Rules {
 	return r
 }
 
-// entry has the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only still
-// hides the tag mirrors of its namespace or registry, and NeverContactSource applies to both kinds.
+// entry holds the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only
+// still hides the tag mirrors of its namespace or registry, and NeverContactSource applies to both kinds.
 type entry struct {
 	source  location
 	mirrors map[contract.PullKind][]location
 	never   bool
 }
 
-// Pull is one place to pull from.
+// Pull is one registry and repository to pull from.
 type Pull struct {
-	// Host is the registry as image names and credentials call it, with the port if there is one.
+	// Host is the registry in the form of image names and credentials, with the port if there is one.
 	Host       string
 	Repository string
-	// Source says that this is where the image's own name points.
+	// Source reports that this is the registry and repository of the image's own name.
 	Source bool
 }
 
-// Address is the host and port of the registry. For Docker Hub, the address is not its name.
+// Address returns the host and port of the registry. For Docker Hub, the address differs from its name.
 func (p Pull) Address() string { return address(p.Host) }
 
 func address(host string) string {
@@ -54,8 +54,8 @@ func address(host string) string {
 	return host
 }
 
-// NewRules takes what Merge gives. Its error is a *contract.Problem with ReasonManifestInvalid: no
-// rule is used then.
+// NewRules returns the rules for the result of Merge. Its error is a *contract.Problem with ReasonManifestInvalid. Then
+// no rule applies.
 func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	all := Rules{entries: make(map[string]entry, len(rules))}
 	for _, rule := range rules {
@@ -89,9 +89,8 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	return all.indexed(), nil
 }
 
-// Sources lists where to pull the image from, in order, each place once. It is empty if the source
-// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the
-// image.
+// Sources lists the registries to pull the image from, in order, without duplicates. The list is empty if the source
+// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the image.
 func (r Rules) Sources(image Reference) []Pull {
 	image = image.normal()
 	if r.Refused(image.Host, image.Repository) != "" {
@@ -117,8 +116,8 @@ func (r Rules) Sources(image Reference) []Pull {
 	return pulls
 }
 
-// find gives the entry of the most specific source that the name is below: the longest path first,
-// then the host, then the longest domain.
+// find returns the entry of the most specific source that contains the name: the longest path first, then the host,
+// then the longest domain.
 func (r Rules) find(name location) (entry, bool) {
 	if found, ok := r.findPath(name.host, name.path); ok {
 		return found, true
@@ -129,7 +128,7 @@ func (r Rules) find(name location) (entry, bool) {
 	return r.findDomain(name.host)
 }
 
-// findPath looks for the longest path on one host.
+// findPath finds the longest path on one host.
 func (r Rules) findPath(host, path string) (entry, bool) {
 	for {
 		if found, ok := r.entries[location{host: host, path: path}.String()]; ok || path == "" {
@@ -139,7 +138,7 @@ func (r Rules) findPath(host, path string) (entry, bool) {
 	}
 }
 
-// findDomain looks for the wildcard with the longest domain that the host is under.
+// findDomain finds the wildcard with the longest domain that contains the host.
 func (r Rules) findDomain(host string) (entry, bool) {
 	domain, _, _, err := splitPort(host)
 	if err != nil {
@@ -157,8 +156,8 @@ func (r Rules) findDomain(host string) (entry, bool) {
 	}
 }
 
-// rewrite replaces the part of the image's name that the source matches by the mirror. It says
-// false if nothing that could be pulled comes out.
+// rewrite replaces the part of the image's name that matches the source by the mirror. It returns false if the result
+// is no valid image name.
 func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
 	at, ok := e.place(image.Host, mirror)
 	rest, _ := below(image.Repository, e.source.path)
@@ -170,8 +169,8 @@ func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
 	return Pull{Host: p.Host, Repository: p.Repository}, true
 }
 
-// place is what stands for the source in the names of a host's images. A wildcard matches a host
-// without its port, so the port stays; it can follow only a mirror that is a host without one.
+// place returns the location that replaces the source in image names of a host. A wildcard matches a host without its
+// port, so the port stays. The port can only be appended to a mirror that is a host without a port.
 func (e entry) place(host string, mirror location) (location, bool) {
 	if !e.source.wildcard {
 		return mirror, true

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// scopes are what the cluster says about registries apart from mirrors.
+// scopes are the cluster's settings about registries, apart from mirrors.
 type scopes struct {
 	blocked, allowed, always, insecure scopeList
 	restricted                         bool
@@ -18,10 +18,10 @@ type scopes struct {
 // refuse reports whether any image can be refused.
 func (s scopes) refuse() bool { return s.restricted || len(s.blocked) > 0 }
 
-// scopeList are registries, namespaces, repositories and domains. Their hosts have no default port.
+// scopeList is a list of registries, namespaces, repositories and domains. Their hosts have no default port.
 type scopeList []location
 
-// cover reports whether a name, and everything below it, is below an element of the list.
+// cover reports whether an element of the list contains a name and everything below it.
 func (l scopeList) cover(name location) bool {
 	return slices.ContainsFunc(l, func(scope location) bool { return scope.reaches(name) })
 }
@@ -67,15 +67,15 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	return restricted.indexed(), nil
 }
 
-// parseScope reads a scope in the one form that lists have.
+// parseScope parses a scope into the form that lists have.
 func parseScope(text string) (location, error) {
 	scope, err := parseSource(text)
 	scope.host = withoutDefaultPort(scope.host)
 	return scope, err
 }
 
-// Refused says why the cluster refuses an image whatever its mirrors have; empty: it does not. The
-// text holds no secret.
+// Refused returns why the cluster refuses an image, whatever its mirrors have, or an empty string. The text contains no
+// secret.
 func (r Rules) Refused(host, repository string) string {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	switch {
@@ -104,13 +104,12 @@ func (r Rules) blocks(name location) bool {
 	return !own
 }
 
-// Insecure reports whether a repository may have any certificate, or speak http without TLS.
+// Insecure reports whether a repository may present any certificate, or speak http without TLS.
 func (r Rules) Insecure(host, repository string) bool {
 	return r.scopes.insecure.cover(Reference{Host: host, Repository: repository}.normal().location())
 }
 
-// withoutReference takes the tag and the digest from what names an image. The port of a registry
-// stays.
+// withoutReference removes the tag and the digest from an image name. The port of a registry stays.
 func withoutReference(text string) string {
 	text, _, _ = strings.Cut(text, "@")
 	if colon := strings.LastIndexByte(text, ':'); colon > strings.IndexByte(text, '/') && strings.Contains(text, "/") {

@@ -13,36 +13,35 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// PullSecret holds the cluster's credentials for registries. The zero value has none. It never
-// changes once made, and never shows itself in text.
+// PullSecret holds the cluster's credentials for registries. The zero value has none. It is immutable, and its text
+// forms contain no secret.
 type PullSecret struct {
-	// exact by host[:port][/path], as location.String writes it.
+	// exact holds credentials by host[:port][/path], in the form of location.String.
 	exact map[string]Credential
-	// globs have an asterisk in their host; the most specific first.
+	// globs have an asterisk in their host. The most specific comes first.
 	globs    []glob
 	unusable []string
 }
 
-// glob is a key such as *.example.com/team: each asterisk stands for any characters within one part
-// of a host name, as kubelet has it.
+// glob is a key such as *.example.com/team. As in kubelet, an asterisk matches any characters within one part of a host
+// name.
 type glob struct {
 	host, path string
 	credential Credential
 }
 
-// Format keeps fmt, whatever the verb, from what is secret.
+// Format hides the secrets from fmt, for every verb.
 func (PullSecret) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
-// String tells nothing.
+// String returns hidden.
 func (PullSecret) String() string { return hidden }
 
-// MarshalText tells nothing, so that logs and JSON do not either.
+// MarshalText returns hidden, so that logs and JSON contain no secret.
 func (PullSecret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// ParsePullSecret reads a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may
-// have a scheme, and /v1/ or /v2/ behind it, as docker writes them. An entry that can't be used
-// does not spoil the others, see Unusable. The error is a *contract.Problem with
-// ReasonPullSecretInvalid and repeats nothing of the content.
+// ParsePullSecret parses a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and
+// end in /v1/ or /v2/, as docker writes them. An unusable entry doesn't affect the others, see Unusable. The error is a
+// *contract.Problem with ReasonPullSecretInvalid and repeats nothing of the content.
 func ParsePullSecret(data []byte) (PullSecret, error) {
 	var file *struct {
 		Auths       map[string]json.RawMessage `json:"auths"`
@@ -53,7 +52,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 			withoutContent(err))
 	}
 	secret := PullSecret{exact: make(map[string]Credential, len(file.Auths))}
-	// what was written as it is kept goes before what had a scheme, or another name of Docker Hub
+	// A key in its normal form takes precedence over a key with a scheme, or with another name of Docker Hub.
 	plain := map[string]bool{}
 	for _, text := range slices.Sorted(maps.Keys(file.Auths)) {
 		credential, err := parseCredential(file.Auths[text])
@@ -81,12 +80,12 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 	return secret, nil
 }
 
-// refuse notes the key of an entry that can't be used, without the password that it may contain.
+// refuse records the key of an unusable entry, without the password that the key may contain.
 func (s *PullSecret) refuse(key string) {
 	s.unusable = append(s.unusable, quote(key[strings.LastIndexByte(key, '@')+1:]))
 }
 
-// withoutContent says what is wrong with JSON and where, but not what stands there.
+// withoutContent describes an error in JSON and its position, without repeating the content.
 func withoutContent(err error) string {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError
@@ -99,7 +98,7 @@ func withoutContent(err error) string {
 	return "it is not a JSON object"
 }
 
-// parseKey reads a key of the pull secret.
+// parseKey parses a key of the pull secret.
 func parseKey(text string) (host, repository string, ok bool) {
 	name := strings.TrimSpace(text)
 	_, rest, hasScheme := strings.Cut(name, "://")
@@ -112,14 +111,14 @@ func parseKey(text string) (host, repository string, ok bool) {
 	trimmed := strings.TrimRight(name, "/")
 	host, repository, _ = strings.Cut(trimmed, "/")
 	if (hasScheme || trimmed != name) && (repository == "v1" || repository == "v2") {
-		repository = "" // the path of the registry's interface, no namespace
+		repository = "" // the path of the registry's API, no namespace
 	}
 	host = dockerHubByName(strings.ToLower(host))
 	checked := host
 	if strings.Contains(host, "*") {
 		checked = strings.ReplaceAll(host, "*", "x")
 		if !strings.Contains(host, ".") {
-			return "", "", false // one asterisk for all hosts is for none
+			return "", "", false // an asterisk without a domain matches no host
 		}
 	}
 	if checkHost(checked) != nil || repository != "" && checkRepository(repository) != nil {
@@ -128,10 +127,9 @@ func parseKey(text string) (host, repository string, ok bool) {
 	return host, repository, true
 }
 
-// For gives the credential for a repository: that of the most specific key that the repository is
-// below, and of keys with asterisks only if no other fits. The host is as in image names:
-// docker.io. False means that the registry is asked without one; an entry without content says so
-// too.
+// For returns the credential for a repository. The most specific key that contains the repository wins. Keys with
+// asterisks count only if no other key matches. The host has the form of image names: docker.io. false means that the
+// registry gets no credential, for example because the entry is empty.
 func (s PullSecret) For(host, repository string) (Credential, bool) {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	name.host = dockerHubByName(name.host)
@@ -151,8 +149,7 @@ func (s PullSecret) For(host, repository string) (Credential, bool) {
 	return Credential{}, false
 }
 
-// matches compares part by part, so that an asterisk never stands for a dot. The port must be the
-// same.
+// matches compares two hosts part by part, so that an asterisk never matches a dot. The ports must be equal.
 func matches(pattern, host string) bool {
 	patterns, parts := strings.Split(pattern, "."), strings.Split(host, ".")
 	if len(patterns) != len(parts) {
@@ -166,11 +163,11 @@ func matches(pattern, host string) bool {
 	return true
 }
 
-// IsEmpty says whether it has no credentials at all.
+// IsEmpty reports whether the secret has no credentials.
 func (s PullSecret) IsEmpty() bool { return len(s.exact) == 0 && len(s.globs) == 0 }
 
-// Hosts lists the registries that the secret has something for, sorted, as image names call them.
-// Keys with an asterisk are not among them.
+// Hosts lists the registries for which the secret has an entry, sorted, in the form of image names. It omits keys with
+// an asterisk.
 func (s PullSecret) Hosts() []string {
 	hosts := map[string]bool{}
 	for name := range s.exact {
@@ -180,6 +177,6 @@ func (s PullSecret) Hosts() []string {
 	return slices.Sorted(maps.Keys(hosts))
 }
 
-// Unusable lists the keys of entries that can't be used, each quoted and shortened: those that are not understood, and
-// those that name a credential helper.
+// Unusable lists the keys of unusable entries, each quoted and shortened: invalid entries, and entries that name a
+// credential helper.
 func (s PullSecret) Unusable() []string { return slices.Clone(s.unusable) }

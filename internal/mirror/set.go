@@ -6,10 +6,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Policy says whether the source itself may be asked. The values are those of mirrorSourcePolicy.
+// Policy decides whether the source itself may be contacted. The values are the same as in mirrorSourcePolicy.
 type Policy string
 
-// Policies. An empty one is AllowContactingSource.
+// Policies. An empty Policy means AllowContactingSource.
 const (
 	AllowContactingSource Policy = "AllowContactingSource"
 	NeverContactSource    Policy = "NeverContactSource"
@@ -18,7 +18,7 @@ const (
 // Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet
 // checked.
 type Set struct {
-	// Object names the object that the entry is of, for messages: ImageDigestMirrorSet/<name>.
+	// Object names the object of this entry, for messages: ImageDigestMirrorSet/<name>.
 	Object string
 	Kind   contract.PullKind
 	// Source is host[:port][/namespace…[/repository]] or *.domain; each mirror
@@ -28,19 +28,18 @@ type Set struct {
 	Policy  Policy
 }
 
-// Rejected is a part of a Set that can't be followed. The rest of the set is.
+// Rejected is an invalid part of a Set. The other parts of the set apply.
 type Rejected struct {
 	Object string
 	Kind   contract.PullKind
 	Source string
-	// Mirror is the one that is left out. Empty: the source or the entry as a whole is.
+	// Mirror is the rejected mirror. If it is empty, the source or the whole entry is rejected.
 	Mirror string
-	// Why is a sentence without a secret. What the user wrote stands in it, and in Problem, quoted
-	// and shortened.
+	// Why is a sentence without a secret. Why and Problem repeat the user's text only quoted and shortened.
 	Why string
 }
 
-// Problem is what a user is told, with the number under which the documents explain it.
+// Problem returns the rejection as a problem for the user, with the number under which the documents explain it.
 func (r Rejected) Problem() *contract.Problem {
 	what := "source " + quote(r.Source)
 	if r.Mirror != "" {
@@ -49,11 +48,10 @@ func (r Rejected) Problem() *contract.Problem {
 	return contract.NewProblem(contract.ReasonMirrorRejected, "%s: %s: %s", shorten(r.Object), what, r.Why)
 }
 
-// quote makes text from the cluster fit to be shown: no control characters, not endless.
+// quote formats text from the cluster for messages: without control characters, and shortened.
 func quote(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
-// shown is how much of a foreign text a message repeats, in bytes. A registry's host name has at
-// most 253.
+// shown is how many bytes of the cluster's text a message repeats. A registry's host name has at most 253.
 const shown = 280
 
 func shorten(text string) string {

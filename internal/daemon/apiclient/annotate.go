@@ -18,11 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// maxText bounds an annotation that says why; operators and people read its beginning.
+// maxText bounds an annotation that contains a reason. Operators and people read its beginning.
 const maxText = 512
 
-// timeout bounds a request about one object, and readTimeout one that lists, or begins to watch. The
-// connection alone tells nothing: something in between may keep it alive and never answer.
+// timeout bounds a request about one object. readTimeout bounds a request that lists, or that starts a watch. A
+// connection that stays open isn't enough: a proxy or load balancer may keep it alive without an answer.
 const (
 	timeout     = 15 * time.Second
 	readTimeout = time.Minute
@@ -30,9 +30,8 @@ const (
 
 var errNoAnswer = errors.New("the API server has not answered in time")
 
-// AnnotateNode sets annotations of a Node, and removes those whose value is nil. The watched object
-// takes the change over, unless it has seen a newer one since before. It answers with the
-// annotations as they are then.
+// AnnotateNode sets annotations of a Node, and removes annotations whose value is nil. It also updates the watched
+// object, unless the watch has received a newer one. It returns the annotations after the change.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()
@@ -53,7 +52,7 @@ func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch,
 	return annotations, nil
 }
 
-// ProblemText is a problem as one short line.
+// ProblemText returns a problem as one short line.
 func ProblemText(p *contract.Problem) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -23,22 +23,22 @@ import (
 
 // Client is a connection to the API server.
 type Client struct {
-	// Client speaks to it.
+	// Client is the client of the Kubernetes API.
 	Client     dynamic.Interface
 	files      winos.Files
 	kubeconfig string
 	caBundle   string
 	dialer     *connrotation.Dialer
 	pair       atomic.Pointer[tls.Certificate]
-	// transport verifies the API server by the CAs of now.
+	// transport verifies the API server by the current CAs.
 	transport atomic.Pointer[http.Transport]
 }
 
-// Options say where things are.
+// Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Kubeconfig is the path of the daemon's kubeconfig. Only the server's address and CA are taken
-	// from it; the certificate is the daemon's own.
+	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the server's address and CA from it. The
+	// certificate is the daemon's own.
 	Kubeconfig string
 	// CABundle is the path of further trusted CAs, or empty. The file need not exist.
 	CABundle string
@@ -52,7 +52,7 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// Open prepares the link. It sends nothing yet.
+// Open prepares the connection. It sends nothing yet.
 func Open(options Options) (*Client, error) {
 	server, err := readKubeconfig(options.Files, options.Kubeconfig)
 	if err != nil {
@@ -63,7 +63,7 @@ func Open(options Options) (*Client, error) {
 	if err = errors.Join(l.verifyBy(server.CA), l.Reload()); err != nil {
 		return nil, err
 	}
-	// A client of one's own does not name itself: only those that client-go makes do.
+	// A custom HTTP client doesn't set a user agent. Only client-go's own clients do.
 	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, l)
 	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1},
 		&http.Client{Transport: named})
@@ -78,7 +78,7 @@ func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.transport.Load().RoundTrip(request)
 }
 
-// verifyBy has the API server be verified by a bundle, and by what is trusted beside, on the next connections.
+// verifyBy makes new connections verify the API server by a bundle and by the additional CAs of CABundle.
 func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
@@ -96,8 +96,7 @@ func (l *Client) verifyBy(ca []byte) error {
 			},
 		},
 		DialContext: l.dialer.DialContext,
-		// The internal API server is always reached directly, whatever proxy the system environment
-		// names.
+		// The API server is always reached directly, regardless of a proxy in the environment.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	}))
 	if before != nil {
@@ -106,12 +105,12 @@ func (l *Client) verifyBy(ca []byte) error {
 	return nil
 }
 
-// Certificate is the certificate that is shown to the API server.
+// Certificate returns the certificate that the API server gets.
 func (l *Client) Certificate() *tls.Certificate { return l.pair.Load() }
 
-// Reload takes the certificate from its file again and closes the connections that were made with
-// another: the API server looks at a connection's certificate with each request, so one that stays
-// open would end with the old one.
+// Reload reads the certificate from its file again, and closes the connections with another certificate. The API server
+// checks a connection's certificate with each request, so an open connection would fail when the old certificate
+// expires.
 func (l *Client) Reload() error {
 	pair, err := LoadCertificate(l.files)
 	if err != nil {

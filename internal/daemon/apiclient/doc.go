@@ -1,9 +1,8 @@
-// Package apiclient answers how the daemon talks to the API server: with which address and trust,
-// as whom, how it watches one object, and how it annotates its own Node.
+// Package apiclient is the daemon's client of the API server: it chooses the address, the trusted CAs and the
+// certificate, watches single objects, and annotates the daemon's own Node.
 //
-// The service opens one Client. Everything it needs is read through winos.Files, never from the
-// process's own file system or environment, so that it works the same in a simulated machine.
-// Bootstrap makes the key, handover stores the first certificate, the service renews it; a new
-// certificate is taken over without a restart. Keys are made on the host and never leave it. Of the
-// Node it changes annotations and nothing else.
+// The service opens one Client. All inputs are read through winos.Files, never from the process's own file system or
+// environment, so that the package works the same on a simulated machine. Bootstrap creates the key, handover stores
+// the first certificate, and the service renews it. A new certificate needs no restart. Keys are created on the host
+// and never leave it. The package changes only annotations of the Node.
 package apiclient

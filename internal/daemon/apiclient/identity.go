@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pathPendingKey holds a key whose certificate has been asked for, but is not there yet: a crash
-// must not make a second key.
+// pathPendingKey holds a key whose certificate was requested but has not arrived, so that a restarted daemon doesn't
+// create a second key.
 const pathPendingKey = contract.DirDaemonCerts + `\wicd-client-pending.key`
 
 // PEM block types.
@@ -31,14 +31,14 @@ const (
 	blockCertificate = "CERTIFICATE"
 )
 
-// PendingKey is the key that a certificate is to be asked for: the one of an earlier call, or a new
-// one. The directory must exist.
+// PendingKey returns the key for a certificate request: the key of an earlier call, or a new one. The directory must
+// exist.
 func PendingKey(files winos.Files) (*ecdsa.PrivateKey, error) {
 	content, err := winos.ReadFile(files, pathPendingKey)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the daemon's key: %w", err)
 	}
-	// A file that holds no key is replaced.
+	// If the file contains no key, it is replaced.
 	if key, parseErr := parseKey(content); parseErr == nil {
 		return key, nil
 	}
@@ -56,7 +56,7 @@ func PendingKey(files winos.Files) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// DropPendingKey forgets it. Repeating it changes nothing.
+// DropPendingKey deletes the pending key. A second call changes nothing.
 func DropPendingKey(files winos.Files) error {
 	if err := files.Remove(pathPendingKey); err != nil {
 		return fmt.Errorf("removing the daemon's pending key: %w", err)
@@ -64,7 +64,7 @@ func DropPendingKey(files winos.Files) error {
 	return nil
 }
 
-// NewRequest makes the certificate request of a node's daemon, in PEM.
+// NewRequest returns the certificate request of a node's daemon, in PEM.
 func NewRequest(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 	if node == "" {
 		return nil, errors.New("a daemon's certificate needs the name of its node")
@@ -77,10 +77,9 @@ func NewRequest(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 	return request, nil
 }
 
-// StoreCertificate makes certificate (PEM) the daemon's. It must be for the pending key, or for the
-// key of the certificate that is stored already, and for the daemon of node. The pair goes into one
-// file, at once; then the pending key is forgotten. changed is false when that certificate was
-// there before.
+// StoreCertificate makes certificate (PEM) the daemon's certificate. It must match the pending key, or the key of the
+// stored certificate, and it must be for the daemon of node. StoreCertificate writes the certificate and the key
+// atomically to one file, and then deletes the pending key. changed is false if this certificate was already stored.
 func StoreCertificate(files winos.Files, certificate []byte, node string) (changed bool, err error) {
 	key, current, err := keyFor(files, certificate)
 	if err != nil {
@@ -108,7 +107,7 @@ func StoreCertificate(files winos.Files, certificate []byte, node string) (chang
 	return changed, DropPendingKey(files)
 }
 
-// wrongError says that a certificate is not what was asked for; it will not become that.
+// wrongError means that a certificate doesn't match the request. A retry with the same certificate fails again.
 type wrongError struct{ error }
 
 func isWrong(err error) bool { return errors.As(err, new(wrongError)) }
@@ -116,7 +115,7 @@ func isWrong(err error) bool { return errors.As(err, new(wrongError)) }
 // Unwrap is for errors.Is and errors.As.
 func (e wrongError) Unwrap() error { return e.error }
 
-// keyFor finds the key of a certificate. current is what is stored now, or nil.
+// keyFor returns the key of a certificate. current is the stored content, or nil.
 func keyFor(files winos.Files, certificate []byte) (key *ecdsa.PrivateKey, current []byte, err error) {
 	current, err = winos.ReadFile(files, contract.PathDaemonCertificate)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +157,7 @@ func LoadCertificate(files winos.Files) (*tls.Certificate, error) {
 	return ParseCertificate(content)
 }
 
-// ParseCertificate reads a certificate and its key from one PEM text; Leaf is set.
+// ParseCertificate parses a certificate and its key from one PEM text; Leaf is set.
 func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
@@ -167,7 +166,7 @@ func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// NodeName is the node that a daemon's certificate is for.
+// NodeName returns the node of a daemon's certificate.
 func NodeName(leaf *x509.Certificate) (string, error) {
 	node, ok := strings.CutPrefix(leaf.Subject.CommonName, contract.DaemonUserPrefix)
 	if !ok || node == "" {

@@ -13,14 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Server is where the API server is, and what verifies it.
+// Server is the address of the API server and the CA that verifies it.
 type Server struct {
 	URL string
 	// CA is a bundle in PEM.
 	CA []byte
 }
 
-// parsed is a kubeconfig, with the parts that count.
+// parsed is a kubeconfig with its relevant parts.
 type parsed struct {
 	*clientcmdapi.Config
 	cluster *clientcmdapi.Cluster
@@ -44,13 +44,13 @@ func parse(content []byte) (parsed, error) {
 	return parsed{config, cluster, hasUser}, nil
 }
 
-// IsKubeconfig reports whether a program can start with a kubeconfig: it names a server and a user.
+// IsKubeconfig reports whether a program can start with a kubeconfig: the kubeconfig names a server and a user.
 func IsKubeconfig(content []byte) bool {
 	p, err := parse(content)
 	return err == nil && p.hasUser
 }
 
-// ServerOf is the API server of a kubeconfig that holds its CA.
+// ServerOf returns the API server of a kubeconfig that contains its CA.
 func ServerOf(content []byte) (Server, error) {
 	p, err := parse(content)
 	if err == nil && len(p.cluster.CertificateAuthorityData) == 0 {
@@ -62,7 +62,7 @@ func ServerOf(content []byte) (Server, error) {
 	return Server{URL: p.cluster.Server, CA: p.cluster.CertificateAuthorityData}, nil
 }
 
-// readKubeconfig reads the API server of a kubeconfig, with the file that holds its CA.
+// readKubeconfig returns the API server of a kubeconfig. The CA may be in a separate file.
 func readKubeconfig(files winos.Files, path string) (Server, error) {
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
@@ -81,9 +81,10 @@ func readKubeconfig(files winos.Files, path string) (Server, error) {
 	return Server{p.cluster.Server, ca}, nil
 }
 
-// Kubeconfigs are those of the node's programs, the daemon aside. Each program reads its own once, when it starts.
-// kubelet writes its own, with what its bootstrap credential tells, at each start without a valid kubeconfig and
-// certificate (kubernetes, pkg/kubelet/certificate/bootstrap): at its first, and when somebody had it forget them.
+// Kubeconfigs returns the kubeconfigs of the node's programs, except the daemon's. Each program reads its kubeconfig
+// once, when it starts. kubelet writes its kubeconfig, from its bootstrap kubeconfig, at each start without a valid
+// kubeconfig and certificate (kubernetes, pkg/kubelet/certificate/bootstrap): at its first start, and after the daemon
+// has removed them.
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {
@@ -92,8 +93,8 @@ func Kubeconfigs() []string {
 	return paths
 }
 
-// Astray gives those of some kubeconfigs that name another API server or CA. One that is not there or can't be used
-// is nobody's way to the API server.
+// Astray returns the kubeconfigs that name another API server or CA. It ignores kubeconfigs that are missing or
+// unusable.
 func Astray(files winos.Files, paths []string, to Server) (astray []string, err error) {
 	for _, path := range paths {
 		content, err := pointed(files, path, to)
@@ -107,7 +108,8 @@ func Astray(files winos.Files, paths []string, to Server) (astray []string, err 
 	return astray, nil
 }
 
-// Point has kubeconfigs name an API server and its CA; without an URL, only the CA. All else in them stays.
+// Point writes the API server and its CA to kubeconfigs. Without a URL, it writes only the CA. The remaining content
+// stays.
 func Point(files winos.Files, paths []string, to Server) error {
 	for _, path := range paths {
 		content, err := pointed(files, path, to)
@@ -121,7 +123,7 @@ func Point(files winos.Files, paths []string, to Server) error {
 	return nil
 }
 
-// Repointed is the API server that Point would have a kubeconfig name, or nil if nothing in it has to change.
+// Repointed returns the API server that Point would write to a kubeconfig, or nil if nothing has to change.
 func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	content, err := pointed(files, path, to)
 	if err != nil || content == nil {
@@ -131,7 +133,7 @@ func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	return &server, err
 }
 
-// pointed is a kubeconfig as it has to be, or nil if nothing in it has to change.
+// pointed returns the content that a kubeconfig needs, or nil if nothing has to change.
 func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	content, err := winos.ReadFile(files, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +144,7 @@ func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	}
 	p, err := parse(content)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a join brings another
+		return nil, nil //nolint:nilerr // a join writes another one
 	}
 	same := to.URL == "" || p.cluster.Server == to.URL
 	if same && p.cluster.CertificateAuthority == "" && bytes.Equal(p.cluster.CertificateAuthorityData, to.CA) {

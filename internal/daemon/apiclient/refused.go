@@ -14,12 +14,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// refusedLimit bounds the question.
+// refusedLimit bounds the request.
 const refusedLimit = 15 * time.Second
 
-// Refused asks the API server of a kubeconfig whether it refuses a client certificate. One that is
-// valid by date is refused when the CA that signed it is trusted no longer, such as after a restore
-// of etcd. Without an answer it is not known, which is an error.
+// Refused asks the API server of a kubeconfig whether it refuses a client certificate. The API server refuses a
+// certificate that hasn't expired if it no longer trusts the CA that signed it, for example after a restore of etcd. If
+// the API server doesn't answer, Refused returns an error.
 func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate string) (bool, error) {
 	server, err := readKubeconfig(files, kubeconfig)
 	if err != nil {
@@ -46,7 +46,8 @@ func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate str
 		DisableKeepAlives: true,
 		Proxy:             func(*http.Request) (*url.URL, error) { return nil, nil },
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
-			// The server's list of CAs is not looked at: that none of them fits is what is asked.
+			// Send the certificate even if no CA on the server's list has signed it. The request tests exactly this
+			// case.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }},
 	}
 	response, err := transport.RoundTrip(request)

@@ -25,59 +25,57 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Renewal is at renewAt of a certificate's life, earlier by up to renewJitter of it, so that nodes
-// that joined together don't renew together. The rest of the life is for a host that is off, or an
-// operator that does not approve.
+// A certificate is renewed after the share renewAt of its lifetime, or earlier by up to renewJitter, so that nodes that
+// joined together don't renew together. The remaining lifetime is a reserve for a host that is off, or an operator that
+// does not approve.
 const (
 	renewAt     = 0.70
 	renewJitter = 0.10
 )
 
-// Waiting for a request to be signed, and between attempts.
+// Pauses while a request is not signed yet, and between attempts.
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// signTimeout is how long one request is waited for. kube-controller-manager forgets pending
-	// requests after a day and denied ones after an hour.
+	// signTimeout bounds the wait for one request. kube-controller-manager deletes pending requests after a day and
+	// denied ones after an hour.
 	signTimeout = time.Hour
-	// pause lies between attempts that failed, and restPause at least between renewals: a host
-	// whose clock is days ahead would renew without end. While a certificate can be renewed, neither is
-	// longer than a pausePart-th of its life.
+	// pause is the time between failed attempts, and restPause the shortest time between renewals: otherwise a host
+	// whose clock is days ahead would renew endlessly. While a certificate is valid, neither is longer than a
+	// pausePart-th of its lifetime.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
-	// longestWait is how long the end of a certificate goes without being looked at: timers stand
-	// still while a host is suspended.
+	// longestWait is the longest time between checks of the certificate's end. Timers stop while a host is suspended.
 	longestWait = time.Hour
 )
 
-// Renewer keeps the daemon's certificate from expiring.
+// Renewer renews the daemon's certificate before it expires.
 type Renewer struct {
 	Files  winos.Files
 	Client dynamic.Interface
-	// Lifetime to ask for; the life of the present certificate if 0.
+	// Lifetime is the requested lifetime; the lifetime of the current certificate if 0.
 	Lifetime time.Duration
-	// Renewed is called after a new certificate has been stored, until it succeeds.
+	// Renewed is called after a new certificate has been stored, and again until it succeeds.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread is a number in [0,1) that says how early within the jitter this daemon renews; random
-	// if nil.
+	// Spread returns a number in [0,1) that decides how early within the jitter this daemon renews; random if nil.
 	Spread func() float64
 }
 
-// RenewalTime is when a certificate is to be renewed. spread is in [0,1).
+// RenewalTime returns the time to renew a certificate. spread is in [0,1).
 func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
 }
 
-// pauseFor is a pause, or less where the certificate is good for a short time only.
+// pauseFor returns longest, or less if the certificate has a short lifetime.
 func pauseFor(leaf *x509.Certificate, longest time.Duration) time.Duration {
 	return min(longest, max(time.Second, leaf.NotAfter.Sub(leaf.NotBefore)/pausePart))
 }
 
-// Run renews whenever it is time, until ctx ends. What fails is logged and tried again; the present
-// certificate serves on meanwhile.
+// Run renews the certificate when it is due, until ctx ends. It logs a failure and retries. Until then, the current
+// certificate stays in use.
 func (r *Renewer) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spread := rand.Float64
@@ -110,8 +108,8 @@ func (r *Renewer) Run(ctx context.Context) {
 			continue
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
-			// Nobody takes it any more, not even for its renewal. The operator gives another one
-			// when it joins the host again.
+			// The API server refuses an expired certificate, even for its renewal. The operator issues another one when
+			// it joins the host again.
 			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
 				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
 			r.wait(ctx, pause)
@@ -136,8 +134,8 @@ func (r *Renewer) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// renew asks for a certificate for a new key and stores it. The key of an attempt that was cut
-// short is used again, so that a request that is already there is found.
+// renew requests a certificate for a new key and stores it. If an earlier attempt was interrupted, renew uses the same
+// key, so that it finds the existing request.
 func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	node, err := NodeName(leaf)
 	if err != nil {
@@ -156,7 +154,7 @@ func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	}
 	certificate, err := r.signed(ctx, name)
 	if p, denied := contract.AsProblem(err); denied && p.Reason == contract.ReasonCertificateDenied {
-		// Another key makes another request; this one will never be signed.
+		// A request with another key may be signed. This request never will be.
 		return errors.Join(err, DropPendingKey(r.Files))
 	}
 	if err != nil {
@@ -166,10 +164,10 @@ func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	if isWrong(err) {
 		return errors.Join(err, DropPendingKey(r.Files))
 	}
-	return err // what could not be written is found again under the same key
+	return err // after a failed write, the next attempt finds the request by the same key
 }
 
-// requestName follows from the key, so asking again finds what was asked before.
+// requestName derives the name of the request from the key, so a repeated attempt finds the existing request.
 func requestName(key *ecdsa.PrivateKey, node string) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -220,7 +218,7 @@ func (r *Renewer) request(ctx context.Context, name string) (*unstructured.Unstr
 	return r.requests().Get(ctx, name, metav1.GetOptions{})
 }
 
-// signed waits for the certificate, looking less and less often.
+// signed waits for the certificate, with growing pauses.
 func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
 	deadline := r.Clock.Now().Add(signTimeout)
 	for look := firstLook; ; look = min(2*look, slowestLook) {

@@ -22,10 +22,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// TokenLife is how long the tokens for services are asked for.
+// TokenLife is the requested lifetime of the tokens for services.
 const TokenLife = time.Hour
 
-// RequestToken gets a token of a ServiceAccount that ends with a Node, and how long it lives.
+// RequestToken requests a token of a ServiceAccount that is bound to a Node, and returns it with its lifetime.
 func RequestToken(ctx context.Context, client dynamic.Interface, namespace, account, node string,
 	uid types.UID) (token string, life time.Duration, err error) {
 	seconds := int64(TokenLife.Seconds())
@@ -49,7 +49,7 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &answer); err != nil {
 		return "", 0, fmt.Errorf("decoding a token of %s: %w", account, err)
 	}
-	// By the API server's clock alone: the host's may be off.
+	// Use only the API server's clock, because the host's may be wrong.
 	life = answer.Status.ExpirationTimestamp.Sub(answer.CreationTimestamp.Time)
 	if answer.Status.Token == "" || life <= 0 || answer.CreationTimestamp.IsZero() {
 		return "", 0, fmt.Errorf("requesting a token of %s: the answer holds none that lives", account)
@@ -57,8 +57,9 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	return answer.Status.Token, life, nil
 }
 
-// WriteToken writes what a service reads: the token, which it reads again while it runs, and the
-// kubeconfig, with the address and CA of the daemon's own. A CA that is there already stays: see Point.
+// WriteToken writes the files that a service reads: the token, which the service reads again while it runs, and the
+// kubeconfig, with the address and CA of the daemon's kubeconfig. If the service's kubeconfig already has a CA, that CA
+// stays: see Point.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {
@@ -81,7 +82,7 @@ func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceT
 	if err != nil {
 		return fmt.Errorf("encoding the kubeconfig of %s: %w", name, err)
 	}
-	// The token first: the program does not start without it, and starts when there is a kubeconfig.
+	// Write the token first. The program needs it, and starts as soon as the kubeconfig exists.
 	err = winos.WriteFile(files, to.Token, bytes.NewReader([]byte(token)), winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing the token of %s: %w", name, err)

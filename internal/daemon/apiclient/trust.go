@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// reachTimeout is for how long the API server is waited for: name resolution, TCP and TLS together.
+// reachTimeout bounds the wait for the API server: name resolution, TCP and TLS together.
 const reachTimeout = 10 * time.Second
 
-// Reach tries whether the API server answers, with a certificate of the CA by some clock. It sends nothing and needs
-// no credential.
+// Reach checks that the API server answers with a certificate that is signed by the CA and valid at the time now. It
+// sends no request and needs no credential.
 func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	server, err := url.Parse(to.URL)
 	if err != nil {
@@ -41,10 +41,12 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	return conn.Close()
 }
 
-// Trust has the API server be verified by another bundle from now on, also by the next daemon. While that does not
-// verify it, what verified it before counts, too, or nobody could tell this daemon what is right: it is not settled
-// then, and this has to be called again. Without next, what is there alone counts meanwhile: the host has the bundle's
-// revision already, and a join may have brought what is newer. Repeating it changes nothing.
+// Trust makes this daemon and the next one verify the API server by another CA bundle.
+//
+// If this bundle does not verify the API server yet, the previous bundle stays trusted as well. Otherwise the daemon
+// could no longer receive the correct one. Then settled is false, and the caller must call Trust again. Exception:
+// without next, the host already has the bundle's revision, and a join may have brought a newer bundle. Then only the
+// existing bundle is trusted until settled. A second call changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.files, l.kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {
@@ -61,7 +63,7 @@ func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool,
 	default:
 		ca = slices.Concat(ca, server.CA)
 	}
-	// The kubeconfig comes last: it says that all is done.
+	// Write the kubeconfig last, because it marks the change as complete.
 	if err = l.verifyBy(ca); err != nil {
 		return false, err
 	}

@@ -19,22 +19,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the
-// API server one request, so a fleet that lost its API server asks at most twice a minute and node.
-// A watch that ends by itself is opened again where it ended.
+// Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request,
+// so a fleet that lost its API server sends at most two requests per minute and node. If a watch ends normally, it
+// continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	watchLife  = 5 * time.Minute // to twice as much, as for every client of Kubernetes
+	watchLife  = 5 * time.Minute // up to twice as long, as in every Kubernetes client
 )
 
-// Watch is one named object that is watched. It is safe for concurrent use; a nil one is never
-// known.
+// Watch watches one named object. It is safe for concurrent use. A nil Watch knows no object.
 type Watch struct {
 	client dynamic.ResourceInterface
 	name   string
 	clock  clock.Clock
-	// retry is the first pause after an attempt to watch that failed.
+	// retry is the first pause after a failed attempt to watch.
 	retry time.Duration
 
 	mu     sync.Mutex
@@ -43,27 +42,27 @@ type Watch struct {
 	known  bool
 }
 
-// NewWatch makes an Object of the kind that client is for. It is watched while Run runs.
+// NewWatch returns a Watch of an object of the client's kind. It watches while Run runs.
 func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) *Watch {
 	return &Watch{client: client, name: name, clock: clock, retry: firstRetry}
 }
 
-// RetrySlowly has the watch, which does not run yet, try again no sooner than it must: nobody waits for what
-// it sees.
+// RetrySlowly makes failed attempts wait for the longest pause, because no caller waits for this object. Call it before
+// Run.
 func (w *Watch) RetrySlowly() *Watch {
 	w.retry = lastRetry
 	return w
 }
 
-// Wake has a channel, which needs room for one signal, be signalled whenever something was seen.
+// Wake adds a channel that is signalled whenever the watch sees a change. The channel must have a buffer of one.
 func (w *Watch) Wake(channel chan<- struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wake = append(w.wake, channel)
 }
 
-// Get is the object as it was last seen, not to be changed; nil when there is none, or known is
-// false: none was seen yet.
+// Get returns the last known object, which the caller must not change. object is nil if there is none. If known is
+// false, the watch has no answer yet.
 func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false
@@ -73,8 +72,8 @@ func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	return w.object, w.known
 }
 
-// Replace takes the state that a write of ours led to, unless the watch has brought a newer one
-// than before meanwhile.
+// Replace stores the object that a write by the daemon returned, unless the watch has received a newer one since
+// before.
 func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,19 +82,19 @@ func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-// saw takes a state of the object in. A list is always taken, whatever its version: after a restore
-// of etcd, versions are lower than before.
+// saw stores a state of the object. It always accepts a list, whatever its version, because versions are lower after a
+// restore of etcd.
 func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	if object != nil {
-		object = object.DeepCopy() // an event's object may be somebody else's, too
-		// The largest parts of a Node, for which no manifest asks.
+		object = object.DeepCopy() // other goroutines may use the event's object
+		// Drop the largest parts of a Node. No manifest needs them.
 		object.SetManagedFields(nil)
 		unstructured.RemoveNestedField(object.Object, "status", "images")
 	}
 	w.mu.Lock()
 	if object != nil && !listed && older(object, w.object) {
 		w.mu.Unlock()
-		return // it was under way while a write of ours came back
+		return // the event is older than the result of the daemon's own write
 	}
 	w.object, w.known = object, true
 	wake := w.wake
@@ -108,8 +107,8 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older says whether one state of an object precedes another. Versions of one object are numbers
-// that grow; anything else is not older.
+// older reports whether one state of an object precedes another. Versions of one object are increasing numbers. If a
+// version isn't a number, the state is not older.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false
@@ -142,21 +141,21 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// only lets the server send one object.
+// only returns a selector that makes the server send one object.
 func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// Get reads one object, nil if there is none, and gives the version of the world in which that was
-// so. Daemons may list what has a name, and get nothing.
+// Get reads one object, and returns it with the resource version of the list; nil if there is none. It lists by name,
+// because a daemon may list the object but not get it.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object whose name stands for its content, nil if there is none. Any state in
-// which it is there will do, so the API server answers from its cache if it can, without asking
-// etcd which one is the newest: hundreds of daemons read the same one at the same time.
+// GetCached reads one object whose name is derived from its content; nil if there is none. Any version of such an
+// object is correct, so the API server may answer from its cache without asking etcd for the newest version: hundreds
+// of daemons read the same object at the same time.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -165,8 +164,7 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads one object, as it is now or, with version 0, at any time that the API server has in
-// its cache.
+// read reads one object in its current version, or, with version 0, in any version from the API server's cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
@@ -183,7 +181,7 @@ func read(ctx context.Context, client dynamic.ResourceInterface, name, at string
 	return found, list.GetResourceVersion(), nil
 }
 
-// listAndWatch reads the object and follows it until something goes wrong.
+// listAndWatch reads the object and watches it until an error occurs.
 func (w *Watch) listAndWatch(ctx context.Context) error {
 	found, version, err := Get(ctx, w.client, w.name)
 	if err != nil {
@@ -198,11 +196,10 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFrom follows the object from a version of the world, and gives the version that it came to
-// when the watch ended by itself.
+// watchFrom watches the object from a resource version. It returns the latest version when the watch ends normally.
 func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
-	// The server answers at once, and then has its time.
+	// The server must answer within readTimeout. After that, the watch has no timeout on the client.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	opening := time.AfterFunc(readTimeout, func() { cancel(errNoAnswer) })
@@ -236,7 +233,7 @@ func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	return version, nil
 }
 
-// take takes one event in, and gives its version of the world.
+// take processes one event, and returns its resource version.
 func (w *Watch) take(event watch.Event) (version string, err error) {
 	if event.Type == watch.Error {
 		return "", fmt.Errorf("watching %s: %w", w.name, apierrors.FromObject(event.Object))
@@ -255,7 +252,7 @@ func (w *Watch) take(event watch.Event) (version string, err error) {
 	return object.GetResourceVersion(), nil
 }
 
-// Jitter spreads a pause by a fifth to either side.
+// Jitter changes a pause randomly by up to a fifth in both directions.
 func Jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

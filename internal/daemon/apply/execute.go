@@ -216,7 +216,7 @@ func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start)
 }
 
 // touch records a variable's value before our change. While the state is lost, the value may be from an
-// earlier revision of ours, so it isn't recorded for restoring.
+// earlier revision, so it isn't recorded for restoring.
 func (r *run) touch(name string) {
 	var before *string
 	if value, there := variable(r.have.Environment, name); there && !r.isStateLost() {

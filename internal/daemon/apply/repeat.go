@@ -57,7 +57,7 @@ func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.tim
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
 // took records a step. It ignores starts and stops, which lives tracks better. It also ignores removals of
-// pod networks, because one of our own services created each of them for a revision that failed.
+// pod networks, because a managed service created each of them for a revision that failed.
 func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {
 		return

@@ -18,7 +18,7 @@ import (
 // repair it.
 const maxResumes = 3
 
-// Stop stops one of our services, if it exists, and records the dependants that stop with it. A pass starts
+// Stop stops a managed service, if it exists, and records the dependants that stop with it. A pass starts
 // them again.
 func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
 	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
@@ -52,7 +52,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// also a service of ours that a lost state file named
+		// also a managed service that a lost state file named
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}

@@ -1,9 +1,8 @@
-// Package logs answers how logs on this host stay within their limits: the daemon's own, and those
-// of the services that it manages.
+// Package logs keeps the logs on this host within their limits: the daemon's own log, and the logs of the services that
+// it manages.
 //
-// The service writes its log through a Writer and runs one Rotator. Programs that move a full log
-// aside by themselves are left to that, and only what is too old or too many is removed; for the
-// others the content is copied aside and the file emptied in place, because on Windows nobody can
-// rename a file that a program holds open. The names of logs never change, and older files lie
-// beside them, where kubelet's log endpoint finds both.
+// The service writes its log through a Writer and runs one Rotator. If a program rotates its log itself, the Rotator
+// only removes files that are too old or too many. For other programs, the Rotator copies the content to another file
+// and empties the log in place, because on Windows a file can't be renamed while a program has it open. The names of
+// logs never change, and older files are in the same directory, where kubelet's log endpoint finds both.
 package logs

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Limits when none are given: they bound the log to 60 MB.
+// Default limits. They limit the log to 60 MB.
 const (
 	DefaultSize  = 10 << 20
 	DefaultFiles = 5
@@ -21,15 +21,15 @@ const (
 // FileOptions of a Writer.
 type FileOptions struct {
 	Files winos.Files
-	// Path of the log. There is none before its directory is there.
+	// Path of the log. There is no log until its directory exists.
 	Path string
-	// Now is the host's clock, by which older files are named.
+	// Now is the host's clock. It provides the names of older files.
 	Now func() time.Time
 	// Size in bytes at which a new file begins; DefaultSize if 0.
 	Size int64
 }
 
-// Writer writes to a file, and begins a new one at its limit. It is safe for concurrent use.
+// Writer writes to a file, and begins a new file at its limit. It is safe for concurrent use.
 type Writer struct {
 	files winos.Files
 	path  string
@@ -39,15 +39,15 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
-	// lost counts the lines since the last one that was written, why says what lost the latest.
+	// lost counts the lines lost since the last written one, and why is the error of the latest.
 	lost int
 	why  error
-	// torn says that the file ends within a line, of which the rest was lost.
+	// torn reports that the file ends with an incomplete line.
 	torn bool
 }
 
-// Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside
-// wicd.log. If that can't be, the first line tries again.
+// Open begins a new file, and renames the existing one, such as wicd.log to wicd-20260102-150405.log. If this fails,
+// the first line retries.
 func Open(o FileOptions) *Writer {
 	w := &Writer{files: o.Files, path: o.Path, now: o.Now}
 	w.Limit(contract.Log{MaxSize: o.Size})
@@ -57,8 +57,8 @@ func Open(o FileOptions) *Writer {
 	return w
 }
 
-// Limit changes the limits; what is 0 of size and count takes its default, because the daemon's log
-// must never fill the disk.
+// Limit changes the limits. If size or count is 0, it takes its default, because the daemon's log must never fill the
+// disk.
 func (w *Writer) Limit(limits contract.Log) {
 	if limits.MaxSize <= 0 {
 		limits.MaxSize = DefaultSize
@@ -72,8 +72,8 @@ func (w *Writer) Limit(limits contract.Log) {
 	w.limits = limits
 }
 
-// Write writes a line. A file that can't be written to loses it: the daemon goes on without its log
-// rather than not at all. The next line that is written says that some are missing, and why.
+// Write writes a line. If the file can't be written, the line is lost: the daemon continues without its log. The next
+// written line reports how many lines are missing, and why.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,8 @@ func (w *Writer) write(line []byte) error {
 	w.size += int64(n)
 	switch {
 	case errors.Is(err, winos.ErrNoSpace):
-		// The next line tries this file again: a new one would have no room either, and cost an older one.
+		// Retry with the same file for the next line. A new file would have no space either, and an older one would be
+		// removed for it.
 		if n > 0 {
 			w.torn = line[n-1] != '\n'
 		}
@@ -113,7 +114,7 @@ func (w *Writer) write(line []byte) error {
 	return err
 }
 
-// Close ends the file. Repeating it changes nothing.
+// Close closes the file. A second call changes nothing.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +130,8 @@ func (w *Writer) end() error {
 	return err
 }
 
-// begin moves the file of before aside and makes a new one. While somebody reads the old one, it
-// can't be moved: then the log goes on in a file beside it.
+// begin renames the previous file and creates a new one. If another program is reading the previous file, it can't be
+// renamed. Then the log continues in a file with another name.
 func (w *Writer) begin() error {
 	aside, err := MoveAside(w.files, w.path, w.now())
 	if err != nil {
@@ -148,6 +149,6 @@ func (w *Writer) begin() error {
 		return fmt.Errorf("creating log %s: %w", path, err)
 	}
 	w.out, w.size = out, 0
-	_ = Prune(w.files, w.limits, w.now()) // what can't be removed now is with the next file
+	_ = Prune(w.files, w.limits, w.now()) // the next file retries the removal
 	return nil
 }

@@ -19,9 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Pauses between looks: at sizes, which costs a question for each log, and for older files, which
-// costs a listing of each directory. At 10 s between looks a program that writes 10 MB/s passes its
-// limit by the default size.
+// Pauses between checks of sizes, which cost one query per log, and of older files, which cost one listing per
+// directory. With 10 s between checks, a program that writes 10 MB/s exceeds its limit by the default size.
 const (
 	sizePause = 10 * time.Second
 	agePause  = 10 * time.Minute
@@ -31,7 +30,7 @@ const (
 type RotatorOptions struct {
 	Files winos.Files
 	Logs  winos.Logs
-	// Now is the host's clock, by which older files are named and aged.
+	// Now is the host's clock. It provides the names and the age of older files.
 	Now func() time.Time
 	// Clock for pauses; the real one if nil.
 	Clock clock.Clock
@@ -45,7 +44,7 @@ type Rotator struct {
 	pruned time.Time
 }
 
-// NewRotator makes a Rotator that knows no log yet.
+// NewRotator returns a Rotator without logs.
 func NewRotator(o RotatorOptions) *Rotator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -53,8 +52,7 @@ func NewRotator(o RotatorOptions) *Rotator {
 	return &Rotator{RotatorOptions: o}
 }
 
-// Follow takes over the logs and limits of a manifest. own is the daemon's own log, which it
-// rotates itself.
+// Follow takes over the logs and limits of a manifest. own is the daemon's own log, which the daemon rotates itself.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
 	var logs []contract.Log
 	for _, s := range m.Services {
@@ -72,7 +70,7 @@ func (r *Rotator) Follow(m contract.Manifest, own string) {
 	r.logs, r.pruned = logs, time.Time{}
 }
 
-// Run looks after the logs until ctx ends.
+// Run rotates the logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.Turn(ctx)
@@ -85,7 +83,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	}
 }
 
-// Turn looks once. What can't be done is logged and tried with the next turn.
+// Turn checks all logs once. It logs a failure, and the next Turn retries.
 func (r *Rotator) Turn(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	r.mu.Lock()
@@ -126,7 +124,7 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 	}
 	err = r.copyAside(ctx, l.Path, aside)
 	if errors.Is(err, winos.ErrNoSpace) {
-		// A disk that is full because of a log is worse than a log that lacks a part.
+		// A disk that is full because of a log is worse than a log with a missing part.
 		logr.FromContextOrDiscard(ctx).Info("there is no room to keep an older log", "path", l.Path, "bytes", info.Size)
 		err = r.Files.Remove(aside)
 	}
@@ -134,14 +132,14 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 		return false, errors.Join(err, r.Files.Remove(aside))
 	}
 	if err = r.Logs.Empty(l.Path); err != nil {
-		// The next look would copy the same again, and push older logs out.
+		// Otherwise the next check would copy the same content again, and older logs would be removed for it.
 		return false, errors.Join(err, r.Files.Remove(aside))
 	}
 	return true, nil
 }
 
-// copyAside copies what is in a log, and what comes meanwhile. What is written between its end and
-// the emptying is lost; that is a moment.
+// copyAside copies the content of a log, including lines that arrive during the copy. Lines between the end of the copy
+// and the emptying are lost. That is a short moment.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	in, err := r.Files.Open(from)
 	if err != nil {
@@ -156,8 +154,8 @@ func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// MoveAside is a name for what is in a log until now. It is the form in which kube-log-runner names
-// older logs, too.
+// MoveAside returns an unused name for the current content of a log. kube-log-runner uses the same format for older
+// logs.
 func MoveAside(files winos.Files, path string, now time.Time) (string, error) {
 	stem, extension := split(path)
 	for n := 1; ; n++ {
@@ -172,7 +170,7 @@ func MoveAside(files winos.Files, path string, now time.Time) (string, error) {
 	}
 }
 
-// split cuts a path before its extension.
+// split splits a path before its extension.
 func split(path string) (stem, extension string) {
 	if dot := strings.LastIndexByte(path, '.'); dot > strings.LastIndexByte(path, '\\') {
 		return path[:dot], path[dot:]
@@ -180,8 +178,8 @@ func split(path string) (stem, extension string) {
 	return path, ""
 }
 
-// Prune removes older files of a log that are too old or too many. One that can't be removed,
-// because somebody reads it, keeps no other back.
+// Prune removes older files of a log that are too old or too many. If a file can't be removed, because another program
+// is reading it, Prune continues with the others.
 func Prune(files winos.Files, l contract.Log, now time.Time) error {
 	if l.MaxAgeSeconds <= 0 && l.MaxFiles <= 0 {
 		return nil
@@ -200,8 +198,8 @@ func Prune(files winos.Files, l contract.Log, now time.Time) error {
 		name := strings.ToLower(e.Name)
 		return e.Dir || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, strings.ToLower(extension))
 	})
-	// Those of a time to come, which a clock wrote that was set back, go first: they would push out every
-	// new one. The file system's own clock may be a little ahead.
+	// Remove files with a future date first. A clock that was later set back wrote them, and they would displace every
+	// new file. The file system's own clock may be slightly ahead.
 	age := func(e winos.FileInfo) time.Duration { return winos.Age(now.Add(time.Minute), e.ModTime) }
 	slices.SortFunc(older, func(a, b winos.FileInfo) int {
 		return cmp.Or(cmp.Compare(age(a), age(b)), b.ModTime.Compare(a.ModTime))

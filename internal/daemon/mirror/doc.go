@@ -1,9 +1,8 @@
-// Package mirror answers how containerd on this host gets the images that the cluster's rules,
-// credentials and CAs are about: through the mirror resolver, which it runs on the host's
-// loopback, and by the files that send containerd there; and how administrators hear of what the
-// resolver went through: by events of the Node, and by counters that windows_exporter serves.
+// Package mirror makes containerd on this host pull images by the cluster's mirror rules, credentials and CAs. It runs
+// the mirror resolver on the host's loopback address, and returns the files that direct containerd to the resolver. It
+// also reports pulls to administrators: through events of the Node, and through counters that windows_exporter serves.
 //
-// The service has one; bootstrap has none, because nothing is pulled before there is a Node. It
-// goes on serving while the API server is away. It writes no file of containerd's itself: the
-// reconcile loop does, so that they are kept like all others.
+// The service runs one mirror. Bootstrap runs none, because no image is pulled before the Node exists. The resolver
+// also serves without the API server. The package doesn't write containerd's files itself: the reconcile loop writes
+// them and maintains them like all other files.
 package mirror

@@ -26,45 +26,44 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonFallback says that an image came from a later place than the first, and why from none
-	// before.
+	// ReasonFallback means that an image came from a later source than the first. The message explains why each earlier
+	// source failed.
 	ReasonFallback = "MirrorFallback"
-	// ReasonUnavailable says that no registry had an image, or none completely.
+	// ReasonUnavailable means that no registry had the complete image.
 	ReasonUnavailable = "ImageUnavailable"
-	// ReasonRefused says that the cluster refuses an image: blockedRegistries or allowedRegistries.
+	// ReasonRefused means that the cluster refuses an image by blockedRegistries or allowedRegistries.
 	ReasonRefused = "ImageRefused"
 )
 
-// How events follow each other.
+// Times and limits of events.
 const (
-	// gatherPeriod is how long is waited for what comes along with the first news: an image has several
-	// parts.
+	// gatherPeriod is how long the Reporter waits after the first report, because an image has several parts and more
+	// reports follow.
 	gatherPeriod = 2 * time.Second
-	// repeatAfter is after what time the same is said once more if it still happens: often enough that
-	// its event never expires (the API server keeps one for an hour), and that the count tells
-	// something.
+	// repeatAfter is the time after which an event is repeated if its cause continues. It is short enough that the
+	// event never expires (the API server keeps an event for an hour), and long enough that the count is meaningful.
 	repeatAfter = 20 * time.Minute
-	// lookInterval is how often a look is taken without news, and after a failure.
+	// lookInterval is the time between checks without a report, and after a failure.
 	lookInterval = time.Minute
 	// createTimeout bounds one request.
 	createTimeout = 15 * time.Second
-	// maxSubjects bounds what is remembered.
+	// maxSubjects bounds the number of subjects in memory.
 	maxSubjects = 256
 )
 
-// subject is what one event is about: an image that nobody has, or the registries that were skipped
-// for whatever images for the same reasons.
+// subject is the topic of one event: an image that no registry has, or the registries that were skipped for the same
+// reasons, for any images.
 type subject struct {
 	key         string
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// told is when the last event was made, and counted is its count; zero if none was.
+	// told is the time of the last event, and counted its count; zero if there was none.
 	told    time.Time
 	counted int
 }
 
-// isDue reports whether something happened that wasn't told recently.
+// isDue reports whether something happened that no recent event reports.
 func (s *subject) isDue(now time.Time) bool {
 	return s.told.IsZero() || s.count > s.counted && winos.Age(now, s.told) >= repeatAfter
 }
@@ -85,19 +84,19 @@ func (h *Reporter) file(r resolver.Report) {
 	s.latest, s.last, s.count = r, now, s.count+1
 }
 
-// oldest is the subject that happened least recently.
+// oldest returns the subject whose last report is the oldest.
 func (h *Reporter) oldest() string {
 	return slices.MinFunc(slices.Collect(maps.Keys(h.subjects)), func(a, b string) int {
 		return h.subjects[a].last.Compare(h.subjects[b].last)
 	})
 }
 
-// Run makes events until ctx ends. If an event can't be made, Run tries again later.
+// Run creates events until ctx ends. If it can't create an event, it retries later.
 func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	log := logr.FromContextOrDiscard(ctx)
 	timer := h.Clock.NewTimer(lookInterval)
 	defer timer.Stop()
-	news := h.news // not listened to while a look is near, so that it comes even if news never end
+	news := h.news // nil while a check is due soon, so that constant news don't delay it
 	for {
 		select {
 		case <-ctx.Done():
@@ -116,12 +115,12 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	}
 }
 
-// tell makes the events that are due: failures first, and the newest of them.
+// tell creates the events that are due: failures first, and the newest of them first.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {
 		if !h.budget.take(now) {
-			return nil // the others are next
+			return nil // the others follow later
 		}
 		err := h.create(ctx, client, s, now)
 		switch {
@@ -140,7 +139,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// due copies the subjects that are due, in the order in which they are told.
+// due copies the subjects that are due, in the order of their events.
 func (h *Reporter) due(now time.Time) (due []subject) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,8 +168,7 @@ func keyOf(r resolver.Report) string {
 	return "places " + strings.Join(slices.Compact(places), ", ")
 }
 
-// reasonOf gives an event's reason and type. A mirror that merely lacks an image does what mirrors
-// may do.
+// reasonOf returns an event's reason and type. A mirror that only lacks an image is normal, so its type is Normal.
 func reasonOf(r resolver.Report) (reason, kind string) {
 	switch {
 	case r.Refused != "":
@@ -190,7 +188,7 @@ func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subje
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
 			Name: fmt.Sprintf("%s.%x", h.NodeName, h.serial)},
-		// As kubelet does: the name stands for the UID, by which kubectl describe finds it.
+		// kubelet does the same: the UID holds the name, and kubectl describe finds the event by it.
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: h.NodeName,
 			UID: types.UID(h.NodeName)},
 		Reason: reason, Type: kind, Message: s.latest.Message(),

@@ -17,12 +17,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// writeEvery is how often counters are looked at: once between two scrapes.
+// writeEvery is the time between checks of the counters: once between two scrapes.
 const writeEvery = 15 * time.Second
 
-// Write keeps the file of counters until ctx ends: written when something changed, and not there
-// while there is no resolver. A file that can't be written, because the exporter is just reading
-// it, is written the next time.
+// Write maintains the file of counters until ctx ends. It writes the file when a counter changes, and removes it while
+// there is no resolver. If the file can't be written because the exporter is reading it, Write retries at the next
+// check.
 func (h *Reporter) Write(ctx context.Context) {
 	written := []byte("unknown") // an earlier process may have left one
 	ticker := h.Clock.NewTicker(writeEvery)
@@ -46,7 +46,7 @@ func (h *Reporter) Write(ctx context.Context) {
 	}
 }
 
-// put writes the file, or removes it when there is nothing to tell.
+// put writes the file. If text is empty, put removes the file.
 func (h *Reporter) put(text []byte) error {
 	if len(text) > 0 {
 		return winos.WriteFile(h.Files, contract.PathMetrics, bytes.NewReader(text), winos.AccessAdministrators)
@@ -57,7 +57,7 @@ func (h *Reporter) put(text []byte) error {
 	return nil
 }
 
-// meter is the counters in Prometheus' text format; nothing while there is no resolver.
+// meter returns the counters in Prometheus' text format, or nothing while there is no resolver.
 func (h *Reporter) meter() []byte {
 	var b bytes.Buffer
 	head := func(name, help string) {

@@ -27,17 +27,17 @@ import (
 // Options of a Service.
 type Options struct {
 	Network winos.Network
-	// Reporter tells administrators what happened to pulls. Optional.
+	// Reporter reports pulls to administrators. Optional.
 	Reporter *Reporter
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
 	// For tests.
 	PlainLoopback []string
 }
 
-// Service runs the resolver. It is not for concurrent use.
+// Service runs the resolver. It is not safe for concurrent use.
 type Service struct {
 	Options
-	// followed is a digest of what the resolver was last told, and written the files for it.
+	// followed is the digest of the resolver's current configuration, and written the files for it.
 	followed string
 	written  []contract.File
 	resolver *resolver.Resolver
@@ -49,11 +49,11 @@ type Service struct {
 type serving struct {
 	stop context.CancelFunc
 	done chan struct{}
-	// stopping says that it gives the requests that are under way their time, and takes no more.
+	// stopping reports that the resolver finishes its current requests and accepts no others.
 	stopping bool
 }
 
-// ended says whether nobody answers any more.
+// ended reports whether the resolver has stopped.
 func (s *serving) ended() bool {
 	select {
 	case <-s.done:
@@ -63,10 +63,10 @@ func (s *serving) ended() bool {
 	}
 }
 
-// NewService makes a Service. It listens only once there is something to resolve.
+// NewService returns a Service. It listens only if there is something to resolve.
 func NewService(o Options) *Service { return &Service{Options: o} }
 
-// Close ends the resolver and waits for it. Repeating it changes nothing.
+// Close ends the resolver and waits for it. A second call changes nothing.
 func (s *Service) Close() {
 	if s.serving == nil {
 		return
@@ -76,11 +76,12 @@ func (s *Service) Close() {
 	s.serving = nil
 }
 
-// Follow applies what the cluster says about pulls, and returns the files that send containerd to the
-// resolver; environment has the proxy's variables. New rules are in force before a file names them.
-// While another program has the port, Follow returns the problem and files that name no program: that
-// program would be the node's registry. With any other problem, the files are nil, and containerd's
-// files must stay as they are. A repeated call only starts a resolver that doesn't listen.
+// Follow applies the cluster's settings of pulls, and returns the files that direct containerd to the resolver.
+// environment contains the proxy variables. New rules are in force before a file refers to them.
+//
+// If another program uses the port, Follow returns the problem, and files that don't refer to the port: otherwise that
+// program would act as the node's registry. With any other problem, the files are nil, and containerd's files must stay
+// unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File,
 	*contract.Problem) {
@@ -128,7 +129,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	return slices.Clone(files), nil
 }
 
-// read parses what the cluster says about pulls.
+// read parses the cluster's settings of pulls.
 func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret, problem *contract.Problem) {
 	rules, err := mirror.NewRules(c.Mirrors)
 	if err == nil && c.Registries != nil {
@@ -145,7 +146,7 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 	return rules, secret, nil
 }
 
-// serve has the resolver listen. It outlives the pass in which it was started.
+// serve starts the resolver, which continues after the pass that started it.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
 	if s.serving != nil && !s.serving.ended() && !s.serving.stopping {
 		return nil
@@ -176,9 +177,9 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// make makes the resolver anew, with a token by which it recognises containerd. Each time it begins
-// to listen that is another, in memory and containerd's files only: while nobody listened, another
-// program may have done so, and heard the one of before with each pull.
+// make creates a resolver, with a token by which the resolver recognises containerd. Each resolver has another token,
+// which exists only in memory and in containerd's files. While no resolver listened, another program may have listened
+// on the port and received the previous token with each pull.
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{
@@ -192,7 +193,7 @@ func (s *Service) make() error {
 	return nil
 }
 
-// who says which program has the port, as far as it is known.
+// who returns the program that uses the port, if it is known.
 func (s *Service) who(ctx context.Context) string {
 	all, err := s.Network.Listening(ctx)
 	if program := all[contract.MirrorPort]; err == nil && program != "" {
@@ -218,8 +219,8 @@ func filesOf(rules mirror.Rules, endpoint mirror.Endpoint) ([]contract.File, err
 	return files, nil
 }
 
-// roots are the machine's own CAs and the cluster's. The cluster's are in the machine's
-// store as well, sooner or later.
+// roots returns the machine's own CAs and the cluster's. The cluster's CAs also get into the machine's store, but
+// possibly later.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -233,8 +234,7 @@ func roots(ctx context.Context, trust []string) *x509.CertPool {
 	return pool
 }
 
-// proxy follows the variables that programs on the node have. The daemon's own are those of its
-// start.
+// proxy returns the proxy settings of the node's programs. The daemon's own environment may be older.
 func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
 	get := func(name string) string {
 		for other, value := range environment {
@@ -249,10 +249,10 @@ func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) 
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
 }
 
-// digest of everything that the resolver is told.
+// digest returns the digest of all settings of the resolver.
 func digest(c contract.Confidential, environment map[string]string) string {
 	sum := sha256.New()
-	// none of it can't be written
+	// Encode can't fail for these values.
 	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment})
 	return hex.EncodeToString(sum.Sum(nil))
 }

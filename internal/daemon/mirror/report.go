@@ -12,19 +12,19 @@ import (
 
 // ReporterOptions of a Reporter.
 type ReporterOptions struct {
-	// NodeName is the Node that events are about.
+	// NodeName is the Node of the events.
 	NodeName string
 	Files    winos.Files
-	// Clock is the host's.
+	// Clock is the host's clock.
 	Clock clock.WithTicker
 }
 
-// Counters are what happened at each registry since the start, by host, and how many requests
-// ended without their bytes; see resolver.Resolver.
+// Counters returns the counters of each registry since the start, by host, and the number of failed requests; see
+// resolver.Resolver.
 type Counters func() (byHost []resolver.Counter, failures int64)
 
-// Reporter makes events and metrics of pulls. Its methods may be called at the same time, Run and
-// Write by one goroutine each.
+// Reporter creates events and metrics of pulls. Its methods are safe for concurrent use, but only one goroutine may
+// call Run, and only one may call Write.
 type Reporter struct {
 	ReporterOptions
 	news   chan struct{}
@@ -36,13 +36,13 @@ type Reporter struct {
 	subjects map[string]*subject
 }
 
-// NewReporter makes a Reporter, which has no counters before Count.
+// NewReporter returns a Reporter. It has no counters until Count is called.
 func NewReporter(o ReporterOptions) *Reporter {
 	return &Reporter{ReporterOptions: o, news: make(chan struct{}, 1), subjects: map[string]*subject{},
 		budget: budget{left: burst, since: o.Clock.Now()}}
 }
 
-// Count says where the counters are from now on. A nil Reporter ignores it.
+// Count sets the source of the counters. A nil Reporter ignores the call.
 func (h *Reporter) Count(counters Counters) {
 	if h == nil {
 		return
@@ -52,8 +52,7 @@ func (h *Reporter) Count(counters Counters) {
 	h.counters = counters
 }
 
-// Report takes in a pull for which registries were skipped, and returns at once. A nil Reporter ignores
-// it.
+// Report records a pull for which registries were skipped, and returns at once. A nil Reporter ignores the call.
 func (h *Reporter) Report(r resolver.Report) {
 	if h == nil {
 		return
@@ -65,8 +64,8 @@ func (h *Reporter) Report(r resolver.Report) {
 	}
 }
 
-// budget bounds the events of one node: a mirror that is down is a few, and whoever pulls thousands
-// of names that don't exist must not fill the API server.
+// budget limits the events of one node. A mirror that is down causes a few events, but pulls of thousands of
+// nonexistent names must not flood the API server.
 type budget struct {
 	left  int
 	since time.Time
@@ -77,7 +76,7 @@ const (
 	refill = 5 * time.Minute
 )
 
-// take says whether there is one more.
+// take reports whether the budget allows another event, and counts it.
 func (b *budget) take(now time.Time) bool {
 	if now.Before(b.since) { // the clock was set back
 		b.left, b.since = burst, now

@@ -18,14 +18,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// headroom is what must be left of the disk for pods and images when all is there and in its place.
+// headroom is the disk space that must remain for pods and images after all blobs have been stored and copied to their
+// paths.
 const headroom = 1 << 30
 
 // readTimeout bounds one read of a ConfigMap.
 const readTimeout = 15 * time.Second
 
-// stage fetches the payload of a revision and says so on the Node, or why not. Without a revision
-// nothing is left to be said.
+// stage fetches the payload of a revision, and reports on the Node that it is staged or why it failed. Without a
+// revision, stage removes the status.
 func (s *Stager) stage(ctx context.Context, revision string) error {
 	if revision == "" {
 		return s.say(ctx, map[string]any{contract.StageStatusAnnotation: nil})
@@ -52,11 +53,11 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 	return s.say(ctx, changes)
 }
 
-// progressPace is how often a fetch that takes long says how far it is. The operator takes a daemon
-// for dead that says nothing for several times as long.
+// progressPace is the time between progress reports of a long fetch. If a daemon reports nothing for several times as
+// long, the operator assumes that it is dead.
 const progressPace = time.Minute
 
-// progress says now and then on the Node how much is here, until it is stopped.
+// progress reports periodically on the Node how many blobs are missing, until it is stopped.
 func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -87,18 +88,17 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 	}
 }
 
-// said says whether the Node knows already that a revision is staged: a daemon before this one
-// counted what came for it.
+// said reports whether the Node already shows this revision as staged. Then an earlier daemon has counted its bytes.
 func (s *Stager) said(revision string) bool {
 	node, _ := s.Node.Get()
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision
 }
 
-// say writes to the Node what it does not say already.
+// say writes the annotations to the Node that differ.
 func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	node, _ := s.Node.Get()
 	if node == nil {
-		return nil // a Node that comes back is news
+		return nil // the watch wakes the Stager when the Node exists
 	}
 	have, same := node.GetAnnotations(), true
 	for name, value := range changes {
@@ -112,8 +112,7 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	return err
 }
 
-// payload lists the blobs of a revision. It understands those of releases that say more than this
-// one knows.
+// payload lists the blobs of a revision. It also accepts manifests of newer releases with unknown fields.
 func (s *Stager) payload(ctx context.Context, revision string) ([]contract.Blob, error) {
 	s.mu.Lock()
 	known, blobs := s.manifest == revision, s.blobs
@@ -143,7 +142,7 @@ func (s *Stager) payload(ctx context.Context, revision string) ([]contract.Blob,
 	return s.blobs, nil
 }
 
-// read reads a ConfigMap of the operator's; nil if there is none.
+// read reads a ConfigMap of the operator. It returns nil if there is none.
 func (s *Stager) read(ctx context.Context, name string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -165,8 +164,8 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch brings the blobs that are missing, and says how many bytes came for this revision since it
-// was first asked for.
+// fetch fetches the missing blobs, and returns how many bytes it has received for this revision since the first
+// request.
 func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {
@@ -176,7 +175,7 @@ func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Bl
 	if err != nil {
 		return s.count(revision, 0), err
 	}
-	// Each blob is copied to its place when its revision is.
+	// Applying the revision copies each blob to its path, which needs the same space again.
 	reserve := int64(headroom)
 	for _, b := range missing {
 		reserve += b.Size
@@ -205,7 +204,7 @@ func (s *Stager) free(ctx context.Context) (int64, error) {
 	return facts.DiskFree, err
 }
 
-// source makes a source of what the operator says now.
+// source returns a source with the addresses that the operator currently publishes.
 func (s *Stager) source(ctx context.Context) (Source, error) {
 	data, err := s.read(ctx, contract.PayloadSourceConfigMap)
 	if err != nil {
@@ -228,7 +227,7 @@ func (s *Stager) source(ctx context.Context) (Source, error) {
 	return source, nil
 }
 
-// problem gives an error its reason; nil for none.
+// problem returns an error as a Problem, or nil for no error.
 func problem(err error) *contract.Problem {
 	if err == nil {
 		return nil

@@ -16,14 +16,14 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
-	// answerTimeout is how long a payload server may take before it begins to answer: it says that
-	// it is busy rather than keeping anybody waiting.
+	// answerTimeout bounds the wait for the first byte of an answer. A busy payload server answers that it is busy
+	// instead of letting the daemon wait.
 	answerTimeout = time.Minute
 )
 
-// NewClient makes a client for payload servers that show a certificate which chains to exactly
-// these (PEM). It shows the certificate that it is given for each connection, so a renewed one is
-// taken over. It knows no proxy, because payload servers are within the cluster.
+// NewClient returns a client for payload servers whose certificate chains to exactly these CAs (PEM). It asks
+// certificate for each connection, so it uses a renewed certificate. It uses no proxy, because payload servers are
+// inside the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
@@ -42,7 +42,7 @@ func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, er
 		ResponseHeaderTimeout:  answerTimeout,
 		MaxResponseHeaderBytes: response.MaxHeader,
 		Proxy:                  func(*http.Request) (*url.URL, error) { return nil, nil },
-		// A source is made anew for each attempt.
+		// Each attempt creates another source.
 		IdleConnTimeout: dialTimeout,
 	}}, nil
 }

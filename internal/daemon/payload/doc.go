@@ -1,9 +1,8 @@
-// Package payload answers which blobs of the payload lie on this host, and how those that it lacks
-// come while the node serves: what the Node's next revision needs, and what the present one turns
-// out to lack.
+// Package payload manages the payload's blobs on this host: it finds the missing ones and fetches them while the node
+// serves. It fetches the blobs of the Node's next revision, and missing blobs of the current one.
 //
-// The service runs the Stager beside the reconcile loop, which it never keeps waiting. Blobs lie
-// under C:\k\store, each named by its SHA-256: a name is trusted for what to send, content is
-// verified when it is written and whenever it is used. What arrived whole stays, so a daemon that
-// is killed goes on with the next blob. It touches nothing that runs.
+// The service runs the Stager in its own goroutine, so that the reconcile loop never waits for it. Blobs are in
+// C:\k\store, each named by its SHA-256. The name decides which blobs are missing. The content is verified when it is
+// written and whenever it is used. Complete blobs stay, so a restarted daemon continues with the next one. The package
+// changes nothing outside the store.
 package payload

@@ -15,26 +15,23 @@ import (
 )
 
 const (
-	// barren is how many attempts in a row may bring nothing before a blob is given up; the caller
-	// tries again later.
+	// barren is how many attempts in a row may fetch nothing before Fetch returns an error. The caller retries later.
 	barren = 5
-	// firstRetry after an attempt that brought nothing; it doubles up to longestPause. A source
-	// that says when to come back is obeyed.
+	// firstRetry is the pause after an attempt that fetched nothing; it doubles up to longestRetry. If a source says
+	// when to retry, the fetcher waits that long.
 	firstRetry   = time.Second
 	longestRetry = time.Minute
 )
 
-// Source is where blobs come from: the operator's payload server, or any other place that has them
-// by digest.
+// Source provides blobs by digest, such as the operator's payload server.
 type Source interface {
-	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call
-	// starts anew.
+	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call starts again.
 	Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
 }
 
-// Busy says that a source has no place now.
+// Busy means that a source can't accept another request now.
 type Busy struct {
-	// After is when to come back.
+	// After is the time to wait before the retry.
 	After time.Duration
 }
 
@@ -44,16 +41,16 @@ func (b *Busy) Error() string { return "the source is busy for " + b.After.Strin
 type FetcherOptions struct {
 	Source Source
 	Store  *Store
-	// Free is the room on the disk, in bytes, and Reserve what must be left of it.
+	// Free returns the free disk space in bytes, and Reserve is how much of it must remain.
 	Free    func(ctx context.Context) (int64, error)
 	Reserve int64
 	Clock   clock.Clock
 }
 
-// Fetcher pulls blobs.
+// Fetcher fetches blobs.
 type Fetcher struct{ FetcherOptions }
 
-// NewFetcher makes a Fetcher.
+// NewFetcher returns a Fetcher.
 func NewFetcher(options FetcherOptions) (*Fetcher, error) {
 	if options.Source == nil || options.Store == nil || options.Free == nil || options.Clock == nil {
 		return nil, errors.New("making a fetcher: an option is missing")
@@ -61,10 +58,9 @@ func NewFetcher(options FetcherOptions) (*Fetcher, error) {
 	return &Fetcher{options}, nil
 }
 
-// Fetch brings the wanted blobs that the store lacks, one after the other, and says how many bytes
-// that took. Before the first byte it makes sure that there is room for all. Its errors are, or
-// wrap, *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete; a repeated call goes
-// on.
+// Fetch fetches the wanted blobs that the store lacks, one after the other, and returns the number of received bytes.
+// Before the first byte it checks that the disk has space for all. Its errors are, or wrap, *contract.Problem with
+// DiskFull, PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing blobs.
 func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
 	missing, err := f.Store.Missing(want)
 	if err != nil || len(missing) == 0 {
@@ -98,7 +94,7 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	return nil
 }
 
-// one fetches one blob, over as many attempts as bring something.
+// one fetches one blob. It retries as long as attempts receive bytes.
 func (f *Fetcher) one(ctx context.Context, blob contract.Blob) (received int64, err error) {
 	pending, err := f.Store.create(blob, ".fetched.tmp")
 	if err != nil {
@@ -124,7 +120,7 @@ func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) erro
 		err := f.attempt(ctx, blob, w)
 		switch {
 		case w.failed != nil:
-			return w.failed // the disk, not the source: trying again helps nobody
+			return w.failed // the disk failed, not the source, so a retry doesn't help
 		case *w.n > blob.Size:
 			return contract.NewProblem(contract.ReasonPayloadCorrupt, "more than its %d bytes arrived", blob.Size)
 		case *w.n > before:
@@ -162,7 +158,7 @@ func (f *Fetcher) attempt(ctx context.Context, blob contract.Blob, w *counted) (
 	return err
 }
 
-// counted counts what was written, and remembers why writing failed.
+// counted counts the written bytes, and stores the error of a failed write.
 type counted struct {
 	to     io.Writer
 	n      *int64

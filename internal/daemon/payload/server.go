@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Bounds of what a payload server may ask for when it is busy.
+// Bounds of the wait that a busy payload server may request.
 const (
 	minRetryAfter = time.Second
 	maxRetryAfter = 5 * time.Minute
@@ -21,7 +21,7 @@ const (
 
 // Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
 type Server struct {
-	// Client shows the daemon's certificate and trusts the payload server's.
+	// Client presents the daemon's certificate and trusts the payload server's.
 	Client *http.Client
 	// URLs without a path, tried in order.
 	URLs []string
@@ -38,7 +38,8 @@ func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.Read
 		if trouble == nil {
 			return body, nil
 		}
-		// A server that is busy will have it; one that can't be reached says nothing about that.
+		// A busy server is reachable and has the payload later, so its error is more useful than an unreachable
+		// server's.
 		if !errors.As(err, &busy) {
 			err = trouble
 		}
@@ -70,10 +71,10 @@ func (d *Server) ask(ctx context.Context, base, digest string, offset int64) (io
 	return &body{ReadCloser: response.Body, stop: stop, timer: time.AfterFunc(longestSilence, stop)}, nil
 }
 
-// longestSilence ends an answer of which nothing comes any more.
+// longestSilence ends an answer that delivers no more bytes.
 const longestSilence = time.Minute
 
-// body is what a payload server sends.
+// body is the answer of a payload server.
 type body struct {
 	io.ReadCloser
 	stop  context.CancelFunc
@@ -94,7 +95,7 @@ func (b *body) Close() error {
 	return err
 }
 
-// check makes sure that what comes begins where it was asked to.
+// check makes sure that the answer begins at the requested offset.
 func check(response *http.Response, offset int64) error {
 	switch response.StatusCode {
 	case http.StatusOK:

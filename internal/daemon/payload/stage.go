@@ -18,33 +18,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Pauses between attempts that failed.
+// Pauses between failed attempts.
 const (
 	shortestPause = time.Second
 	firstPause    = 5 * time.Second
 	lastPause     = 2 * time.Minute
-	// stayedAfter is after how long it is no longer the fetch that a blob's end has to do with.
+	// stayedAfter: a blob that disappears later than this is fetched again at once, because its fetch wasn't the cause.
 	stayedAfter = time.Hour
 )
 
 // StagerOptions of a Stager. All are required.
 type StagerOptions struct {
 	Host winos.Host
-	// Client speaks to the API server as this node's daemon.
+	// Client connects to the API server as this node's daemon.
 	Client dynamic.Interface
-	// Node is the own Node, which somebody else watches.
+	// Node is the watch of the daemon's own Node. The caller runs it.
 	Node *apiclient.Watch
-	// Namespace is where manifests and the ConfigMap that names the sources are.
+	// Namespace is the namespace of the manifests and of the ConfigMap that names the sources.
 	Namespace string
-	// Source makes a source of the addresses and the certificates (PEM) that the operator
-	// published.
+	// Source returns a source with the addresses and the certificates (PEM) that the operator published.
 	Source func(urls []string, ca []byte) (Source, error)
-	// Fetched is called when an attempt for what Need asked for is over. It must not block.
+	// Fetched is called when an attempt to fetch the blobs of Need ends. It must not block.
 	Fetched func()
 	Clock   clock.Clock
 }
 
-// Stager fetches for one host.
+// Stager fetches payload for one host.
 type Stager struct {
 	StagerOptions
 	store *Store
@@ -52,38 +51,38 @@ type Stager struct {
 
 	mu   sync.Mutex
 	need *need
-	// met is the last need that was met.
+	// met is the last need that was fulfilled.
 	met *need
-	// blobs are the payload of the revision in manifest: the last that was to be staged.
+	// blobs are the payload of the revision in manifest, which was staged last.
 	manifest string
 	blobs    []contract.Blob
-	// received bytes for the revision of that name.
+	// received counts the bytes for the revision in counted.
 	counted  string
 	received int64
 }
 
-// need is what the reconcile loop lacks.
+// need is the payload that the reconcile loop lacks.
 type need struct {
 	revision string
 	blobs    []contract.Blob
-	// over says that it was tried; problem why in vain.
+	// over reports that it was tried, and problem why it failed.
 	over    bool
 	problem *contract.Problem
-	// came is when all of it had come. What has gone again is fetched at due, after a pause.
+	// came is when all blobs had arrived. If some have disappeared since, they are fetched again at due, after a pause.
 	came, due time.Time
 	pause     time.Duration
 }
 
-// NewStager makes a Stager.
+// NewStager returns a Stager.
 func NewStager(options StagerOptions) *Stager {
 	s := &Stager{StagerOptions: options, store: NewStore(options.Host.Files), wake: make(chan struct{}, 1)}
 	options.Node.Wake(s.wake)
 	return s
 }
 
-// Need has the blobs of a revision fetched, before anything else. over says that this was tried
-// since it was first asked for, and problem why in vain; it goes on trying until Content is called.
-// It must be called only while something is missing, and may be called again and again.
+// Need requests the blobs of a revision, before anything else. over reports that fetching was tried since the first
+// request, and problem why it failed. The Stager retries until Content is called. Call Need only while a blob is
+// missing. It may be called repeatedly.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,10 +103,10 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 	return n.over, n.problem
 }
 
-// met says that all of it came.
+// met reports that all blobs have arrived.
 func (n *need) met() bool { return n.over && n.problem == nil }
 
-// Content says that nothing is needed (any more).
+// Content drops the pending request of Need.
 func (s *Stager) Content() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,15 +116,14 @@ func (s *Stager) Content() {
 	switch {
 	case s.need.met():
 		s.met = s.need
-	case s.need == s.met: // it did not stay, and somebody else has brought it back
+	case s.need == s.met: // the blobs disappeared and came back from elsewhere
 		s.met = nil
 	}
 	s.need = nil
 	s.signal()
 }
 
-// Keeps says which blobs must stay in the store, by digest; known is false while that can't be
-// said.
+// Keeps returns the digests of the blobs that must stay in the store. known is false while they are unknown.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
 	revision := ""
@@ -156,27 +154,27 @@ func (s *Stager) signal() {
 	}
 }
 
-// task is what is to be fetched.
+// task is the work to do.
 type task struct {
 	need  *need
 	stage string
 }
 
-// errand is a task under way.
+// errand is a running task.
 type errand struct {
 	task
 	stop context.CancelFunc
-	// done gets what came of it.
+	// done receives the result.
 	done chan error
 }
 
-// end stops an errand, of which nobody wants to know any more.
+// end stops an errand and discards its result.
 func (e *errand) end() {
 	e.stop()
 	<-e.done //nolint:errcheck // nobody is left who would be told
 }
 
-// Run fetches whatever is wanted, until ctx ends.
+// Run fetches the requested payload, until ctx ends.
 func (s *Stager) Run(ctx context.Context) {
 	var under *errand
 	var tried task
@@ -185,7 +183,7 @@ func (s *Stager) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		want, open, due := s.wanted(tried)
 		if under != nil && under.task != want {
-			// What is wanted by now comes first; what has arrived stays.
+			// The current request comes first. Blobs that have arrived stay.
 			under.end()
 			under = nil
 		}
@@ -205,7 +203,7 @@ func (s *Stager) Run(ctx context.Context) {
 		if !over {
 			continue
 		}
-		// Even when all went well: what was said on the Node may come back only now.
+		// Pause even after a success, because the watch may show the write to the Node only later.
 		under, pause = nil, next(pause, err)
 		again = s.Clock.Now().Add(apiclient.Jitter(max(pause, shortestPause)))
 	}
@@ -231,8 +229,8 @@ func (s *Stager) begin(ctx context.Context, t task) *errand {
 	return e
 }
 
-// await returns when the errand is over, when something was seen, or after wait, if that is not
-// negative. The error is the errand's.
+// await returns when the errand ends, when a watch sees a change, or after wait, if wait is not negative. err is the
+// errand's error.
 func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over bool, err error) {
 	var done <-chan error
 	if e != nil {
@@ -254,8 +252,8 @@ func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over
 	return false, nil
 }
 
-// wanted is what is to be fetched, and not before when; open says whether any of it is still to be
-// done or said.
+// wanted returns the work to do, and the earliest time for it. open reports whether some of it must still be done or
+// reported.
 func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()
@@ -271,15 +269,14 @@ func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
 	return want, open || want.stage != tried.stage || unsaid(node, want.stage), due
 }
 
-// unsaid says whether the Node does not say (yet) what it is to say about a revision once that is
-// staged.
+// unsaid reports whether the Node doesn't show the status of a staged revision yet.
 func unsaid(node *unstructured.Unstructured, revision string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageStatusAnnotation]
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do fetches, and says what came of it. An error says that it is to be tried again.
+// do fetches, and reports the result. If it returns an error, the caller retries.
 func (s *Stager) do(ctx context.Context, t task) error {
 	var failed error
 	if n := t.need; n != nil {

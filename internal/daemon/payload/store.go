@@ -22,10 +22,10 @@ type Store struct{ files winos.Files }
 
 var _ payload.Sink = (*Store)(nil)
 
-// NewStore gives the store of a host. Its directory need not exist.
+// NewStore returns the store of a host. Its directory need not exist.
 func NewStore(files winos.Files) *Store { return &Store{files: files} }
 
-// Missing lists those of the wanted blobs that are not there with the right size, each once.
+// Missing returns the wanted blobs that are not in the store with the right size, each once.
 func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err error) {
 	seen := make(map[string]bool, len(want))
 	for _, b := range want {
@@ -49,7 +49,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 	return missing, nil
 }
 
-// Open gives a blob's content, unverified. A blob that is not there is PayloadIncomplete.
+// Open returns a blob's content, unverified. If the blob is missing, the error is PayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
@@ -64,8 +64,7 @@ func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// Drop removes a blob that turned out to be damaged, so that it counts as missing. Repeating it
-// changes nothing.
+// Drop removes a damaged blob, so that it counts as missing. A second call changes nothing.
 func (s *Store) Drop(digest string) error {
 	if err := contract.CheckDigest(digest); err != nil {
 		return err
@@ -76,8 +75,8 @@ func (s *Store) Drop(digest string) error {
 	return nil
 }
 
-// Adopt makes a file of the host a blob, if its content is wanted and missing: what is here already
-// need not travel. A file that does not exist is none.
+// Adopt copies a file of the host into the store, if its content is wanted and missing, because the host need not
+// receive what it already has. A missing file is no error.
 func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
 	missing, err := s.Missing(wanted)
 	if err != nil || len(missing) == 0 {
@@ -108,7 +107,7 @@ func (s *Store) digest(ctx context.Context, file string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// copy copies a file, and looks again what it holds by then.
+// copy copies a file, and verifies its digest again while reading.
 func (s *Store) copy(ctx context.Context, file string, blob contract.Blob) error {
 	pending, err := s.Create(blob)
 	if err != nil {
@@ -137,8 +136,8 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes blobs that nobody names and that were written before a point in time, and what an
-// interrupted transfer left before it. A blob that can't be removed keeps no other back.
+// Sweep removes blobs that are not named and were written before a point in time. It also removes older temporary files
+// of interrupted transfers. If a blob can't be removed, Sweep continues with the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,11 +161,11 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	return removed, errors.Join(all...)
 }
 
-// Create begins to write a blob under a temporary name. Verbs, of which one runs at a time, share that; the daemon
-// fetches under another, since the operator may send what it is still waiting for.
+// Create begins to write a blob under a temporary name. Verbs share this name, because only one verb runs at a time.
+// The daemon uses another name when it fetches, because the operator may send a blob that the daemon is fetching.
 func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
 
-// create is Create with what follows the digest in the temporary name.
+// create is Create with the suffix of the temporary name.
 func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return nil, err
@@ -186,7 +185,7 @@ type pending struct {
 	temporary, final string
 }
 
-// Commit gives the blob its name.
+// Commit renames the blob to its final name.
 func (p *pending) Commit() error {
 	if err := p.Close(); err != nil {
 		return errors.Join(err, p.files.Remove(p.temporary))
@@ -194,7 +193,7 @@ func (p *pending) Commit() error {
 	return winos.Replace(p.files, p.temporary, p.final)
 }
 
-// Discard takes it away.
+// Discard removes the temporary file.
 func (p *pending) Discard() error { return errors.Join(p.Close(), p.files.Remove(p.temporary)) }
 
 func path(digest string) string { return contract.DirStore + `\` + digest }

@@ -91,7 +91,7 @@ func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
 }
 
-// Description marks a service as ours.
+// Description returns the description that marks a service as the operator's.
 func Description(service string) string { return contract.ManagedDescription + " " + service }
 
 // Input is the input of Resolve.
@@ -101,11 +101,11 @@ type Input struct {
 	Extra []contract.File
 	// Confidential is the confidential part of the manifest, or nil while it is unknown.
 	Confidential *contract.Confidential
-	// Registry are the files with which containerd finds images. nil means that they are unknown. An empty
-	// list means that there are none.
+	// Registry are the files with which containerd finds images. nil means that they are unknown. An empty list means
+	// that there are no such files.
 	Registry []contract.File
-	// Inherited reports whether services still get one of our system variables, named in lower case, from the
-	// service manager although it was deleted.
+	// Inherited reports whether services still get a variable from the service manager although the daemon has deleted
+	// it. The name is in lower case.
 	Inherited func(name string) bool
 	Scope     Scope
 	Node      Lookup[Path]

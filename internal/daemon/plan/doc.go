@@ -1,12 +1,12 @@
-// Package plan answers what the desired state of this host is, and which steps, in which order, lead to it.
+// Package plan computes the desired state of this host, and the steps that lead to it, in their order.
 //
-// The reconcile loop and bootstrap compute the steps before they change the host, and then execute them.
-// Apart from reading facts of the host, its cloud and its Node, the package is pure. An unknown fact is a
-// Problem to wait for, never an empty string. Answers of the cloud's metadata service aren't trusted: a value
-// must be short and a valid name, or it is refused.
+// The reconcile loop and bootstrap compute the steps before they change the host, and then execute them. Apart from
+// reading facts of the host, its cloud and its Node, the package is pure. An unknown fact is a Problem to wait for,
+// never an empty string. Answers of the cloud's metadata service aren't trusted: the package refuses a value that is
+// too long or is no valid name.
 //
-// The order of steps: restore rights that someone loosened; certificates and the environment; files (programs
-// in use are moved aside, so that services keep running); stops, in reverse order of the starts; deletion of
-// services that left the manifest; configurations and starts; deletion of everything else that left. So a
-// service is down only for its own restart, and new objects exist before old ones are deleted.
+// The order of steps: restore access rights; certificates and the environment; files (programs in use are moved aside,
+// so that services keep running); stops, in reverse order of the starts; deletion of services that left the manifest;
+// configurations and starts; deletion of all other objects that left the manifest. So a service is down only for its
+// own restart, and new objects exist before old ones are deleted.
 package plan

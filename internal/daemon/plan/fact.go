@@ -13,13 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Lookup gives a value, or the Problem that says what it waits for.
+// Lookup returns a value, or the Problem that explains why the value is unknown.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts gives the facts of a host whose pods are on an HNS network of this name, as far as told does
-// not have them: the host is not asked for those. Exception: the source VIP in told is the address that
-// its endpoint should have. Each fact is found at most once, when it is first asked for, so a Lookup
-// serves one pass and is not for concurrent use.
+// HostFacts returns the facts of a host. network is the HNS network of its pods. Facts in told are known: HostFacts
+// returns them without reading the host. Exception: the source VIP in told is the address that its endpoint should
+// have. Each fact is read at most once, when it is first requested. So a Lookup serves one pass, and it is not safe for
+// concurrent use.
 func HostFacts(ctx context.Context, host winos.Host, network string,
 	told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
@@ -90,7 +90,7 @@ func find(ctx context.Context, host winos.Host, network string, f contract.Fact,
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
 
-// text writes an address; one that is not set yet is not found.
+// text formats an address. An address that is not set yet is ErrNotFound.
 func text(ip netip.Addr, err error) (string, error) {
 	if err == nil && !ip.IsValid() {
 		err = winos.ErrNotFound
@@ -119,14 +119,14 @@ func problem(network string, f contract.Fact, err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
 }
 
-// Naming lists the facts that name the Node where its host's own name does not. A node keeps those that
-// it joined with: only the cloud knows some, and a host that enters a domain gets another full name.
+// Naming lists the facts that provide the Node's name instead of the host name. A node keeps the values with which it
+// joined, because only the cloud knows some of them, and because a host that joins a domain gets another full name.
 func Naming() []contract.Fact {
 	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname, contract.FactFullHostname}
 }
 
-// CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of
-// the default route, and always right.
+// CheckNodeIP returns an error if the host lacks the wanted address of its Node. An empty address means the address of
+// the default route, and is always accepted.
 func CheckNodeIP(ctx context.Context, host winos.Host, wanted string) error {
 	if wanted == "" {
 		return nil

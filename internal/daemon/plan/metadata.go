@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// MetadataAddress is where metadata services listen, in every cloud.
+// MetadataAddress returns the address of the metadata service, which is the same in every cloud.
 func MetadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
 // Limits. The service is on the same machine or its hypervisor and answers in milliseconds; a
@@ -29,17 +29,16 @@ const (
 	maxLabel        = 63
 )
 
-// Metadata asks the metadata service of one machine.
+// Metadata queries the metadata service of one machine.
 type Metadata struct{ client *http.Client }
 
-// NewMetadata gives the service of a machine.
+// NewMetadata returns the metadata service of a machine.
 func NewMetadata(network winos.Network) *Metadata {
 	port := netip.AddrPortFrom(MetadataAddress(), 80)
 	return &Metadata{client: &http.Client{
 		Timeout: metadataTimeout,
 		Transport: &http.Transport{
-			// Nothing is sent to anywhere else, whatever a redirect says, and no proxy is asked:
-			// Proxy is nil.
+			// Every connection goes to the metadata service, even after a redirect, and without a proxy: Proxy is nil.
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 				error) {
 				return network.Dial(ctx, port)
@@ -51,9 +50,8 @@ func NewMetadata(network winos.Network) *Metadata {
 	}}
 }
 
-// AWSHostname is the machine's private DNS name, by version 2 of the service: its first word, in
-// lower case. Its errors are *contract.Problem with ReasonMetadataUnavailable or
-// ReasonHostnameInvalid. Source:
+// AWSHostname returns the first word of the machine's private DNS name, in lower case, from version 2 of the service.
+// Its errors are *contract.Problem with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	token, err := s.ask(ctx, http.MethodPut, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
@@ -68,14 +66,14 @@ func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A network whose DHCP options have several domains gives a name in each.
+	// If the network's DHCP options have several domains, the answer has a name in each domain.
 	first, _, _ := strings.Cut(strings.TrimSpace(name.text), " ")
 	return checked(first)
 }
 
-// GCPHostname is the name that the cloud gave the machine, in lower case; one that is too long for
-// a Node is cut before its first dot, or else after 63 characters. Its errors are *contract.Problem
-// with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
+// GCPHostname returns the name that the cloud gave the machine, in lower case. If the name is too long for a Node, it
+// is cut at its first dot, or otherwise after 63 characters. Its errors are *contract.Problem with
+// ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
 // https://cloud.google.com/compute/docs/metadata/querying-metadata.
 func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	const flavor = "Metadata-Flavor"
@@ -97,7 +95,7 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked takes nothing for a name that can't be a Node's: it will stand in command lines.
+// checked refuses a name that is invalid for a Node, because the name is inserted into command lines.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
@@ -115,8 +113,7 @@ type answer struct {
 // ask sends one request with one header.
 func (s *Metadata) ask(ctx context.Context, method, path, header, value string) (answer, error) {
 	fail := func(err error) (answer, error) {
-		// An URL's error repeats the URL, which is said already; the header's value is nowhere in
-		// it.
+		// Unwrap the error of the URL, which would repeat the path. The error never contains the header's value.
 		var inner interface{ Unwrap() error }
 		if errors.As(err, &inner) {
 			err = inner.Unwrap()

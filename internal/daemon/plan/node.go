@@ -11,9 +11,9 @@ import (
 // Path is a JSONPath on the Node, such as {.metadata.name}.
 type Path string
 
-// NodeFields gives values of a Node in its unstructured form. When node is nil, or lacks a value,
-// the value that was remembered counts, so that services start while the API server is away. What
-// is in neither is waited for.
+// NodeFields returns values of a Node in its unstructured form. If node is nil or lacks a value, NodeFields returns the
+// remembered value, so that services start without the API server. If neither has the value, it returns a Problem to
+// wait for.
 func NodeFields(node map[string]any, remembered map[string]string) Lookup[Path] {
 	return func(p Path) (string, *contract.Problem) {
 		expression := jsonpath.New("").AllowMissingKeys(true)

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Kind is what a step does.
+// Kind is the type of a step.
 type Kind string
 
 // Kinds of steps.
@@ -19,67 +19,65 @@ const (
 	AddRoot       Kind = "AddRoot"  // trust a CA
 	SetVariable   Kind = "SetVariable"
 	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
-	PutBack       Kind = "PutBack"       // give a variable of ours the value that it had before
+	PutBack       Kind = "PutBack"       // restore the previous value of a variable
 	WriteFile     Kind = "WriteFile"
-	Point         Kind = "Point" // have a kubeconfig hold another CA of the API server
+	Point         Kind = "Point" // write another CA of the API server to a kubeconfig
 	StopService   Kind = "StopService"
-	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
+	RemoveService Kind = "RemoveService" // stop and delete it
 	RemoveNetwork Kind = "RemoveNetwork" // remove an HNS network of pods with its endpoints
 	SetService    Kind = "SetService"    // create it, or change its configuration
 	StartService  Kind = "StartService"
 	RemoveFile    Kind = "RemoveFile"
-	RemoveRoot    Kind = "RemoveRoot" // take the trust in a CA of ours away
+	RemoveRoot    Kind = "RemoveRoot" // remove a CA that the daemon added
 )
 
-// Step is one thing to do.
+// Step is one change of the host.
 type Step struct {
 	Kind Kind
 	// Name of the service, variable or network, path of the file, or fingerprint of the certificate.
 	Name string
-	// Why says in a few words what is not as it should be.
+	// Why describes in a few words what is wrong.
 	Why string
-	// Want tells two steps of one kind and name apart: it is a digest of what is to be there, or
-	// empty where nothing can differ.
+	// Want is a digest of the desired content. It distinguishes two steps of one kind and name. It is empty if the
+	// content can't differ.
 	Want string
 }
 
-// Observed is a host as it is.
+// Observed is the actual state of a host.
 type Observed struct {
-	// Services that exist, among those that are desired or that the state file names.
+	// Services are the existing services that are desired or that the state file names.
 	Services map[string]winos.Service
-	// Sane are the processes that ran when their service's configuration was last seen as it should
-	// be, by service.
+	// Sane holds for each service the process that ran when the service last had the desired configuration.
 	Sane map[string]uint32
-	// Digests of the files that exist, by path, among the desired ones. What is known to
-	// have changed has any other digest.
+	// Digests are the digests of the desired files that exist, by path. A file that is known to have changed has a
+	// different digest.
 	Digests map[string]string
 	// Unreadable are files that can't be read; nothing is planned for them.
 	Unreadable map[string]*contract.Problem
-	// Absent are files that services require and that are not there.
+	// Absent are missing files that services require.
 	Absent map[string]bool
-	// Behind are kubeconfigs that are to hold another CA of the API server.
+	// Behind are kubeconfigs that need another CA of the API server.
 	Behind map[string]bool
-	// Loose are files and directories that others than Administrators may open, and must not.
+	// Loose are files and directories that must be open to Administrators only, but are open to others.
 	Loose []string
-	// Environment is the system's.
+	// Environment holds the system's variables.
 	Environment map[string]string
 	// Roots are the fingerprints of the certificates in the root store; nil when they could not be
 	// read.
 	Roots map[string]bool
-	// Held says that a step is not to be taken now, because somebody undoes it every time. Nil
-	// holds nothing.
+	// Held reports that a step must not be taken now, because another program undoes it every time. nil holds back no
+	// step.
 	Held func(Step) bool
 }
 
-// Plan is the steps, and what keeps others from being taken.
+// Plan holds the steps, and the problems that prevent further steps.
 type Plan struct {
 	Steps []Step
-	// Waiting are things that are not known yet; Conflicts are things of others that are in the
-	// way.
+	// Waiting are unknown values. Conflicts are objects of other programs that have the same names.
 	Waiting, Conflicts []*contract.Problem
 }
 
-// Diff makes the plan.
+// Diff computes the plan.
 func Diff(want Desired, have Observed, was state.State) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()
@@ -100,13 +98,13 @@ type planner struct {
 	want Desired
 	have Observed
 	was  state.State
-	// unwritten are files with another content than they should have, which stay so for now.
+	// unwritten are files whose content differs and that stay unchanged for now.
 	unwritten map[string]bool
 	// pointed are services whose kubeconfig gets another CA.
 	pointed map[string]bool
 }
 
-// step plans a step, and says whether it will be taken.
+// step adds a step to the plan, unless it is held. It reports whether the step is planned.
 func (p *planner) step(step Step) bool {
 	if p.have.Held != nil && p.have.Held(step) {
 		return false
@@ -128,8 +126,8 @@ func (p *planner) rights() {
 	}
 }
 
-// newRoots are certificates that the store lacks. One that is there already, whoever put it there,
-// stays as it is.
+// newRoots plans the certificates that the store lacks. A certificate that is already there stays unchanged, whatever
+// its origin.
 func (p *planner) newRoots() {
 	if p.have.Roots == nil {
 		return
@@ -141,7 +139,7 @@ func (p *planner) newRoots() {
 	}
 }
 
-// obsoleteRoots are certificates that we added and that are no longer desired.
+// obsoleteRoots plans the removal of certificates that the daemon added and that are no longer desired.
 func (p *planner) obsoleteRoots() {
 	if p.want.ConfidentialUnknown || p.have.Roots == nil {
 		return
@@ -153,9 +151,9 @@ func (p *planner) obsoleteRoots() {
 	}
 }
 
-// obsoleteServices are those that we installed and that are no longer desired. What somebody else made
-// under the same name since is not ours. Their order does not matter: a stop takes running
-// dependants along.
+// obsoleteServices plans the removal of services that the daemon installed and that are no longer desired. If another
+// program has created a service of the same name since, that service stays. The order of the removals doesn't matter,
+// because a stop includes running dependants.
 func (p *planner) obsoleteServices() {
 	wanted := map[string]bool{}
 	for _, s := range p.want.Services {
@@ -172,8 +170,9 @@ func (p *planner) obsoleteServices() {
 	}
 }
 
-// obsoleteNetworks are those that pods were on in other revisions. They go when what made them is
-// stopped, and before what makes the next is started: both have the addresses of the Node's part.
+// obsoleteNetworks plans the removal of the pod networks of other revisions. This comes after the stop of the service
+// that created such a network, and before the start of the service that creates the next one, because both networks use
+// the addresses of the Node's subnet.
 func (p *planner) obsoleteNetworks() {
 	for _, name := range p.was.Networks {
 		if name != p.want.Network {
@@ -196,7 +195,7 @@ func (p *planner) environment() {
 		}
 	}
 	if p.want.ConfidentialUnknown {
-		return // what else must be set is not known
+		return // other wanted variables are unknown
 	}
 	watched := map[string]bool{}
 	for _, name := range p.want.Watched {
@@ -246,12 +245,12 @@ func (p *planner) kubeconfigs() {
 	}
 }
 
-// obsoleteFiles are those that we wrote and that are no longer desired.
+// obsoleteFiles plans the removal of files that the daemon wrote and that are no longer desired.
 func (p *planner) obsoleteFiles() {
 	if p.want.ConfidentialUnknown {
 		return
 	}
-	// Nobody is told to take the program away that does all this.
+	// Never remove the daemon's own program.
 	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true}
 	for _, f := range p.want.Files {
 		wanted[strings.ToLower(f.Path)] = true
@@ -292,7 +291,7 @@ func (p *planner) services() {
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
 		if !p.configure(s) {
-			continue // it would run with somebody else's configuration
+			continue // it would run with a configuration of another program
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
 			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
@@ -300,8 +299,8 @@ func (p *planner) services() {
 	}
 }
 
-// configure plans that a service is known as it should be, and says whether it then is, apart from
-// its start type, of which its process has nothing.
+// configure plans the configuration of a service, and reports whether the service will then be configured. A wrong
+// start type alone doesn't count, because it doesn't affect the process.
 func (p *planner) configure(s Service) bool {
 	current, exists := p.have.Services[s.Name]
 	set := Step{Kind: SetService, Name: s.Name, Want: digestOf(s.ServiceConfig)}
@@ -320,15 +319,16 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks says whether a service that waits for nothing can't be started all the same.
+// lacks reports whether a service can't be started because its required file is missing or one of its dependencies
+// can't be started.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
-// stops plans which services go down, because their inputs changed, because they hang in a state
-// that is neither up nor down, or because they depend on one that does. Services that wait go down
-// with what they depend on, and come back when what they wait for is known.
+// stops plans the stops of services whose inputs changed, that are stopping or paused, or that depend on such a
+// service. A service that waits stops together with its dependency. It starts again when the value that it waits for is
+// known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
@@ -360,9 +360,8 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale says whether a service's process was started before its present inputs were there. A file
-// that has to be written counts, even with the content that the state file knows: the process may
-// have read what stood there meanwhile.
+// stale reports whether a service's process started before its current inputs existed. A file that must be written
+// counts even if the state file has the same content, because the process may have read the wrong content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
@@ -374,8 +373,8 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 	})
 }
 
-// astray says whether somebody changed what a service's process is started with, and may have
-// started it since. A process that ran before the change has nothing of it.
+// astray reports whether the command or environment of a service was changed, and the service may have started since. A
+// process that started before the change still runs with the old configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false
@@ -387,7 +386,7 @@ func (p *planner) astray(s Service, current winos.Service) bool {
 	return current.PID == 0 || p.have.Sane[s.Name] != current.PID
 }
 
-// Equal says whether two configurations of a service mean the same to the service manager.
+// Equal reports whether two configurations of a service are equal for the service manager.
 func Equal(a, b winos.ServiceConfig) bool {
 	return strings.EqualFold(a.Name, b.Name) && a.Description == b.Description && a.Command == b.Command &&
 		sameNames(a.Dependencies, b.Dependencies) && maps.Equal(a.Environment, b.Environment) &&

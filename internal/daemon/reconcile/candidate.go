@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// readTimeout bounds one read of a ConfigMap or Secret; nothing is reconciled meanwhile.
+// readTimeout bounds one read of a ConfigMap or Secret. The loop reconciles nothing during a read.
 const readTimeout = 15 * time.Second
 
 // revisions reads the revisions that the Node names.
@@ -29,15 +29,15 @@ type revisions struct {
 	program   *selfupdate.Program
 	clock     clock.Clock
 	intervals Intervals
-	// watch begins to watch an object, and wakes the loop when it changes.
+	// watch starts a watch of an object, which wakes the loop when the object changes.
 	watch func(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch
-	// latest is what was published last.
+	// latest is the revision that was published last.
 	latest latest
-	// last is what was read last and is not the host's revision.
+	// last is the revision that was read last, if it is not the host's revision.
 	last *state.Revision
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
-	// manifest is the watch of the ConfigMap of a revision that the Node names, until that was read.
+	// manifest watches the ConfigMap of a revision that the Node names, until the ConfigMap has been read.
 	manifest         *apiclient.Watch
 	manifestRevision string
 	stop             context.CancelFunc
@@ -69,7 +69,7 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	return c, nil
 }
 
-// read returns the revision of a name, and nil while it was not read.
+// read returns the revision of a name, or nil until it has been read.
 func (r *revisions) read(ctx context.Context, name string) (*state.Revision, *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil
@@ -90,8 +90,8 @@ func (r *revisions) read(ctx context.Context, name string) (*state.Revision, *co
 	return &c, nil
 }
 
-// revisionOf returns the manifest of a revision, and nil until it is known. The manifest comes from the state file,
-// from what was published last, or from the ConfigMap of the revision.
+// revisionOf returns the manifest of a revision, or nil until it is known. The manifest comes from the state file, from
+// the revision that was published last, or from the ConfigMap of the revision.
 func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revision, *contract.Problem) {
 	if before := r.state.Before; before != nil && before.Name == name &&
 		contract.IsRevisionOf(name, before.Manifest) {
@@ -115,7 +115,7 @@ func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revisio
 		revision, err = r.revisionIn(data, name)
 	}
 	if err != nil {
-		r.watchManifest(ctx, name) // somebody will put it right
+		r.watchManifest(ctx, name) // a corrected ConfigMap wakes the loop
 		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
 	return revision, nil
@@ -142,8 +142,9 @@ func (r *revisions) revisionIn(data map[string]string, name string) (*state.Revi
 		nil
 }
 
-// published returns the ConfigMap of a revision. It is read once, because it is published before a Node names it. A
-// missing ConfigMap is watched for. Without a ConfigMap and a problem, the watch has no answer yet.
+// published returns the ConfigMap of a revision. It reads the ConfigMap once, because the operator publishes it before
+// a Node names it. If the ConfigMap is missing, it is watched. If published returns neither a ConfigMap nor a problem,
+// the watch has no answer yet.
 func (r *revisions) published(ctx context.Context, name string) (*unstructured.Unstructured, *contract.Problem) {
 	if r.manifestRevision == name {
 		object, known := r.manifest.Get()
@@ -185,8 +186,8 @@ func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Probl
 	return object, nil
 }
 
-// complete adds the confidential part to a revision. The part comes from the state file, from what was published last,
-// or from the Secret of the revision.
+// complete adds the confidential part to a revision. The part comes from the state file, from the revision that was
+// published last, or from the Secret of the revision.
 func (r *revisions) complete(ctx context.Context, c *state.Revision) *contract.Problem {
 	known := [][]byte{c.Confidential, r.latest.of(c.Name).Confidential}
 	for _, other := range []*state.Revision{&r.state.Revision, r.state.Before} {
@@ -227,7 +228,7 @@ func (r *revisions) readSecret(ctx context.Context, c *state.Revision) *contract
 	return nil
 }
 
-// watchManifest watches the ConfigMap of this revision instead of another.
+// watchManifest watches the ConfigMap of this revision, and ends the watch of another.
 func (r *revisions) watchManifest(ctx context.Context, revision string) {
 	if revision == r.manifestRevision {
 		return
@@ -239,7 +240,7 @@ func (r *revisions) watchManifest(ctx context.Context, revision string) {
 		contract.ServicesConfigMapPrefix+revision)
 }
 
-// unwatchManifest ends the watch. A manifest that is known never changes, because its name is made from its content.
+// unwatchManifest ends the watch. A known manifest never changes, because its name is derived from its content.
 func (r *revisions) unwatchManifest() {
 	r.stop()
 	r.stop, r.manifestRevision, r.manifest = func() {}, "", nil

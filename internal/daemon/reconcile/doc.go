@@ -1,9 +1,8 @@
-// Package reconcile answers when the daemon acts: it watches its own Node, reads the desired state
-// that the Node names, has the host brought to it or back to what held before, and reports on the
-// Node what holds.
+// Package reconcile decides when the daemon acts. It watches the daemon's own Node, reads the desired state that the
+// Node names, applies this state to the host or rolls back to the previous one, and reports the result on the Node.
 //
-// The service runs it for as long as the host is a node. While nothing changes it sends nothing:
-// one watch stands open, and every few seconds it looks at its services and files. Without the API
-// server it goes on with the last desired state that it read. It also answers whether kubelet still
-// needs its bootstrap credential, which it deletes once it is not needed.
+// The service runs it as long as the host is a node. While nothing changes it sends nothing: one watch stays open, and
+// every few seconds it checks its services and files. Without the API server it continues with the last desired state
+// that it read. It also decides whether kubelet still needs its bootstrap credential, and deletes the credential as
+// soon as kubelet doesn't.
 package reconcile

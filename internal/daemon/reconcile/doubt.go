@@ -15,28 +15,30 @@ import (
 // the manifest, or did not keep the confidential part in the state file, or the state file was lost. The revision is
 // read again before it is tried.
 
-// readLimit is how long a daemon waits to read such a revision. Meanwhile the daemon does nothing, and services run.
+// readLimit is how long a daemon waits to read such a revision. During the wait the daemon does nothing, and services
+// run.
 const readLimit = 5 * time.Minute
 
 // incomplete reports whether this daemon does not know or understand all of the host's revision.
 func (r *Reconciler) incomplete() bool {
 	m := r.State.Manifest
 	if r.Program.Replaces(m) {
-		return false // another one will understand it
+		return false // the other daemon understands it
 	}
 	_, err := r.State.ParseConfidential()
 	return r.State.Revision.Name == "" || r.State.Partial || m.Validate() != nil || err != nil
 }
 
-// isUnread reports whether the host's revision is incomplete and has not held yet. Then no pass is made, because a pass
-// would remove what the revision does not seem to name, such as containerd's rules. A revision that has held is kept as
-// far as it is known.
+// isUnread reports whether the host's revision is incomplete and has not held yet. Then the daemon makes no pass,
+// because a pass would remove items that the incomplete revision doesn't name, such as containerd's rules. If the
+// revision has held, the daemon keeps the known part of it.
 func (r *Reconciler) isUnread() bool { return r.trial.unsure && !r.State.Verified }
 
-// awaitsManifest reports whether there is nothing to do until the host's revision is read.
+// awaitsManifest reports whether the daemon must wait until the host's revision is read.
 func (r *Reconciler) awaitsManifest(c *state.Revision) bool { return r.isUnread() && c == nil }
 
-// understood completes the host's revision with what was read again. It returns false if that is another revision.
+// understood completes the host's revision with the part that was read again. It returns false if that is another
+// revision.
 func (r *Reconciler) understood(ctx context.Context, c *state.Revision) bool {
 	if c.Name != r.State.Revision.Name || c.Manifest.Digest() != r.State.Manifest.Digest() ||
 		c.Manifest.Validate() != nil {
@@ -51,8 +53,8 @@ func (r *Reconciler) understood(ctx context.Context, c *state.Revision) bool {
 	return true
 }
 
-// unreadable is why the host's revision could not be read in time. It is nil while there is time, and if there is no
-// previous revision to go back to.
+// unreadable returns why the host's revision could not be read in time. It returns nil before readLimit, and if there
+// is no previous revision for a rollback.
 func (r *Reconciler) unreadable(problem *contract.Problem) *contract.Problem {
 	if r.Clock.Since(r.trial.since) < readLimit || r.State.Before == nil {
 		return nil

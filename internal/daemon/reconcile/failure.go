@@ -12,15 +12,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// failures notes in the state file which revision failed last, and when it may be tried again.
+// failures records in the state file which revision failed last, and when the daemon may try it again.
 type failures struct {
 	state     *state.File
 	intervals Intervals
 	clock     clock.Clock
 }
 
-// newFailures takes over what a daemon before this one noted, with no longer a pause than one can
-// be: the clock may have been wrong then, or be wrong now.
+// newFailures takes over the record of an earlier daemon. It limits the pause to the longest possible one, because the
+// clock may have been wrong then, or may be wrong now.
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
 	latest := clock.Now().Add(apiclient.Jitter(intervals.RetryLimit))
 	if s.Failed != nil && s.Failed.Until.After(latest) {
@@ -29,14 +29,14 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry says whether there is a candidate that did not fail, or is due to be tried again.
+// mayTry reports whether there is a candidate that did not fail, or that is due for a retry.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))
 }
 
-// note writes down that a revision could not be had: another process may try it again. A revision that changed
-// something on the host is tried again after longer.
+// note records in the state file that a revision failed, so that another process also knows when to retry. If the
+// revision changed the host, the pause before the retry is longer.
 func (f *failures) note(ctx context.Context, revision string, why *contract.Problem, changed bool) {
 	first, limit := f.intervals.Failing, f.intervals.FailingLimit
 	if changed {
@@ -50,8 +50,8 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 	}
 }
 
-// untilNextTry shortens a pause to the time at which a revision other than the present one may be
-// tried again. If that time is over, it was tried in this pass, or it is not known now.
+// untilNextTry shortens a pause to the time at which a failed revision, other than the present one, may be tried again.
+// If that time is over, untilNextTry returns the pause: the revision was tried in this pass, or it is unknown now.
 func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	last := f.state.Failed
 	if last == nil || last.Name == f.state.Revision.Name {
@@ -63,8 +63,8 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem is why a fetch did not succeed, in the words of the revision that failed for it. What one failed
-// of otherwise says more.
+// fetchProblem returns why a fetch did not succeed, as a problem of the revision that failed for lack of payload. If
+// the revision failed for another reason, fetchProblem returns nil, because that reason says more.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {
@@ -76,7 +76,7 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	return f.state.HeldInstead(last.Name, why)
 }
 
-// clear forgets the failure.
+// clear deletes the record of the failure.
 func (f *failures) clear(ctx context.Context) {
 	revision := f.state.Failed.Name
 	f.state.Failed = nil

@@ -9,12 +9,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 )
 
-// Intervals says how often things are looked at.
+// Intervals are the times between checks, retries and writes.
 type Intervals struct {
-	// QuickCheck lies between quick looks at services, sizes of files, the environment, certificates, routes and
-	// addresses; 10 s if 0.
+	// QuickCheck is the time between quick checks of services, sizes of files, the environment, certificates, routes
+	// and addresses; 10 s if 0.
 	QuickCheck time.Duration
-	// Resync lies between full passes while everything holds, give or take a fifth; 2 min if 0.
+	// Resync is the time between full passes while everything holds, plus or minus a fifth; 2 min if 0.
 	Resync time.Duration
 	// Waiting is the first pause after a pass that waits for a fact that no event announces, such
 	// as the overlay network; it grows to WaitingLimit. 1 s and 15 s if 0.
@@ -22,13 +22,13 @@ type Intervals struct {
 	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1
 	// min if 0.
 	Failing, FailingLimit time.Duration
-	// Retry is the first pause before a revision is tried again that failed; it doubles up to
-	// RetryLimit. 1 min and 20 min if 0.
+	// Retry is the first pause before a failed revision is tried again; it doubles up to RetryLimit. 1 min and 20 min
+	// if 0.
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
 	Status time.Duration
-	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a
-	// join are over by then.
+	// Settle is how long the daemon waits for something before it reports the wait on the Node; 3 s if 0. Most waits of
+	// a join end earlier.
 	Settle time.Duration
 }
 
@@ -47,18 +47,18 @@ func (i Intervals) withDefaults() Intervals {
 	return i
 }
 
-// pauses chooses when to look again: soon and then less and less often while something is awaited
-// or fails, and anew when there is news.
+// pauses chooses the time of the next check. While the host waits or fails, the pauses start short and grow. A change
+// resets them.
 type pauses struct {
 	intervals Intervals
 	clock     clock.Clock
-	// failing and waiting are the pauses of the present row of failures, or of waiting.
+	// failing and waiting are the current pauses after failures and during a wait.
 	failing, waiting time.Duration
-	// waitsSince is when the present wait began.
+	// waitsSince is when the current wait began.
 	waitsSince time.Time
 }
 
-// resting says that nothing fails and nothing is awaited.
+// resting reports whether nothing fails and nothing waits.
 func (p *pauses) resting() bool { return p.failing+p.waiting == 0 }
 
 func (p *pauses) next(report apply.Report, changed bool) time.Duration {

@@ -18,25 +18,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pathCertificate is where kubelet keeps its present client certificate, with its key.
+// pathCertificate is where kubelet keeps its current client certificate, with its key.
 const pathCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
-// KubeletIdentity is what kubelet has to show to the API server.
+// KubeletIdentity is the identity that kubelet can present to the API server.
 type KubeletIdentity int
 
 // Identities.
 const (
-	// NoIdentity means no kubeconfig or client certificate that can be used, or an expired one: kubelet asks for
-	// one with its bootstrap credential.
+	// NoIdentity means that kubelet has no usable kubeconfig or client certificate, or an expired one. kubelet requests
+	// a certificate with its bootstrap credential.
 	NoIdentity KubeletIdentity = iota
 	// OwnIdentity means a valid certificate of this node.
 	OwnIdentity
-	// ForeignIdentity means a valid certificate of another node: the host was renamed. kubelet would go on
-	// using it.
+	// ForeignIdentity means a valid certificate of another node, because the host was renamed. kubelet would continue
+	// to use it.
 	ForeignIdentity
 )
 
-// KubeletIdentityOf finds kubelet's identity for a node at now.
+// KubeletIdentityOf returns kubelet's identity for a node at the time now.
 func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletIdentity, error) {
 	kubeconfig, err := winos.ReadFile(files, contract.PathKubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -64,14 +64,14 @@ func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletId
 	return OwnIdentity, nil
 }
 
-// isPair reports whether PEM text has a certificate and its key. kubelet starts with nothing less.
+// isPair reports whether PEM text has a certificate and its key. kubelet needs both to start.
 func isPair(content []byte) bool {
 	_, err := tls.X509KeyPair(content, content)
 	return err == nil
 }
 
-// ForgetRefusedKubelet has kubelet ask for another certificate if the API server refuses the
-// present one, which is valid by date. Without an answer of the API server it changes nothing.
+// ForgetRefusedKubelet removes kubelet's certificate if the API server refuses it although its date is valid. kubelet
+// then requests another. If the API server doesn't answer, ForgetRefusedKubelet changes nothing.
 func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
 	identity, err := KubeletIdentityOf(files, node, now)
 	if err != nil || identity != OwnIdentity {
@@ -90,17 +90,17 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 	return true, ForgetKubeletCertificate(files)
 }
 
-// What kubelet has to show: a certificate in its store counts before all else, and a kubeconfig before the bootstrap
-// kubeconfig. pathUpdated is what a store that was written halfway goes on from (client-go,
-// util/certificate/certificate_store.go), and pathRequestedKey names the request of a kubelet that does not rotate its
-// certificate (kubernetes, pkg/kubelet/certificate/bootstrap).
+// kubelet prefers a certificate in its store, then its kubeconfig, then its bootstrap kubeconfig. From pathUpdated,
+// kubelet completes a store that was written only partly (client-go, util/certificate/certificate_store.go).
+// pathRequestedKey names the request of a kubelet that does not rotate its certificate (kubernetes,
+// pkg/kubelet/certificate/bootstrap).
 const (
 	pathUpdated      = contract.DirKubeletPKI + `\kubelet-client-updated.pem`
 	pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
 )
 
-// ForgetKubeletCertificate removes all that kubelet would show instead of a bootstrap credential when it starts. The
-// kubeconfig goes first: without it kubelet has no identity, so that another call goes on.
+// ForgetKubeletCertificate removes all files that kubelet would use at its start instead of a bootstrap credential. It
+// removes the kubeconfig first: without it kubelet has no identity, so another call continues if this one is killed.
 func ForgetKubeletCertificate(files winos.Files) error {
 	for _, path := range []string{contract.PathKubeconfig, pathUpdated, pathRequestedKey, pathCertificate} {
 		if err := files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func ForgetKubeletCertificate(files winos.Files) error {
 	return nil
 }
 
-// HasCredential reports whether this very bootstrap kubeconfig is there already.
+// HasCredential reports whether the host already has exactly this bootstrap kubeconfig.
 func HasCredential(files winos.Files, kubeconfig []byte) (bool, error) {
 	present, err := winos.ReadFile(files, contract.PathBootstrapKubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,8 +122,8 @@ func HasCredential(files winos.Files, kubeconfig []byte) (bool, error) {
 	return bytes.Equal(present, kubeconfig), nil
 }
 
-// KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet
-// with such a one does not look for another credential.
+// KubeletExpired reports whether kubelet's certificate has expired. A running kubelet with an expired certificate
+// doesn't look for another credential.
 func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
 	content, err := winos.ReadFile(files, pathCertificate)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +149,8 @@ func certificate(content []byte) *x509.Certificate {
 	return nil
 }
 
-// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its
-// own, and deletes it otherwise. Repeating it changes nothing.
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own. Otherwise it
+// deletes the credential. A second call changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	identity, err := KubeletIdentityOf(files, node, now)
 	if err != nil {
@@ -171,8 +171,8 @@ func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kub
 	return nil
 }
 
-// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of
-// its own. Repeating it changes nothing.
+// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own. A second call
+// changes nothing.
 func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
 	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)
 	if err != nil || !there {

@@ -11,24 +11,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 )
 
-// latestWait is how long a revision is awaited that the Node names and the watch of what was published
-// last has yet to bring: it was published before, and comes by another way.
+// latestWait is how long the daemon waits until its watch delivers a revision that the Node names. The operator
+// publishes the revision first, but the watch is a separate connection and may be slower.
 const latestWait = 3 * time.Second
 
-// latest is what was published last, by a watch. It is never more than a way to get content: which
-// revision the host is to have, the Node says, and whether this is that one, its name.
+// latest watches the Secret with the revision that was published last. The Secret only delivers content. The Node
+// decides which revision the host must have, and the name of the content shows whether it is that revision.
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
-	// seen says that there was something. revision is what is awaited until then, or was; isAwaited that
-	// the last look for a revision left it at that.
+	// seen reports that the Secret existed. revision is the revision that the daemon waits for, or last waited for,
+	// until the time until. isAwaited reports that the last lookup decided to wait.
 	seen      bool
 	revision  string
 	until     time.Time
 	isAwaited bool
 }
 
-// of gives what the watch has of a revision; nothing when that is another one, or damaged.
+// of returns the content of a revision from the watch. It returns nothing if the watch has another revision, or damaged
+// content.
 func (l *latest) of(revision string) contract.Latest {
 	object, _ := l.watch.Get()
 	if object == nil {
@@ -46,8 +47,8 @@ func (l *latest) of(revision string) contract.Latest {
 	return has
 }
 
-// awaits says that a revision may be about to come, so that it need not be read. There is a moment
-// without any while one is replaced by the next.
+// awaits reports whether the watch may still deliver a revision, so that the daemon need not read it. The Secret is
+// missing for a moment while it is replaced.
 func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false

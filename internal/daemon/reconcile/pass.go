@@ -24,58 +24,61 @@ import (
 //	               └───┘                      └── everything holds ── verified
 //	          a step has to wait
 //
-// A step that has to wait, because the host says nothing or not all is known, keeps the trial going for as long. That
-// is no failure; when it is taken in the end, it may fail.
+// If a step has to wait, because the host doesn't answer or a fact is unknown, the trial continues. Waiting is not a
+// failure. When the step is taken later, it may still fail.
 //
-// trial.Next decides which action follows. The state file says at every moment which revision is tried and which one
-// held before, so a daemon that dies anywhere goes on from there.
+// trial.Next decides which action follows. The state file always records which revision is on trial and which one held
+// before, so a restarted daemon continues from there.
 
-// pass is what one pass is made from, and what has become of it.
+// pass holds the inputs and the results of one pass.
 type pass struct {
 	node *unstructured.Unstructured
-	// candidate is the revision that the Node names if the host is not brought to it, or nil.
+	// candidate is the revision that the Node names, if it is not the host's revision; nil otherwise.
 	candidate *state.Revision
-	// thorough reads every file again.
+	// thorough makes the pass read every file again.
 	thorough bool
 	// unreadable is why the revision on trial could not be read in time; nil otherwise.
 	unreadable *contract.Problem
-	// lacking is what the candidate waits for, or nil.
+	// lacking is the payload that the candidate waits for, or nil.
 	lacking *contract.Problem
-	// report is of the last look at the host, if isLooked, and broken what failed in it for the first time.
+	// report is the result of the last look at the host, if isLooked. broken is the problem that occurred there for the
+	// first time.
 	report   apply.Report
 	isLooked bool
 	broken   *contract.Problem
 }
 
-// onTrial is what is known of the host's revision, beside what the state file says.
+// onTrial holds facts about the host's revision that the state file doesn't contain.
 type onTrial struct {
-	// isApplied says that all of its steps were taken, isReplaced that another daemon's program is in place.
+	// isApplied reports that all steps of the revision were taken, isReplaced that another daemon's program is in
+	// place.
 	isApplied, isReplaced bool
-	// verifyDue is when what was started by it has run long enough, or zero.
+	// verifyDue is when the started services have run long enough, or zero.
 	verifyDue time.Time
-	// changed says that it has changed something on the host, hampered that something fails in it that failed before:
-	// that is not waited for.
+	// changed reports that the revision has changed the host. hampered reports that a step fails that failed before the
+	// revision; the pass doesn't stop at such a failure.
 	changed, hampered bool
-	// since is when services may have been started otherwise than before, or were first seen: when this
-	// daemon began, and when the host was given another revision.
+	// since is when services may have been started with other settings, or were first seen: when this daemon began, and
+	// when the host got another revision.
 	since time.Time
-	// unsure says that this daemon did not understand all of the state's revision at its start. It is read again.
+	// unsure reports that this daemon did not understand all of the host's revision at its start. The revision is read
+	// again.
 	unsure bool
 }
 
-// excuses says whether a fault is none of the revision on trial, because it was there before.
+// excuses reports whether a fault existed before the revision on trial. Then the revision didn't cause it.
 func (r *Reconciler) excuses(fault state.Fault) bool {
 	return slices.ContainsFunc(r.State.Faults, fault.IsSame)
 }
 
-// restart forgets what is known of the host's revision, because the host has another revision now.
+// restart resets the facts about the host's revision, because the host has another revision now.
 func (r *Reconciler) restart() {
 	r.identity = identity{}
 	r.trial = onTrial{since: r.Clock.Now()}
 	r.applier.Try()
 }
 
-// facts gathers what decides about the next action.
+// facts collects the facts that decide the next action.
 func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	f := trial.Facts{
 		HasHeld: r.State.Verified, HasPrevious: r.State.Before != nil,
@@ -95,7 +98,7 @@ func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	return f
 }
 
-// untilVerified is how long what was started has to run yet.
+// untilVerified returns how long the started services still have to run.
 func (r *Reconciler) untilVerified() time.Duration {
 	if r.trial.verifyDue.IsZero() {
 		return 0
@@ -103,7 +106,7 @@ func (r *Reconciler) untilVerified() time.Duration {
 	return r.trial.verifyDue.Sub(r.Clock.Now())
 }
 
-// pass acts until there is nothing left to do for now, and returns the report of the last look at the host.
+// pass acts until there is nothing to do now, and returns the report of the last look at the host.
 func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 	for {
 		f := r.facts(ctx, &p)
@@ -115,7 +118,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			p.candidate = nil
 		case trial.RollBack:
 			r.rollBack(ctx, f.Why(), p.broken == nil || r.trial.changed)
-			// The Node may name another revision by now: then there is no need to go back first.
+			// The Node may name another revision now. Then the daemon tries that one and skips the rollback.
 			node, _ := r.node.Get()
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)
@@ -141,7 +144,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 	}
 }
 
-// look notes a look at the host, and a problem with it.
+// look records a look at the host, and a problem with it.
 func (p *pass) look(report apply.Report, failed *contract.Problem) {
 	if failed != nil {
 		report.Failed = append(report.Failed, failed)
@@ -149,7 +152,8 @@ func (p *pass) look(report apply.Report, failed *contract.Problem) {
 	p.report, p.isLooked = report, true
 }
 
-// accept makes a candidate the host's revision, on trial. If that can't be, accept notes why, and nothing has changed.
+// accept makes a candidate the host's revision, on trial. If that fails, accept records why, and the host doesn't
+// change.
 func (r *Reconciler) accept(ctx context.Context, c *state.Revision) {
 	problem := r.Program.SmokeTest(ctx, c.Manifest)
 	before := r.State.Revision.Name
@@ -167,7 +171,7 @@ func (r *Reconciler) accept(ctx context.Context, c *state.Revision) {
 		}
 	}
 	if problem != nil {
-		if ctx.Err() == nil { // that this daemon is stopped is no fault of the revision
+		if ctx.Err() == nil { // a stopped daemon is no failure of the revision
 			r.failures.note(ctx, c.Name, problem, false)
 		}
 		return
@@ -199,20 +203,21 @@ func (r *Reconciler) apply(ctx context.Context, p *pass) {
 	r.trial.isApplied = p.broken == nil && !report.Left
 }
 
-// repair makes a pass at the state's revision, in which what fails keeps nothing else back.
+// repair makes a pass in which a failed step doesn't stop the others.
 func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, false))
 	p.look(report, nil)
-	// What fails at a revision on trial may be its own fault: it excuses none that follows.
+	// If a step fails at a revision on trial, the revision may have caused the failure. So it must not excuse a later
+	// revision.
 	if r.State.Verified && ctx.Err() == nil {
 		r.noteFaults(ctx, slices.Concat(report.Broken, report.CrashLooping, r.unjudged(report.CrashLooping)))
 	}
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged are the services that did not stay up before and were not seen for long enough since to
-// say more. Each daemon counts ends anew, and each start with something else begins anew, too.
+// unjudged returns the services that crashed in a loop before, and that have not been observed for StayTime since then.
+// A new daemon, and a new revision, both start counting crashes from zero.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil
@@ -222,7 +227,7 @@ func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	})
 }
 
-// noteFaults writes down what fails at a revision that is not on trial, for the next daemon.
+// noteFaults records in the state file what fails at a revision that is not on trial, for the next daemon.
 func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 	isSame := slices.EqualFunc(r.State.Faults, faults,
 		func(a, b state.Fault) bool { return a.IsSame(b) && a.CrashLooping == b.CrashLooping })
@@ -243,9 +248,9 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 	return request
 }
 
-// rollBack makes the revision that held before the host's again, and notes why the one on trial can't
-// be had. If that can't be written down, the failed one is still on trial in the file: a daemon
-// that starts then tries it, and leaves it, once more. This one does not.
+// rollBack makes the previous revision the host's again, and records why the one on trial failed. If the record can't
+// be written, the state file still names the failed revision. A restarted daemon then tries it and rolls back once
+// more. This daemon does not.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
@@ -256,8 +261,8 @@ func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, change
 	r.failures.note(ctx, failed, why, changed || r.Program.Replaces(r.State.Manifest))
 }
 
-// ended looks whether what was started for the revision on trial still runs, and gives the problem
-// if not. A service that failed before it, too, tells nothing about it.
+// ended checks whether the services that the revision on trial started are still running, and returns a problem if not.
+// It ignores a service that also failed before this revision.
 func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if r.State.Verified || r.trial.verifyDue.IsZero() {
 		return nil
@@ -272,8 +277,8 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 		strings.Join(ended, ", "))
 }
 
-// finish notes that the state's revision holds. What can't be written down does not hold: another process would not
-// see it.
+// finish records that the host's revision holds. If the record can't be written, the revision doesn't hold, because
+// another process would not know it.
 func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.Problem {
 	faults := r.unjudged(report.CrashLooping)
 	if err := r.State.Change(func() error {
@@ -287,9 +292,9 @@ func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.
 	return nil
 }
 
-// recovered says that the host has what failed before. While that is on trial the failure stands,
-// so that the next pause is longer if it has to be left again. It may remain unverified for as long
-// as something fails that failed before, too.
+// recovered reports whether the host now has the revision that failed before. While the revision is on trial the
+// failure stays recorded, so that the next pause is longer if the revision is rolled back again. The revision may stay
+// unverified as long as something fails that also failed before.
 func (r *Reconciler) recovered(last *state.FailedRevision) bool {
 	return last.Name == r.State.Revision.Name && (r.State.Verified || r.untilVerified() <= 0)
 }

@@ -17,16 +17,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// signPause lies between two looks at whether Windows waits for a reboot. A look reads a few values
-// of the registry.
+// signPause is the time between two checks whether Windows waits for a reboot. A check reads a few values of the
+// registry.
 const signPause = 10 * time.Minute
 
-// signRenames is the sign that files are put in their places by the next boot.
+// signRenames is the sign that Windows replaces files at the next boot.
 const signRenames = "PendingFileRename"
 
-// run reports on the Node which boot this is, whether Windows waits for another, and how long
-// this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
-// nothing that the loop does.
+// run reports on the Node the boot ID, whether Windows waits for a reboot, and when the daemon's certificate ends. It
+// reboots the host when the operator approves. It runs until ctx ends, and doesn't wait for the loop.
 func (b *reboots) run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	wake := make(chan struct{}, 1)
@@ -47,7 +46,7 @@ func (b *reboots) run(ctx context.Context) {
 	log.V(1).Info("no longer looking after reboots")
 }
 
-// reboots looks after reboots of the host, in a goroutine of its own.
+// reboots handles reboots of the host, in its own goroutine.
 type reboots struct {
 	system         winos.System
 	client         dynamic.Interface
@@ -55,20 +54,19 @@ type reboots struct {
 	clock          clock.Clock
 	intervals      Intervals
 	certificateEnd func() time.Time
-	// problem is what keeps the host from a reboot that the operator approved of, or nil. told is signalled when it
-	// changes.
+	// problem is why an approved reboot failed, or nil. told is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
 	told    chan<- struct{}
 	// facts of the present boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
-	// asked says that a reboot was asked for since the operator last approved of one.
+	// asked reports that the daemon requested a reboot since the operator last approved one.
 	asked bool
-	// pause of the present row of failures.
+	// pause after the latest failures in a row.
 	pause time.Duration
 }
 
-// look looks at the Node, and answers when to look again if nothing is seen before.
+// look checks the Node, and returns the time until the next check.
 func (b *reboots) look(ctx context.Context) time.Duration {
 	node, _ := b.node.Get()
 	if node == nil {
@@ -92,7 +90,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	return signPause - b.clock.Since(b.looked)
 }
 
-// tell has the loop tell the operator, which waits for a reboot, what Windows answered; nil is no error.
+// tell passes the result of a reboot request to the loop, which reports it to the operator; nil is no error.
 func (b *reboots) tell(err error) {
 	var problem *contract.Problem
 	if err != nil {
@@ -113,9 +111,9 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// reboot reboots the host if the operator has approved of the end of this very boot. It asks once
-// for each approval. The name must be equal: the operator repeats an approval with the name that this
-// daemon gives the boot, and one by a shorter name may have been for the boot before.
+// reboot reboots the host if the operator has approved the end of exactly this boot. It requests one reboot per
+// approval. The names must be equal: the operator repeats an approval with the name that this daemon gives the boot,
+// and an approval with a shorter name may apply to the boot before.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
@@ -132,7 +130,7 @@ func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) e
 	return err
 }
 
-// say writes to the Node what it does not say yet.
+// say updates the annotations of the Node that differ.
 func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) error {
 	have, changes := node.GetAnnotations(), map[string]any{}
 	if have[contract.BootIDAnnotation] != b.facts.BootID {
@@ -157,8 +155,8 @@ func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) erro
 	return err
 }
 
-// signs names the signs that Windows waits for a reboot, separated by commas. Files of ours are
-// none: what is in use of them is replaced without a reboot.
+// signs returns the signs that Windows waits for a reboot, separated by commas. It ignores files in C:\k, because the
+// daemon replaces its files in use without a reboot.
 func signs(facts winos.Facts) string {
 	signs := slices.Clone(facts.RebootSigns)
 	if slices.ContainsFunc(facts.ReplacedAtBoot,

@@ -28,43 +28,41 @@ import (
 // Options of a Reconciler.
 type Options struct {
 	Host winos.Host
-	// State is the host's state file; nobody else writes it meanwhile.
+	// State is the host's state file. No other process writes it while the Reconciler runs.
 	State *state.File
-	// Client speaks to the API server as this node's daemon. Without one, the host is held at the
+	// Client connects to the API server as this node's daemon. Without Client, the Reconciler keeps the host at the
 	// last revision that was read.
 	Client dynamic.Interface
-	// Kubeconfig is the path of the daemon's kubeconfig: what it says of the API server goes into
-	// those of services with a token.
+	// Kubeconfig is the path of the daemon's kubeconfig. Its address and CA of the API server are copied to the
+	// kubeconfigs of services with a token.
 	Kubeconfig string
-	// NodeName is the own Node, Namespace where the manifests are.
+	// NodeName is the daemon's own Node, Namespace the namespace of the manifests.
 	NodeName, Namespace string
-	// Registry serves containerd. Without one, its files are left as they are.
+	// Registry serves containerd. Without Registry, its files stay unchanged.
 	Registry apply.Registry
-	// Program is the daemon's own; without one, it is not replaced.
+	// Program is the daemon's own program. Without Program, it is not replaced.
 	Program *selfupdate.Program
-	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is
-	// nothing to tell.
+	// CertificateEnd returns when the certificate of Client ends; nil if there is none.
 	CertificateEnd func() time.Time
-	// Source makes a source of payload of the addresses and certificates (PEM) that the operator
-	// published. Without it, nothing is fetched.
+	// Source returns a source of payload with the addresses and certificates (PEM) that the operator published. Without
+	// Source, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
-	// Trust, if set, has the API server be verified by another bundle, for this daemon and the next. Until it is
-	// settled, something else counts, too. next says that the host does not have its revision yet.
+	// Trust, if set, makes this daemon and the next one verify the API server with another CA bundle. Until settled,
+	// the old CA is trusted as well. next reports that the host does not have the revision of the bundle yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
-	// Reach is that of apply.Options.
+	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
-	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
-	// start.
+	// Follow, if set, receives each manifest that becomes the host's, and the current one at the start.
 	Follow func(contract.Manifest)
-	// Report, if set, is told what came of each pass.
+	// Report, if set, receives the result of each pass.
 	Report    func(contract.Reconciled)
 	Intervals Intervals
-	// Clock for pauses; the real one if nil.
+	// Clock measures pauses; the real clock if nil.
 	Clock clock.Clock
 }
 
-// Reconciler reconciles one host. All of it belongs to the goroutine that calls Run; what runs
-// beside it, watches, staging and reboots, has its own state and wakes it through a channel.
+// Reconciler reconciles one host. All of it belongs to the goroutine that calls Run. Background goroutines (watches,
+// staging, reboots) have their own state and wake Run through a channel.
 type Reconciler struct {
 	Options
 	applier   *apply.Applier
@@ -77,24 +75,23 @@ type Reconciler struct {
 	tokens    tokens
 	pauses    pauses
 	trial     onTrial
-	// identity is of the state's revision.
+	// identity identifies the host's revision.
 	identity identity
 	// started is when this daemon began to reconcile.
 	started time.Time
-	// seen is what the last pass was made from.
+	// seen holds the inputs of the last pass.
 	seen inputs
-	// next is when to look again, fullPass when a full pass is due although nothing seems to have
-	// changed.
+	// next is the time of the next check. At fullPass a full pass is due, even if nothing seems to have changed.
 	next, fullPass time.Time
-	// wake is signalled when a watch saw something.
+	// wake is signalled when a watch sees a change.
 	wake   chan struct{}
 	beside sync.WaitGroup
 }
 
-// ErrReleased says that the operator has let this host go, and that the host is to be cleaned.
+// ErrReleased means that the operator has released this host, and that the daemon must clean it.
 var ErrReleased = errors.New("the host was released and is to be cleaned")
 
-// New makes a Reconciler.
+// New returns a Reconciler.
 func New(options Options) *Reconciler {
 	options.Intervals = options.Intervals.withDefaults()
 	if options.Clock == nil {
@@ -123,9 +120,9 @@ func New(options Options) *Reconciler {
 	return r
 }
 
-// Run reconciles until ctx ends, and returns when what runs beside it has ended too. It returns
-// selfupdate.ErrReplaced when this process must end, so that another program takes over, ErrReleased when
-// the host is to be cleaned, and nil otherwise.
+// Run reconciles until ctx ends, and returns after its background goroutines have ended. It returns
+// selfupdate.ErrReplaced if this process must end so that another program takes over, ErrReleased if the host must be
+// cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "held",
 		r.State.Verified)
@@ -164,8 +161,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// released reports whether the Node is there, belongs to no instance, and releases the daemon of
-// this very certificate. A Node that is not there, or not to be seen, says nothing.
+// released reports whether the Node exists, belongs to no instance, and releases the daemon with exactly this
+// certificate. If the Node is missing or can't be read, released returns false.
 func (r *Reconciler) released() bool {
 	node, _ := r.node.Get()
 	if node == nil || r.CertificateEnd == nil {
@@ -176,7 +173,7 @@ func (r *Reconciler) released() bool {
 		annotations[contract.ReleasedAnnotation] == r.CertificateEnd().UTC().Format(time.RFC3339)
 }
 
-// startBeside starts what goes on beside the loop.
+// startBeside starts the background goroutines.
 func (r *Reconciler) startBeside(ctx context.Context) {
 	b := &reboots{
 		system: r.Host.System, client: r.Client, node: r.node, clock: r.Clock, intervals: r.Intervals,
@@ -200,7 +197,7 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 	r.beside.Go(func() { r.supply.stager.Run(ctx) })
 }
 
-// watch begins to watch one object.
+// watch starts a watch of one object.
 func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch {
 	w := apiclient.NewWatch(client, name, r.Clock)
 	w.Wake(r.wake)
@@ -208,7 +205,7 @@ func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface
 	return w
 }
 
-// watchLatest begins to watch what was published last, as soon as the API server is known to answer.
+// watchLatest starts the watch of the revision that was published last, as soon as the API server answers.
 func (r *Reconciler) watchLatest(ctx context.Context) {
 	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
 		return
@@ -220,8 +217,7 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 	r.beside.Go(func() { w.Run(ctx) })
 }
 
-// inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
-// change none of them.
+// inputs are the inputs of a pass, apart from the host. Most events on a Node (heartbeats, images) change none of them.
 type inputs struct {
 	exists                    bool
 	desired, revision, status string
@@ -229,7 +225,7 @@ type inputs struct {
 	confidential              bool
 	values                    map[string]string
 	problem, reboot           contract.Problem
-	// token counts the tokens that were written, and what was said of them.
+	// token counts the written tokens and the changes of their problems.
 	token int64
 }
 
@@ -241,8 +237,8 @@ func (i inputs) equal(other inputs) bool {
 		maps.Equal(i.values, other.values)
 }
 
-// reconcile makes a pass if there is reason to, and sets when to look next. due says that the time
-// for looking has come; otherwise something was seen.
+// reconcile makes a pass if there is a reason, and sets the time of the next check. due reports that the time of the
+// check has come; otherwise a watch saw a change.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
@@ -275,21 +271,21 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		return
 	}
 	logr.FromContextOrDiscard(ctx).V(1).Info("making a pass", "because", reason)
-	// Somebody else wrote or removed the revision: that asks for everything to be verified.
+	// Another client wrote or removed the revision on the Node, so verify everything.
 	thorough := now.exists && r.seen.exists && now.revision != r.seen.revision
 	r.seen = now
 	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough, unreadable: unreadable})
 	if r.trial.isReplaced {
-		return // the other one reports what comes of it
+		return // the other daemon reports the result
 	}
 	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
 	pause := r.report(ctx, node, report, problem, changed)
-	// A pass changes what it was made from; only what others change is news.
+	// A pass changes its own inputs. Only changes by others count as news.
 	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, len(r.State.Confidential) > 0
 	r.next = r.Clock.Now().Add(pause)
 }
 
-// reasonForPass is why a pass is made at once, or empty.
+// reasonForPass returns why a pass is due at once, or an empty string.
 func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
 	switch {
 	case changed:
@@ -300,7 +296,7 @@ func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
 	return ""
 }
 
-// reasonToLook is why a pass is made when it is time to look again, although nothing seems to have changed, or empty.
+// reasonToLook returns why a periodic check makes a pass although nothing seems to have changed, or an empty string.
 func (r *Reconciler) reasonToLook(ctx context.Context) string {
 	switch {
 	case !r.State.Verified && r.State.Before != nil && !r.trial.isApplied:
@@ -336,15 +332,14 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 	return now
 }
 
-// identity is what a manifest of the state's is, as far as it takes the encoding of all of it to
-// find out.
+// identity caches facts about the host's manifest that require encoding all of it.
 type identity struct {
 	revision, digest string
-	// named says that the revision is its name.
+	// named reports that the revision's name matches its content.
 	named bool
 }
 
-// of identifies the state's revision. What was found out is forgotten when that changes.
+// of identifies the host's revision. It computes the identity again only if the revision changes.
 func (i *identity) of(s *state.File) identity {
 	if i.digest == "" || i.revision != s.Revision.Name {
 		*i = identity{revision: s.Revision.Name, digest: s.Manifest.Digest(),
@@ -353,7 +348,7 @@ func (i *identity) of(s *state.File) identity {
 	return *i
 }
 
-// report notes and publishes what came of a pass, and answers when to look again.
+// report records and publishes the result of a pass, and returns the time until the next check.
 func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured, report apply.Report,
 	problem *contract.Problem, changed bool) time.Duration {
 	if ctx.Err() != nil {
@@ -400,18 +395,17 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	return r.failures.untilNextTry(pause)
 }
 
-// publish writes on the Node what holds, and answers after which time it is to be called again, or
-// 0.
+// publish writes the state of the host to the Node, and returns the time until it must be called again, or 0.
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
-	if after != nil { // our own change is no news
+	if after != nil { // the daemon's own write is no news
 		r.seen.revision, r.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
 	}
 	return again
 }
 
-// desired is the revision that a Node names.
+// desired returns the revision that a Node names.
 func desired(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""
@@ -419,8 +413,7 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember keeps the Node's values that the manifest names, so that services start without the API
-// server.
+// remember stores the Node's values that the manifest names, so that services can start without the API server.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))
@@ -443,7 +436,7 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 	return values
 }
 
-// announce tells others what the present revision says to them.
+// announce passes the current manifest to the tokens and to Follow.
 func (r *Reconciler) announce() {
 	r.tokens.setWanted(r.State.Manifest)
 	if r.Follow != nil {

@@ -10,21 +10,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// serverCA is the CA of the API server, as far as the daemon itself goes.
+// serverCA manages the CA that the daemon itself trusts for the API server.
 type serverCA struct {
 	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	clock     clock.Clock
 	intervals Intervals
-	// revision is the revision that was looked at last, and pending its CA until the API server is verified by that
-	// alone. The next attempt is due at again, after pause.
+	// revision is the last revision that was checked. pending is its CA until the daemon verifies the API server by
+	// this CA alone. The next attempt is due at again, after pause.
 	revision string
 	pending  []byte
 	again    time.Time
 	pause    time.Duration
 }
 
-// trustRevision trusts the CA of a revision as soon as it was read, whether the host is ever brought to it or goes back
-// from it: a daemon that can't verify the API server would not hear of the next. Without one, the host's counts.
+// trustRevision adds the revision's CA as soon as the revision is read, even if it isn't applied or is rolled back
+// later. A daemon that can't verify the API server would not receive the next revision. Without a candidate,
+// trustRevision uses the host's revision.
 func (s *serverCA) trustRevision(ctx context.Context, c *state.Revision, host state.Revision) {
 	if c != nil {
 		host = *c

@@ -16,24 +16,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// status writes on the Node what holds.
+// status writes the state of the host to the Node.
 type status struct {
 	client    dynamic.Interface
 	state     *state.File
 	clock     clock.Clock
 	intervals Intervals
-	// written is when the apply-status annotation was last written; unwritten is the pause of the
-	// present row of writes that failed.
+	// written is when the apply-status annotation was last written. unwritten is the pause after the latest failed
+	// writes in a row.
 	written   time.Time
 	unwritten time.Duration
-	// isOwed says that an annotation is to be written later.
+	// isOwed reports that an annotation must be written later.
 	isOwed bool
-	// reboot is what keeps the host from a reboot that the operator approved of, or nil. While there is one, the
-	// operator waits for nothing else.
+	// reboot is why an approved reboot failed, or nil. While it is set, the operator waits for nothing else.
 	reboot atomic.Pointer[contract.Problem]
 }
 
-// beside gives the problems of what goes on beside the loop.
+// beside returns the problems of background goroutines.
 func (s *status) beside() (problems []*contract.Problem) {
 	if p := s.reboot.Load(); p != nil {
 		problems = append(problems, p)
@@ -41,10 +40,10 @@ func (s *status) beside() (problems []*contract.Problem) {
 	return problems
 }
 
-// isOwing says that something is to be written that could not be, or not yet.
+// isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
-// shown is the problem that the Node is to show, or nil, and whether it is one that may pass by itself.
+// shown returns the problem for the Node, or nil. waits reports whether the problem may pass by itself.
 func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
 	if refused := s.reboot.Load(); refused != nil {
 		return refused, false
@@ -55,8 +54,8 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 	return report.Aside(), false
 }
 
-// publish writes on the Node what holds, if it is not there already. It gives after which time it
-// is to be called again, or 0, and the Node's annotations if it wrote.
+// publish writes the state of the host to the Node, if the Node doesn't show it yet. again is the time until it must be
+// called again, or 0. after holds the Node's annotations after a write.
 func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
 	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
 	if s.isOwed = false; node == nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// supply has payload fetched that the host lacks.
+// supply fetches missing payload.
 type supply struct {
 	store *payload.Store
-	// stager fetches, in a goroutine of its own; nil when nothing can be fetched.
+	// stager fetches in its own goroutine; nil if nothing can be fetched.
 	stager *payload.Stager
-	// arrived is set by the stager when an attempt to fetch is over.
+	// arrived is set by the stager when an attempt to fetch ends.
 	arrived atomic.Bool
 }
 
-// lacks gives what of a candidate's payload is not on the host and is being fetched; nil when
-// nothing is, or when it can't be had. Then the candidate is tried anyway: what is in its place
-// already needs no blob, and otherwise nothing changes.
+// lacks returns a problem while the candidate's payload is incomplete and is being fetched. It returns nil if nothing
+// is missing, or if the payload can't be fetched. In the latter case the candidate is tried anyway: files that are
+// already in place need no blob, and otherwise nothing changes.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil
@@ -39,8 +39,8 @@ func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	return coming
 }
 
-// missing counts the blobs that are not on the host. A store that can't be looked at is for the
-// pass to report.
+// missing counts the blobs that are not on the host. If the store can't be read, missing returns 0, and the pass
+// reports the error.
 func (s *supply) missing(blobs []contract.Blob) int {
 	missing, err := s.store.Missing(blobs)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *supply) missing(blobs []contract.Blob) int {
 	return len(missing)
 }
 
-// fetch has what a pass lacked be fetched, and gives why that did not succeed.
+// fetch starts fetching the payload that a pass lacked, and returns why fetching failed.
 func (s *supply) fetch(present state.State, c *state.Revision, report apply.Report) (why *contract.Problem) {
 	if s.stager == nil {
 		return nil
@@ -70,8 +70,8 @@ func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
 }
 
-// supplied says whether fetching came to an end since it was last asked. What failed for want of
-// payload is worth another try then.
+// supplied reports whether an attempt to fetch has ended since the last call. If a revision failed for lack of payload
+// that is now complete, supplied makes it due for a retry.
 func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false

@@ -17,28 +17,28 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The daemon looks for what nobody needs any more when another revision is verified, and at most every sweepPause
-// otherwise. A blob that no manifest names may belong to a coming one: it stays for stagedLife after it was written.
+// The daemon removes unused payload when another revision is verified, and otherwise at most once per sweepPause. A
+// blob that no manifest names may belong to a coming revision, so it stays for stagedLife after it was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
 )
 
-// sweeper removes blobs and certificates that nobody needs.
+// sweeper removes unused blobs and certificates.
 type sweeper struct {
 	files winos.Files
 	state *state.File
 	store *payload.Store
 	clock clock.Clock
-	// now is the time by which the host's files are dated.
+	// now is the clock that dates the host's files.
 	now func() time.Time
-	// swept is when it last did, and revision what was verified then.
+	// swept is the time of the last sweep, and revision the verified revision at that time.
 	swept    time.Time
 	revision string
 }
 
-// sweep removes what no revision needs: not the present one, not the one before, and not one that is being staged. The
-// one before stays, so that the host can go back to it without the operator.
+// sweep removes blobs that no revision needs: neither the current one, nor the previous one, nor one that is being
+// staged. The previous revision's blobs stay, so that the host can roll back without the operator.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
 	if !s.state.Verified || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {
@@ -77,8 +77,7 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	}
 }
 
-// keptCertificates is how many of the hybrid overlay's certificates stay: the present one, and the
-// one before.
+// keptCertificates is how many certificates of the hybrid overlay stay: the current one and the previous one.
 const keptCertificates = 2
 
 // overlayCertificates removes old certificates of hybrid-overlay-node, which nothing else removes. Each day
@@ -95,7 +94,7 @@ func (s *sweeper) overlayCertificates() error {
 		date, ok := strings.CutPrefix(strings.ToLower(e.Name), "ovnkube-client-")
 		return e.Dir || !ok || !strings.HasSuffix(date, ".pem") || date == "current.pem"
 	})
-	// Their names end in the time at which they were made.
+	// The names end in the creation time.
 	slices.SortFunc(old, func(a, b winos.FileInfo) int { return strings.Compare(b.Name, a.Name) })
 	var all []error
 	for _, e := range old[min(keptCertificates, len(old)):] {

@@ -11,8 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 )
 
-// tell says what came of a pass, with names only: a step's digest of what is wanted would tell whoever
-// guesses a password that he was right.
+// tell reports the result of a pass, with names only. The digest of a wanted value would confirm a guessed password.
 func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, report apply.Report) {
 	if r.Report == nil {
 		return

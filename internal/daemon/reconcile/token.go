@@ -17,34 +17,33 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// tokenPause lies at most between two looks at the token: timers stand still while a host is
-// suspended.
+// tokenPause is the longest time between two checks of the token. Timers stop while a host is suspended.
 const tokenPause = 5 * time.Minute
 
-// token keeps the token of one service on the host, in a goroutine of its own, as long as the manifest
-// names it. It is bound to the Node, so another Node of this name needs another.
+// token maintains the token of one service on the host, in its own goroutine, as long as the manifest names it. The
+// token is bound to the Node, so another Node of this name needs another token.
 type token struct {
 	Options
 	service contract.ServiceToken
 	node    *apiclient.Watch
-	// wake is signalled when there may be something to do, written when a token was written.
+	// wake is signalled when there may be something to do, written when a token or its problem changed.
 	wake, written chan struct{}
 	wanted        atomic.Bool
-	// count is of tokens that were written, and of what problem was. That is why there is no token, or none that lives
-	// for much longer; nil otherwise.
+	// count increases with each written token and each change of problem. problem is why the service has no token, or
+	// only one that expires soon; nil otherwise.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
-	// uid of the Node of the last token, which is renewed at renewAt, and has little left to live at lateAt, by the
-	// host's clock.
+	// uid is the UID of the Node of the last token. By the host's clock, the token is renewed at renewAt and is about
+	// to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// failedFor is the Node for which the last attempt failed; the next one is not before retryAt.
+	// failedFor is the Node for which the last attempt failed. The next attempt is due at retryAt.
 	failedFor types.UID
 	retryAt   time.Time
 	pause     time.Duration
 }
 
-// setWanted takes over whether a manifest names the token.
+// setWanted records whether a manifest names the token.
 func (t *token) setWanted(m contract.Manifest) {
 	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
 		signal(t.wake)
@@ -71,7 +70,7 @@ func (t *token) run(ctx context.Context) {
 	}
 }
 
-// look renews the token if it is time, and answers when to look again if nothing is seen before.
+// look renews the token if it is due, and returns the time until the next check.
 func (t *token) look(ctx context.Context) time.Duration {
 	node, _ := t.node.Get()
 	if node == nil || !t.wanted.Load() {
@@ -110,15 +109,15 @@ func (t *token) look(ctx context.Context) time.Duration {
 	return min(life/2, tokenPause)
 }
 
-// complain has the loop say why the token could not be renewed, where the service has none of this Node or soon will. A
-// daemon that starts does not know how old the one is that is there: most likely it has half of its life left.
+// complain reports why the token could not be renewed, if the service has no token of this Node or its token expires
+// soon. A daemon that starts does not know the age of an existing token, and assumes that half of its lifetime remains.
 func (t *token) complain(uid types.UID, err error) {
 	reason := contract.ReasonTokenPending
 	if (uid == t.uid || t.uid == "") && t.there() {
 		reason = contract.ReasonTokenExpiring
 	}
 	early := reason == contract.ReasonTokenExpiring && t.Host.System.Now().Before(t.lateAt)
-	if early || errors.Is(err, errUnanswered) { // it can't be told, and the token comes when the API server answers
+	if early || errors.Is(err, errUnanswered) { // the Node can't be written either; the next attempt renews the token
 		return
 	}
 	t.say(contract.NewProblem(reason, "there is no new token for service %s: %v", t.service.Service, err))
@@ -127,7 +126,7 @@ func (t *token) complain(uid types.UID, err error) {
 // errUnanswered means that the API server did not answer.
 var errUnanswered = errors.New("it does not answer")
 
-// say has the loop know the problem, or that there is none.
+// say stores the problem, or nil, and wakes the loop if it changed.
 func (t *token) say(problem *contract.Problem) {
 	if isNews(t.problem.Swap(problem), problem) {
 		t.count.Add(1)
@@ -135,12 +134,12 @@ func (t *token) say(problem *contract.Problem) {
 	}
 }
 
-// isNews says whether a problem is another one than before; nil is none.
+// isNews reports whether a problem differs from the previous one; nil means none.
 func isNews(before, now *contract.Problem) bool {
 	return before != now && (before == nil || now == nil || *before != *now)
 }
 
-// there says whether what was written is still there.
+// there reports whether the written files still exist.
 func (t *token) there() bool {
 	token, err := winos.Exists(t.Host.Files, t.service.Token)
 	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)
@@ -161,7 +160,7 @@ func (t *token) renew(ctx context.Context, uid types.UID) (time.Duration, error)
 	return life, apiclient.WriteToken(t.Host.Files, t.Kubeconfig, t.service, text)
 }
 
-// tokens are those of all services that a manifest can name.
+// tokens are the tokens of all services that a manifest can name.
 type tokens []*token
 
 func newTokens(o Options, written chan struct{}) (all tokens) {
@@ -178,7 +177,7 @@ func (all tokens) setWanted(m contract.Manifest) {
 	}
 }
 
-// problems are why services have no token, or soon will have none.
+// problems returns why services have no token, or only one that expires soon.
 func (all tokens) problems() (problems []*contract.Problem) {
 	for _, t := range all {
 		if p := t.problem.Load(); p != nil && t.wanted.Load() {
@@ -188,7 +187,7 @@ func (all tokens) problems() (problems []*contract.Problem) {
 	return problems
 }
 
-// count changes with each token that is written, and with the problems.
+// count changes with each written token, and with each change of a problem.
 func (all tokens) count() (n int64) {
 	for _, t := range all {
 		n += t.count.Load()

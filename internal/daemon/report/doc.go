@@ -1,6 +1,6 @@
-// Package report answers what state a node is in, in one file that kubelet's log query serves: its
-// services, networks, routes, the state file, and what is not as the desired revision says.
+// Package report writes the state of a node to one file that kubelet's log query serves: services, networks, routes,
+// the state file, and the differences from the desired revision.
 //
-// The service writes it now and then, and a verb prints it. It only looks: it changes nothing but its
-// own file, starts no process, sends nothing, and names things without the values that belong to them.
+// The service writes the file periodically, and a verb prints it. The package changes only this file, starts no process
+// and sends nothing. The report contains names but not the values that belong to them.
 package report

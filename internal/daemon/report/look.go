@@ -21,17 +21,17 @@ import (
 // absent is the state of a service that does not exist.
 const absent = "Absent"
 
-// partLimit is how long one part of a look may take: the host network service may take seconds.
+// partLimit bounds one part of a look, because the host network service may take seconds.
 const partLimit = 15 * time.Second
 
-// Bounds of a report: the longest honest one has a dozen services and some dozens of routes. Lists of
-// so many texts of so many characters are below contract.MaxReport, also where each is escaped.
+// Bounds of a report. A realistic report has up to a dozen services and some dozens of routes. Lists with these bounds
+// stay below contract.MaxReport, even if every character is escaped.
 const (
 	maxListed = 50
 	maxText   = 128
 )
 
-// Look looks at a host.
+// Look returns the state of a host.
 func Look(ctx context.Context, host winos.Host, version string) contract.NodeReport {
 	r := contract.NodeReport{Time: host.System.Now().UTC(), Version: version}
 	was, err := read(host.Files)
@@ -43,7 +43,7 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime gives a part its time: what does not answer costs that part only.
+// inTime bounds the time of one part. If a part doesn't answer, only this part is missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()
@@ -64,7 +64,7 @@ func routes(ctx context.Context, table winos.Routes, r *contract.NodeReport) {
 	}
 }
 
-// read reads the state file without what Read does to a damaged one.
+// read reads the state file. Unlike state.Read, it leaves a damaged file unchanged.
 func read(files winos.Files) (was state.State, err error) {
 	content, err := winos.ReadFile(files, contract.PathState)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +98,7 @@ func stateOf(was state.State) contract.ReportedState {
 	return s
 }
 
-// services are those of the revision, those that are installed, and the daemon itself.
+// services reports the services of the revision, the installed ones, and the daemon itself.
 func services(ctx context.Context, manager winos.Services, was state.State, r *contract.NodeReport) {
 	names := append(slices.Collect(maps.Keys(was.Services)), contract.ServiceDaemon)
 	for _, s := range was.Manifest.Services {
@@ -119,7 +119,7 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 	}
 }
 
-// networks are that of the revision, and those of others before.
+// networks reports the network of the revision, and the networks of earlier ones.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
 	if was.Revision.Name == "" {
 		return
@@ -140,7 +140,7 @@ func networks(ctx context.Context, network winos.Network, was state.State, r *co
 	}
 }
 
-// text is an address or a prefix, or nothing where there is none.
+// text returns an address or a prefix as text, or an empty string if it is invalid.
 func text[T interface {
 	netip.Addr | netip.Prefix
 	IsValid() bool
@@ -158,7 +158,7 @@ func unread(r *contract.NodeReport, what string, err error) {
 	}
 }
 
-// bound cuts what is too long. What a service or a file is called was somebody's choice.
+// bound shortens long texts and lists, because others may have chosen the names of services and files.
 func bound(r *contract.NodeReport) {
 	r.Version, r.Node = short(r.Version), short(r.Node)
 	s := &r.State
@@ -194,7 +194,7 @@ func shorts(all []string, omitted *int) []string {
 	return few(all, omitted, func(s *string) { *s = short(*s) })
 }
 
-// short is a text in one line, and not a long one.
+// short returns a text as one line of at most maxText characters.
 func short(text string) string {
 	line := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// refreshInterval is how old a report gets while nothing happens, minInterval lies at least between two.
+	// refreshInterval is the longest time between two reports, and minInterval the shortest.
 	refreshInterval = 5 * time.Minute
 	minInterval     = 10 * time.Second
-	// lookLimit ends a look at a host whose service manager or network does not answer.
+	// lookLimit bounds a look at a host whose service manager or network does not answer.
 	lookLimit = time.Minute
 )
 
 // Options of a Writer.
 type Options struct {
 	Host winos.Host
-	// Version is the daemon's.
+	// Version is the daemon's version.
 	Version string
 	// Clock for pauses; the real one if nil.
 	Clock clock.Clock
@@ -43,7 +43,7 @@ type Writer struct {
 	last *contract.Reconciled
 }
 
-// New makes a Writer.
+// New returns a Writer.
 func New(o Options) *Writer {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -51,7 +51,8 @@ func New(o Options) *Writer {
 	return &Writer{Options: o, news: make(chan struct{}, 1)}
 }
 
-// Tell says what came of a pass. It returns at once; what was said before, at another time, is no news.
+// Tell records the result of a pass. It returns at once. If the result differs from the last one only in its time, it
+// doesn't cause a new report.
 func (w *Writer) Tell(r contract.Reconciled) {
 	r.Time = w.Host.System.Now().UTC()
 	w.mu.Lock()
@@ -72,8 +73,8 @@ func (w *Writer) Tell(r contract.Reconciled) {
 	}
 }
 
-// Run writes until ctx ends: at once, when there is news, and now and then. A report that can't be
-// written, such as while somebody reads the one before, is tried again with the next.
+// Run writes reports until ctx ends: at once, after a changed result, and periodically. If a report can't be written,
+// for example because a program is reading the file, Run retries with the next report.
 func (w *Writer) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := w.write(ctx); err != nil && ctx.Err() == nil {
@@ -111,7 +112,7 @@ func (w *Writer) write(ctx context.Context) error {
 	return winos.WriteFile(w.Host.Files, contract.PathReport, bytes.NewReader(text), winos.AccessInherit)
 }
 
-// Encode is a report as text.
+// Encode returns a report as text.
 func Encode(r contract.NodeReport) ([]byte, error) {
 	bound(&r)
 	text, err := json.MarshalIndent(r, "", " ")
@@ -121,7 +122,7 @@ func Encode(r contract.NodeReport) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Last is what the service wrote last of its passes; nil where there is nothing that can be read.
+// Last returns the last recorded result of a pass from the report file; nil if the file can't be read.
 func Last(files winos.Files) *contract.Reconciled {
 	file, err := files.Open(contract.PathReport)
 	if err != nil {

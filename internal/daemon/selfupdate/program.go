@@ -92,7 +92,7 @@ func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.
 	return nil
 }
 
-// Tidy removes what a smoke test leaves, also one that was interrupted.
+// Tidy removes the files of a smoke test, even of an interrupted one.
 func (p *Program) Tidy(ctx context.Context) {
 	err := apply.UnstageFile(p.host.Files, testPath)
 	for _, path := range []string{testPath, testPath + ".old"} {
@@ -126,7 +126,7 @@ func (p *Program) Replace(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// keep makes sure that the store has the program of the revision to which the host would go back.
+// keep makes sure that the store has the program of the previous revision, for a rollback.
 func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	exe, known := before.Manifest.DaemonProgram()
 	if !known {
@@ -143,8 +143,8 @@ func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	return err
 }
 
-// ensureRestart has the service manager start the daemon again when it ends: somebody may have disabled the service,
-// or changed its recovery actions.
+// ensureRestart makes the service manager restart the daemon when it ends, because an administrator may have disabled
+// the service or changed its recovery actions.
 func (p *Program) ensureRestart(ctx context.Context) error {
 	own, err := p.host.Services.Get(ctx, contract.ServiceDaemon)
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *Program) install(ctx context.Context, digest string) error {
 	}, digest)
 }
 
-// copyTo hands out a blob. It drops a damaged one.
+// copyTo passes a blob of the store to write. If the blob is damaged, copyTo deletes it.
 func (p *Program) copyTo(path string, write func(content apply.Content) error, digest string) error {
 	var content io.ReadCloser
 	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })

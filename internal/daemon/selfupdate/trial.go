@@ -21,9 +21,9 @@ const (
 	// ownLife is how long a daemon whose revision does not hold yet must have lived until it is trusted to roll back by
 	// itself, or when the operator requests it.
 	ownLife = time.Minute
-	// The first pause before a revision is tried again whose program did not come up, and the longest. The service
-	// manager restarts a program at once after a time without failures: see plan.DaemonRecovery. Within that time it
-	// would wait for minutes before each start.
+	// firstPause and maxPause bound the pause before a revision is tried again whose program did not come up. The
+	// service manager restarts a program at once only after a time without failures: see plan.DaemonRecovery. Within
+	// that time it waits for minutes before each start.
 	firstPause = 6 * time.Minute
 	maxPause   = 20 * time.Minute
 )
@@ -124,9 +124,10 @@ func (p *Program) restore(ctx context.Context, why string) error {
 	return nil
 }
 
-// Accept ends the trial of this program, if the operator can tell it to roll back from now on: it hears the API server,
-// and its revision holds or it has lived for a while. Accept comes before the revision is reported on the Node, because
-// nobody rolls back afterwards. A problem says that the end of the trial can't be written down.
+// Accept ends the trial of this program if it can roll back by itself or when the operator requests it: it reaches the
+// API server, and its revision holds or it has lived for a while. The caller must call Accept before it reports the
+// revision on the Node, because no rollback follows that report. A problem means that the end of the trial can't be
+// recorded.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

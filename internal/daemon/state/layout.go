@@ -211,7 +211,7 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		"nobody else delete or change it, or rename or remove it", path), nil
 }
 
-// dirVar is the parent of our directories outside of C:\k. C:\Temp isn't checked, because everybody uses it
+// dirVar is the parent of our directories outside of C:\k. C:\Temp isn't checked, because all programs use it
 // and no program reads its content.
 const dirVar = `C:\var`
 
@@ -301,7 +301,7 @@ func look(files winos.Files) (condition, error) {
 }
 
 // Ensure creates directories and their parents, and records the missing ones before it creates them. If a
-// directory for administrators only was created by someone else meanwhile, Ensure fails.
+// directory for administrators only was created by another program in between, Ensure fails.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

@@ -88,7 +88,7 @@ type Changes struct {
 	Aside []string `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
-	// Interrupted are other vendors' services that stop together with one of our services, in the order of
+	// Interrupted are other vendors' services that stop together with a managed service, in the order of
 	// their starts. They are started again.
 	Interrupted []string `json:"interrupted,omitempty"`
 	// Routes are single addresses to which we added routes.

@@ -1,9 +1,9 @@
-// Package trial answers what the daemon does next with the revision of its host and with its own program: apply, wait,
+// Package trial decides what the daemon does next with the revision of its host and with its own program: apply, wait,
 // verify, roll back, restart or give up.
 //
-// The answer is the first row of a table that holds. It depends on the record in the state file and on what the daemon
-// observes, and on nothing else. The daemon asks, acts, and asks again, until the answer is to wait or to end. The
-// documents print the table.
+// The answer is the first row of a table that holds. It depends only on the record in the state file and on the
+// daemon's observations. The daemon asks, acts, and asks again, until the answer is to wait or to end. The documents
+// print the table.
 package trial
 
 import (
@@ -45,7 +45,7 @@ type Facts struct {
 // onTrial reports whether the host goes back to the previous revision if this one fails.
 func (f Facts) onTrial() bool { return !f.HasHeld && f.HasPrevious }
 
-// Why is why the revision can't be had, or nil.
+// Why returns why the revision failed, or nil.
 func (f Facts) Why() *contract.Problem { return cmp.Or(f.Unreadable, f.Ended, f.Broken) }
 
 // Action is what the daemon does next.

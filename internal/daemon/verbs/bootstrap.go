@@ -19,9 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Bootstrap brings about what needs no Node: directories, files, credentials, environment,
-// containerd and kubelet. It answers with the request for the daemon's certificate. self is the
-// path of the own exe, which the manifest may ask for.
+// Bootstrap sets up everything that doesn't need a Node: directories, files, credentials, environment variables,
+// containerd and kubelet. It returns the request for the daemon's certificate. self is the path of the running exe. If
+// the manifest asks for this program, Bootstrap stores it from there.
 func Bootstrap(ctx context.Context, host winos.Host, self string,
 	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {
@@ -36,9 +36,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
-	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest.
-	// Handover starts it again.
-	// That of a host which was released may just have had it cleaned again.
+	// Stop the daemon of an earlier join first. Otherwise it would restore its own manifest on the host. Handover
+	// starts it again. If the daemon was released, it may also have started the cleanup service.
 	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}
@@ -78,10 +77,12 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	return answer, err
 }
 
-// takesCredential has kubelet take up a credential, and says whether it must be started again for that or to register
-// its Node. A kubelet that has no certificate of this node, and this very credential, is left alone: it asks with it
-// already, for a key that it may have in memory only, and a credential is good for one key. With another credential
-// it is stopped first, so that a call that is killed leaves one that has yet to start.
+// takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
+// either to use this credential or to register its Node.
+//
+// If kubelet has no certificate of this node but already has this credential, it keeps running: it has requested a
+// certificate for a key that may exist only in memory, and a credential is valid for one key only. If kubelet has
+// another credential, it is stopped first, so that kubelet still has to be started if this call is killed.
 func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) (again bool, err error) {
 	node, now := stateFile.NodeName, host.System.Now()
@@ -106,7 +107,7 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 	return again, reconcile.WriteBootstrapCredential(host.Files, node, now, request.BootstrapKubeconfig)
 }
 
-// replacesCredential stops a kubelet without a certificate of its node that has another credential, or none.
+// replacesCredential stops a kubelet that has no certificate of its node and has another bootstrap credential, or none.
 func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.File, kubeconfig []byte) (again bool,
 	err error) {
 	has, err := reconcile.HasCredential(host.Files, kubeconfig)
@@ -120,8 +121,9 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }
 
-// makeDirectories removes another kubelet's keys, makes the directories that are missing, and sees then that none is a
-// user's, nor one of the shared: nobody can put himself in between. cleared says that there were such keys.
+// makeDirectories removes the keys of another kubelet and creates missing directories. Then it checks that no
+// directory, including the shared ones, belongs to a user. This order leaves no gap in which a user could replace a
+// directory. cleared reports whether there were such keys.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
@@ -136,14 +138,14 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 	return cleared, err
 }
 
-// identified is what the host is called, and what told so.
+// identified is the name of the host, with the facts that the name comes from.
 type identified struct {
 	name   string
 	values map[contract.Fact]string
 }
 
-// who finds the name that this host's Node must have: the cloud's, if the manifest asks for that,
-// else the host's own. It also checks that the host has the address that it is to be known by.
+// who returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name. It
+// also checks that the host has the requested node address.
 func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (identified, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
@@ -184,7 +186,8 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 	return nil
 }
 
-// note writes down what this host is to be, and what it was.
+// note records the new revision and node name in the state file. It keeps the previous revision if that one was
+// verified.
 func note(stateFile *state.File, request contract.BootstrapRequest, confidential []byte, told identified) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
@@ -213,8 +216,8 @@ func note(stateFile *state.File, request contract.BootstrapRequest, confidential
 	return stateFile.Save()
 }
 
-// excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host
-// works without, only slower, so a policy that forbids it is no failure.
+// excludeRuntime excludes containerd from scans of Windows Defender, which would scan every unpacked file. Without the
+// exclusion a host works, only slower. So a policy that forbids it isn't a failure.
 func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
 	for _, s := range manifest.Services {
 		if s.Name != contract.ServiceContainerd {
@@ -227,8 +230,7 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 	}
 }
 
-// register starts kubelet anew, unless this call has just done so: a kubelet registers its Node
-// only when it starts.
+// register restarts kubelet, unless this call has just started it. A kubelet registers its Node only when it starts.
 func register(ctx context.Context, applier *apply.Applier, report apply.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet

@@ -18,18 +18,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Where is what cleanup must know about its own call.
+// Where describes the process that runs the cleanup.
 type Where struct {
-	// Home holds the RPC directory; empty when there is none.
+	// Home is the directory that holds the RPC directory; empty if there is none.
 	Home string
-	// Self is the path of the own program, which can't delete itself: the operator does.
+	// Self is the path of the running program. It can't delete itself, so the operator deletes it.
 	Self string
-	// Released says that the daemon of a host that was let go cleans it, and nobody calls.
+	// Released reports that the daemon of a released host runs the cleanup, without a call of the operator.
 	Released bool
 }
 
-// Cleanup takes everything of ours away and puts back what was. What could not be done is in the
-// answer, not an error.
+// Cleanup removes everything that the operator installed and restores the previous settings. If something can't be
+// removed, the answer lists it, and Cleanup returns no error.
 func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -42,7 +42,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 			return contract.CleanupAnswer{}, err
 		}
 	}
-	// From what acts by itself to what just lies there, and the state file last.
+	// First remove active parts such as services, then passive ones, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
 		c.certificates, c.hostname, c.undecided, c.data, c.files, c.rpcDir} {
 		step(ctx)
@@ -50,8 +50,9 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
-// isInvolved reports whether a host may have something of ours: C:\k shows it, the operator gave it a credential for
-// its node, or its cleaning has begun. On any other host, services and networks under our names are another operator's.
+// isInvolved reports whether the operator may have installed something on this host: C:\k shows it, the operator issued
+// a credential for its node, or its cleanup has begun. On any other host, services and networks with the same names
+// belong to another operator.
 func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRequest) (bool, error) {
 	if touched, err := state.Touched(host.Files); touched || err != nil || request.NodeName != "" {
 		return err == nil, err
@@ -63,8 +64,9 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 	return err == nil, err
 }
 
-// mistaken refuses to clean a host that is not the one to be removed: another node, or another installation of Windows
-// that has something of ours. One that has nothing, such as a host that was reinstalled, is not refused.
+// mistaken returns a problem if the host is not the one to remove: it is another node, or another installation of
+// Windows with something installed by the operator. It accepts a host without anything installed, such as a reinstalled
+// one.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -91,7 +93,7 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 	c := &cleaning{host: host, state: stateFile}
 	ours := c.ourServices(ctx)
 	if len(c.answer.Left) > 0 {
-		return &c.answer.Left[0] // whether it has any is unknown
+		return &c.answer.Left[0] // it is unknown whether the host has such services
 	}
 	if !known && !stateFile.Exists() && len(ours) == 0 {
 		return nil
@@ -101,7 +103,7 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 		facts.Hostname, facts.MachineID, request.NodeName, request.MachineID)
 }
 
-// open reads the state file, unless somebody else could have written it.
+// open reads the state file. If a user could have written the file, open ignores it.
 func open(files winos.Files) (*state.File, error) {
 	trusted, err := state.Trusted(files)
 	if err != nil {
@@ -116,20 +118,20 @@ func open(files winos.Files) (*state.File, error) {
 type cleaning struct {
 	host  winos.Host
 	state *state.File
-	// lost says that this state file, or none, is all that is left of what the host's said.
+	// lost reports that the original state file is lost: it was recreated, or there is none.
 	lost   bool
 	where  Where
 	log    logr.Logger
 	answer contract.CleanupAnswer
 }
 
-// removed notes what is gone.
+// removed adds a removed item to the answer.
 func (c *cleaning) removed(what, name string) {
 	c.answer.Removed = append(c.answer.Removed, what+" "+name)
 	c.log.Info("removed", "what", what, "name", name)
 }
 
-// left notes what could not be taken away.
+// left adds an item to the answer that could not be removed.
 func (c *cleaning) left(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if errors.Is(err, winos.ErrInUse) {
@@ -139,13 +141,13 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// kept notes what stays, and keeps no host.
+// kept adds an item to the answer that stays on the host and doesn't fail the cleanup.
 func (c *cleaning) kept(what string) {
 	c.answer.Kept = append(c.answer.Kept, what)
 	c.log.Info("stays", "what", what)
 }
 
-// networks removes those that pods were on, and the two that hybrid-overlay makes.
+// networks removes the networks of pods, and the two networks that hybrid-overlay creates.
 func (c *cleaning) networks(ctx context.Context) {
 	names := []string{c.state.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
 		"Base" + contract.HybridOverlayNetwork}
@@ -164,7 +166,7 @@ func (c *cleaning) networks(ctx context.Context) {
 	}
 }
 
-// routes takes ours away. Those that are left would be gone with the next boot.
+// routes removes the routes that the daemon added. A reboot would also remove them.
 func (c *cleaning) routes(ctx context.Context) {
 	c.state.Routes = slices.DeleteFunc(c.state.Routes, func(text string) bool {
 		to, err := netip.ParseAddr(text)
@@ -181,9 +183,8 @@ func (c *cleaning) routes(ctx context.Context) {
 	c.save()
 }
 
-// giveRouteBack leaves the route to the metadata service, which the host had when it joined (it
-// told its name) and which removing the network took away: without it the host could not join
-// again.
+// giveRouteBack keeps the route to the metadata service. The host had this route when it joined, because it read its
+// name there, and removing the network removes the route. Without it the host could not join again.
 func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	if to != plan.MetadataAddress() {
 		return c.host.Routes.Remove(ctx, to)
@@ -192,7 +193,7 @@ func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	return err
 }
 
-// environment puts back the variables that we changed.
+// environment restores the variables that the daemon changed.
 func (c *cleaning) environment(ctx context.Context) {
 	for _, key := range slices.Sorted(maps.Keys(c.state.Environment)) {
 		name := c.state.Environment[key].Name
@@ -204,7 +205,7 @@ func (c *cleaning) environment(ctx context.Context) {
 	}
 }
 
-// certificates removes the roots that we added, each by its exact content.
+// certificates removes the root certificates that the daemon added, each by its exact content.
 func (c *cleaning) certificates(ctx context.Context) {
 	var stuck [][]byte
 	for _, der := range c.state.Certificates {
@@ -219,7 +220,7 @@ func (c *cleaning) certificates(ctx context.Context) {
 	c.save()
 }
 
-// hostname gives the host the name back that it had, if it still has the one that we gave it.
+// hostname restores the previous host name, if the host still has the name that the operator set.
 func (c *cleaning) hostname(ctx context.Context) {
 	if c.state.HostnameBefore == "" {
 		return
@@ -244,8 +245,8 @@ func (c *cleaning) save() {
 	}
 }
 
-// rpcDir removes what earlier calls left in the RPC directory. The answer of this call and
-// the own program come later, or stay.
+// rpcDir removes files that earlier calls left in the RPC directory. It keeps the answer of this call and the running
+// program.
 func (c *cleaning) rpcDir(context.Context) {
 	if c.where.Home == "" {
 		return
@@ -260,7 +261,7 @@ func (c *cleaning) rpcDir(context.Context) {
 		if strings.EqualFold(path, c.where.Self) || strings.EqualFold(path, c.where.answer()) {
 			continue
 		}
-		// The operator removes the whole directory, so what is still open does not matter here.
+		// The operator removes the whole directory, so files that are still open don't matter here.
 		if err = c.host.Files.RemoveAll(path); err != nil {
 			c.log.Info("a file stays in the RPC directory", "name", e.Name, "detail", err.Error())
 		}

@@ -18,10 +18,10 @@ import (
 // cleanupVerb is the command of the one-shot service.
 const cleanupVerb = "cleanup-service"
 
-// answer is where the one-shot service leaves what it did.
+// answer is the path to which the one-shot service writes its answer.
 func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
-// command of the one-shot service.
+// command returns the command line of the one-shot service.
 func (w Where) command() string {
 	command := `"` + w.Self + `" ` + cleanupVerb
 	if w.Released {
@@ -30,12 +30,12 @@ func (w Where) command() string {
 	return command
 }
 
-// CleanupDetached cleans the host in a process that outlives the caller, a one-shot service, and
-// gives its answer: removing the base network breaks the SSH connection, and with it OpenSSH for
-// Windows may end the commands that it started. Called again, it waits for a process that is still
-// at work, or gives the answer of one that has finished.
+// CleanupDetached cleans the host in a one-shot service, which outlives the caller, and returns the answer of this
+// service. Removing the base network breaks the SSH connection, and OpenSSH for Windows may then kill the commands that
+// it started. If CleanupDetached is called again, it waits for a running service, or returns the answer of a finished
+// one.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	// A program elsewhere, such as the installed one, would delete what its service runs.
+	// A program outside the RPC directory, such as the installed daemon, would delete the exe of its own service.
 	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}
@@ -48,7 +48,7 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 		if err != nil && !errors.Is(err, winos.ErrNotFound) {
 			return contract.CleanupAnswer{}, fmt.Errorf("looking at service %s: %w", contract.ServiceCleanup, err)
 		}
-		if err != nil || found.State == winos.ServiceStopped { // one that is marked for deletion goes when it stops
+		if err != nil || found.State == winos.ServiceStopped { // a service marked for deletion disappears when it stops
 			return collectCleanup(ctx, host, where)
 		}
 		select {
@@ -60,7 +60,7 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 	}
 }
 
-// beginCleanup starts the service, unless it is at work or has finished.
+// beginCleanup starts the service, unless it is running or has finished.
 func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	found, err := host.Services.Get(ctx, contract.ServiceCleanup)
 	switch {
@@ -84,7 +84,7 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	}
 	err = host.Services.Start(ctx, contract.ServiceCleanup)
 	if done, _ := winos.Exists(host.Files, where.answer()); done {
-		return nil // it was faster than the look at its state
+		return nil // the service ended before Start saw it running
 	}
 	if err != nil {
 		return errors.Join(err, host.Services.Delete(ctx, contract.ServiceCleanup))
@@ -92,9 +92,9 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return nil
 }
 
-// collectCleanup reads the answer of a service that has ended, and takes both away.
+// collectCleanup reads the answer of a service that has ended, and deletes both.
 func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
-	// It has ended, but its process may still be there, with the uploaded program in use.
+	// The service has ended, but its process may still exist and use the uploaded program.
 	if err = host.Services.Stop(ctx, contract.ServiceCleanup); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return answer, fmt.Errorf("waiting for the end of service %s: %w", contract.ServiceCleanup, err)
 	}
@@ -109,7 +109,7 @@ func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer c
 		host.Files.Remove(where.answer()))
 }
 
-// serveCleanup is what the one-shot service does.
+// serveCleanup runs in the one-shot service: it cleans the host and writes the answer.
 func serveCleanup(ctx context.Context, host winos.Host, where Where) error {
 	answer, err := cleanupAlone(ctx, host, where)
 	if err != nil {
@@ -122,7 +122,7 @@ func serveCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return winos.WriteFile(host.Files, where.answer(), bytes.NewReader(content), winos.AccessAdministrators)
 }
 
-// cleanupAlone cleans when no other verb runs: one that does is ended.
+// cleanupAlone kills a running verb, and then cleans the host.
 func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
 	release, err := seizeTurn(ctx, host.Programs)
 	if err != nil {
@@ -132,8 +132,8 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 	return Cleanup(ctx, host, where)
 }
 
-// withdrawCleanup takes a one-shot service away that nobody asked any more: it would clean the host
-// at its next boot. It is marked for deletion first: the daemon of a host that was let go starts one again that has
+// withdrawCleanup removes a one-shot service that is no longer wanted. Otherwise it would clean the host at the next
+// boot. The service is marked for deletion first, because the daemon of a released host restarts a service that has
 // only stopped.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)

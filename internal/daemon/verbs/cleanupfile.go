@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// files removes what we wrote and the directories that we made. The state file goes last, and only
-// when nothing is left for which it would be needed.
+// files removes the files and directories that the daemon created. It removes the state file last, and only if nothing
+// remains that needs it.
 func (c *cleaning) files(context.Context) {
 	for _, path := range slices.Concat(c.state.Files, c.state.Aside) {
 		if !contract.Within(contract.DirK, path) {
@@ -38,13 +38,13 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// undecided names what stays because it may be ours or not, since the state file was lost.
+// undecided lists items that stay because the state file was lost and it is unknown whether the daemon created them.
 func (c *cleaning) undecided(context.Context) {
 	if !c.lost {
 		return
 	}
 	c.kept("CA certificates of the cluster's that were in place when the state file was lost")
-	if c.state.Revision.Name == "" { // nor does a revision tell
+	if c.state.Revision.Name == "" { // the revision doesn't show it either
 		c.kept("environment variables of the cluster's")
 	}
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp} {
@@ -54,12 +54,12 @@ func (c *cleaning) undecided(context.Context) {
 	}
 }
 
-// layers is where containerd's snapshotter for Windows keeps file systems.
+// layers is the directory in which containerd's snapshotter for Windows stores file systems.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
-// data removes volumes of pods, images and containers' file systems, which may hold secrets, unless
-// there were such directories before, or that is not known: see undecided. What of it is held or
-// protected is named, and keeps no host.
+// data removes volumes of pods, images and file systems of containers, because they may contain secrets. Exception: a
+// directory stays if it existed before, or if that is unknown (see undecided). If a file is in use or protected, the
+// answer lists the directory as kept, and the cleanup doesn't fail.
 func (c *cleaning) data(ctx context.Context) {
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
@@ -93,14 +93,14 @@ func (c *cleaning) layers(ctx context.Context) {
 	}
 }
 
-// kubeletKeys removes kubelet's keys and certificates where its directory was there before, and stays.
+// kubeletKeys removes the keys and certificates of kubelet. If the directory existed before, it stays.
 func (c *cleaning) kubeletKeys() {
 	if c.state.Made(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
 		return
 	}
 	if c.state.NodeName == "" && !c.lost {
-		return // no kubelet of ours ever ran
+		return // the daemon never ran a kubelet here
 	}
 	entries, err := c.host.Files.List(contract.DirKubeletPKI)
 	if err != nil {
@@ -114,8 +114,8 @@ func (c *cleaning) kubeletKeys() {
 	}
 }
 
-// directories removes those that we made outside C:\k, the deepest first, as far as they are empty:
-// logs stay, and so does what others put there.
+// directories removes empty directories outside C:\k that the daemon created, the deepest first. Logs and files of
+// other programs stay.
 func (c *cleaning) directories() {
 	for _, dir := range slices.Backward(c.state.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
@@ -132,7 +132,7 @@ func (c *cleaning) directories() {
 	}
 }
 
-// root empties C:\k and removes it if we made it.
+// root empties C:\k and removes it if the daemon created it.
 func (c *cleaning) root() {
 	entries, err := c.host.Files.List(contract.DirK)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,14 +151,14 @@ func (c *cleaning) root() {
 		case lost || c.ours(path):
 			c.removeAll(path)
 		case whole:
-			c.kept(path) // somebody else's
+			c.kept(path) // another program created it
 		}
 	}
 	if len(c.answer.Left) > 0 {
 		return
 	}
-	// The store shows whose directory it is while there is no state file, so it is the last but
-	// one.
+	// Without a state file, the store shows that C:\k belongs to the daemon. So delete the store last, just before the
+	// state file.
 	if whole || c.state.Made(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
@@ -173,9 +173,9 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostState says whether C:\k is recognisably ours although no state file says what of it: nobody else
-// makes such a store in it, and a call that was killed at its very end leaves it empty. One that was begun
-// anew does not say it before a revision was read.
+// lostState reports whether C:\k belongs to the daemon although no state file lists its content. Only this daemon
+// creates such a store, and a cleanup that was killed at its very end leaves an empty C:\k. A recreated state file
+// doesn't list the content either, until a revision has been read.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	if c.lost {
 		return c.state.Revision.Name == ""
@@ -184,8 +184,8 @@ func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() && len(entries) == 0
 }
 
-// ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing
-// is: the names alone could be another's.
+// ours reports whether the daemon created this entry of a C:\k that existed before. Without a state file it returns
+// false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {
 		return false
@@ -199,7 +199,7 @@ func (c *cleaning) ours(path string) bool {
 		contract.PathDaemonKubeconfig, contract.PathState, state.PathDamaged,
 	})
 	made := path
-	if c.state.Lost { // which programs made room is not known, and nobody else names them so
+	if c.state.Lost { // moved programs are unknown, but only the daemon uses these names
 		made = winos.StartedPath(path)
 	}
 	return slices.ContainsFunc(known, func(k string) bool {
@@ -231,7 +231,7 @@ func (c *cleaning) removeAll(path string) {
 	c.removed("path", path)
 }
 
-// replaceable says whether a user could put something else in the place of path, and then keeps it.
+// replaceable reports whether a user could replace path with another file. If so, it keeps the path.
 func (c *cleaning) replaceable(path string) bool {
 	problem, err := state.UntrustedAbove(c.host.Files, path)
 	if problem == nil && err == nil {
@@ -242,8 +242,8 @@ func (c *cleaning) replaceable(path string) bool {
 	return true
 }
 
-// clear removes a file, or a directory with everything in it, and goes on after an error. In C:\k, where
-// nobody but administrators can replace what is looked at, it has programs that still run make room.
+// clear removes a file, or a directory with everything in it, and continues after an error. In C:\k, where only
+// administrators can replace files, it also moves programs that are still running out of the way.
 func (c *cleaning) clear(path string) error {
 	err := c.host.Files.RemoveAll(path)
 	if errors.Is(err, winos.ErrInUse) && contract.Within(contract.DirK, path) {
@@ -252,7 +252,7 @@ func (c *cleaning) clear(path string) error {
 	return err
 }
 
-// dislodge removes what is left of a file or a directory.
+// dislodge removes the remaining files of a directory, or a file. It moves programs in use out of the way.
 func (c *cleaning) dislodge(path string) error {
 	info, err := c.host.Files.Stat(path)
 	if err != nil || !info.Dir {
@@ -269,8 +269,8 @@ func (c *cleaning) dislodge(path string) error {
 	return errors.Join(append(all, c.host.Files.Remove(path))...)
 }
 
-// unlink removes a file or an empty directory. In C:\k, the exe of a process that can't be ended is
-// moved out of the way, under a name that nobody uses again, and the next boot deletes it.
+// unlink removes a file or an empty directory. In C:\k, it moves an exe in use to a unique name elsewhere, and the next
+// boot deletes it.
 func (c *cleaning) unlink(path string) error {
 	err := c.host.Files.Remove(path)
 	if !errors.Is(err, winos.ErrInUse) || !contract.Within(contract.DirK, path) {

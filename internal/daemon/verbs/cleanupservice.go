@@ -12,14 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// services stops and deletes ours: the daemon first, because it would start the others again, then the others,
-// dependants before what they depend on.
+// services stops and deletes the daemon's services: the daemon first, because it would restart the others, and then
+// each service before the services that it depends on.
 func (c *cleaning) services(ctx context.Context) {
 	ours := c.ourServices(ctx)
 	for _, name := range stopOrder(ours) {
 		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			c.left("%w", err)
-			// It is deleted nevertheless: then it is gone at the latest with the next boot.
+			// Delete it anyway. The next boot completes the deletion at the latest.
 		}
 		if err := c.host.Services.Delete(ctx, name); err != nil {
 			c.left("removing service %s: %w", name, err)
@@ -40,8 +40,8 @@ func (c *cleaning) services(ctx context.Context) {
 	c.save()
 }
 
-// ourServices are those that say so themselves, and those of the state file whose description was
-// changed but whose program is still one of ours.
+// ourServices returns the services whose description carries the operator's mark. It also returns services of the state
+// file whose description was changed, if their program is in C:\k.
 func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 		s, err := c.host.Services.Get(ctx, name)
 		_, listed := c.state.Services[name]
 		if err != nil {
-			// Windows has services that even administrators may not open; ours are not among them.
+			// Windows has services that even administrators may not open. The daemon's services are not among them.
 			if listed && !errors.Is(err, winos.ErrNotFound) {
 				c.left("looking at service %s: %w", name, err)
 			}
@@ -96,11 +96,11 @@ func stopOrder(services map[string]winos.Service) []string {
 	return order
 }
 
-// killLimit bounds how long the end of a killed process is waited for.
+// killLimit bounds the wait for the end of a killed process.
 const killLimit = 30 * time.Second
 
-// programs ends what still runs of ours: the shims of containers that no drain takes away outlive
-// containerd, and with a shim its containers end. What can't be ended goes with the next boot.
+// programs kills the daemon's programs that are still running. The shims of containers that no drain removes outlive
+// containerd, and a container ends with its shim. If a process can't be killed, it ends with the next boot.
 func (c *cleaning) programs(ctx context.Context) {
 	left, err := c.host.Programs.Processes(ctx, contract.DirK)
 	if err != nil && !errors.Is(err, winos.ErrUnsupported) {
@@ -118,8 +118,8 @@ func (c *cleaning) programs(ctx context.Context) {
 	}
 }
 
-// oursRuns says whether a program below C:\k is ours: by the entry of that directory in which it
-// lies.
+// oursRuns reports whether the daemon installed a program below C:\k. It decides by the entry of C:\k that contains the
+// program.
 func (c *cleaning) oursRuns(exe string) bool {
 	if c.state.Made(contract.DirK) {
 		return true

@@ -15,9 +15,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Options are what the program is given.
+// Options are the inputs of the program.
 type Options struct {
-	// Host is the machine that it acts on.
+	// Host is the machine that the program changes.
 	Host winos.Host
 	// Version of the program.
 	Version string
@@ -28,11 +28,10 @@ type Options struct {
 	// Stdin, Stdout and Stderr are the standard streams; nil ones are empty or discard.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Logger receives what verbs do; they are quiet if it is not set. The service logs to its own
-	// file.
+	// Logger receives the log of the verbs; without it they log nothing. The service logs to its own file.
 	Logger logr.Logger
-	// RunService runs the service under the service manager, which stops it through the context
-	// that run gets; nil calls run directly.
+	// RunService runs the service under the service manager, which stops it through the context of run; nil calls run
+	// directly.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
 	Running func()
@@ -43,8 +42,8 @@ type Options struct {
 	Intervals reconcile.Intervals
 }
 
-// New makes the command tree. Its errors end the program with a non-zero code; a verb that has left
-// an answer is no error, whatever the answer says.
+// New returns the command tree. Its errors end the program with a non-zero code. If a verb has written an answer, New's
+// command succeeds, even if the answer contains a problem.
 func New(options Options) *cobra.Command {
 	options = withDefaults(options)
 	root := &cobra.Command{

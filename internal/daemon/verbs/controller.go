@@ -27,11 +27,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// linkRetry is after how long the kubeconfig and certificate, which could not be read, are tried again; the host is
-// reconciled without an API server meanwhile.
+// linkRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, it
+// reconciles the host without an API server.
 const linkRetry = time.Minute
 
-// service is what the controller command is told.
+// service holds the flags of the controller command.
 type service struct {
 	windowsService bool
 	debug          bool
@@ -76,20 +76,21 @@ While the API server can't be reached, it goes on with the last manifest that it
 	return cmd
 }
 
-// run is the service: it says at once that it runs, because the service manager waits for that and
-// nothing else, and reconciles until ctx ends, once no verb is at work.
+// run runs the service until ctx ends. It reports at once that the service is running, because the service manager
+// waits for that. It reconciles only after all running verbs have ended.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
 		if errors.Is(err, selfupdate.ErrReplaced) {
 			log.Info("ended, so that the service manager starts the other program")
 		} else if err != nil {
-			log.Error(err, "ended") // nobody sees a service's standard error
+			log.Error(err, "ended") // the standard error of a service is lost
 		}
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Before the wait: a handover starts the service and ends when it runs, and may have put another program here.
+	// Report before the wait: a handover starts the service, waits until it is running, and may have replaced the
+	// program.
 	running()
 	digest, err := ownProgram(ctx, o)
 	if err != nil {
@@ -107,11 +108,11 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, o, log, stateFile, program) })
 }
 
-// keep keeps the host as the cluster says, until ctx ends or this process must end.
+// keep reconciles the host until ctx ends or this process must end.
 func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *state.File,
 	program *selfupdate.Program) (err error) {
-	// An older daemon may have made fewer, and somebody may have removed that of the log, which
-	// then begins with the next line. What can't be made is missed, and said, where it is needed.
+	// Create missing directories: an older daemon may have created fewer, and a user may have removed the log
+	// directory. If a directory can't be created, the code that needs it reports the problem.
 	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))
 	log.Info("started", "version", o.Version, "node", stateFile.NodeName)
 	if missing != nil {
@@ -157,7 +158,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	return nil
 }
 
-// ownState reads this host's state file, or makes it anew.
+// ownState reads this host's state file. If the file was lost, ownState recreates it.
 func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
 	stateFile, err := state.Read(host.Files)
 	if err == nil && stateFile.NodeName == "" {
@@ -166,10 +167,9 @@ func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
 	return stateFile, err
 }
 
-// rebuildState makes a state file anew that was lost, such as by a power cut that left zeros in it: the
-// certificate names the node, and kubelet's command its address. The desired state is read again; until
-// then nothing is changed, since nothing is known to be wanted.
-// What the host was before us is lost: see Lost in state.Changes.
+// rebuildState recreates a lost state file, for example after a power cut filled it with zeros. The certificate
+// contains the node name, and kubelet's command contains the address. The daemon reads the desired state again, and
+// changes nothing until then. The settings from before the join are lost: see Lost in state.Changes.
 func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) error {
 	pair, err := apiclient.LoadCertificate(host.Files)
 	if err != nil {
@@ -182,8 +182,8 @@ func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) e
 		return err
 	}
 	address := kubeletAddress(ctx, host.Services)
-	// Without a default route nobody knows whether its instance names it: the node keeps it for as long as the host has
-	// it.
+	// Without a default route it is unknown whether the WindowsInstance sets the address. Then the node keeps the
+	// address as long as the host has it.
 	if usual, err := host.Network.NodeIP(ctx); err == nil && address != "" && address != usual.String() {
 		stateFile.NodeIP = address
 	} else {
@@ -194,7 +194,7 @@ func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) e
 	return stateFile.Save()
 }
 
-// kubeletAddress is the node's address in kubelet's command; empty when it has none.
+// kubeletAddress returns the node address in kubelet's command, or an empty string.
 func kubeletAddress(ctx context.Context, services winos.Services) string {
 	kubelet, err := services.Get(ctx, contract.ServiceKubelet)
 	if err != nil {
@@ -208,8 +208,8 @@ func kubeletAddress(ctx context.Context, services winos.Services) string {
 	return ""
 }
 
-// ownProgram is the digest of the exe that this process was started from, if that is the service's.
-// It is read first of all: later another may lie there.
+// ownProgram returns the digest of the exe of this process, if this is the exe of the service. It must run first,
+// because another program may replace the exe later.
 func ownProgram(ctx context.Context, o Options) (string, error) {
 	if !strings.EqualFold(o.Self, contract.PathDaemon) {
 		return "", nil
@@ -221,7 +221,7 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 	return digest, nil
 }
 
-// runner is what the service needs to reconcile, with or without the API server.
+// runner holds the inputs for reconciling, with or without the API server.
 type runner struct {
 	*service
 	options  Options
@@ -233,7 +233,7 @@ type runner struct {
 	program  *selfupdate.Program
 }
 
-// withAPIServer reconciles with the API server, and keeps the certificate renewed, until ctx ends.
+// withAPIServer reconciles with the API server, and renews the certificate, until ctx ends.
 func (t *runner) withAPIServer(ctx context.Context, l *apiclient.Client) error {
 	defer l.Close()
 	ctx, stop := context.WithCancel(ctx)
@@ -249,7 +249,7 @@ func (t *runner) withAPIServer(ctx context.Context, l *apiclient.Client) error {
 	return t.reconciler(l).Run(ctx)
 }
 
-// hostClock is the host's own clock: the one by which it judges what has expired.
+// hostClock is the host's own clock. The daemon uses it to decide what has expired.
 type hostClock struct {
 	clock.RealClock
 	system winos.System
@@ -259,7 +259,7 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// open prepares the way to the API server. Without one it says why, and gives nil.
+// open prepares the connection to the API server. If that fails, it logs the error and returns nil.
 func (t *runner) open(ctx context.Context) *apiclient.Client {
 	l, err := apiclient.Open(apiclient.Options{Files: t.options.Host.Files, Kubeconfig: t.kubeconfig,
 		CABundle: t.caBundle, UserAgent: contract.ServiceDaemon + "/" + t.options.Version})
@@ -271,8 +271,8 @@ func (t *runner) open(ctx context.Context) *apiclient.Client {
 	return l
 }
 
-// alone holds the host at what was last known, until there is a way to the API server or ctx ends. Nothing that a
-// Reconciler remembers, such as how long it waits already, is lost meanwhile.
+// alone reconciles the host with the last known revision, until the connection to the API server can be prepared or ctx
+// ends. It uses one Reconciler for this time, so that the Reconciler keeps its state, such as the start of a wait.
 func (t *runner) alone(ctx context.Context) (l *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)
@@ -282,7 +282,7 @@ func (t *runner) alone(ctx context.Context) (l *apiclient.Client, err error) {
 		_ = wait.PollUntilContextCancel(ctx, linkRetry, false, func(ctx context.Context) (bool, error) {
 			found = t.open(ctx)
 			return found != nil, nil
-		}) // it ends without one when ctx does
+		}) // if ctx ends, found stays nil
 		opened <- found
 	}()
 	err = t.reconciler(nil).Run(ctx)
@@ -317,7 +317,7 @@ func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 // journal is the service's log.
 type journal struct {
 	logr.Logger
-	// path of its file; empty when it goes to standard error.
+	// path of the log file; empty if the log goes to standard error.
 	path    string
 	writer  *logs.Writer
 	config  *textlogger.Config
@@ -325,7 +325,7 @@ type journal struct {
 	verbose bool
 }
 
-// Levels of the log: nothing but what happens, and why nothing happens as well.
+// Levels of the log: terse logs changes, and verbose also logs why nothing changes.
 const (
 	terse   = "0"
 	verbose = "4"
@@ -346,7 +346,7 @@ func (s *service) logger(o Options, name string) *journal {
 	return j
 }
 
-// configure takes the settings of a manifest over; those of the command line hold where it has none.
+// configure applies the log settings of a manifest. If the manifest has none, the flags of the command line apply.
 func (j *journal) configure(d *contract.DaemonSettings) {
 	level, limits := terse, j.limits
 	if j.verbose || d != nil && d.Debug {
@@ -355,7 +355,7 @@ func (j *journal) configure(d *contract.DaemonSettings) {
 	if d != nil && d.Log != nil {
 		limits = *d.Log
 	}
-	_ = j.config.Verbosity().Set(level) // a number is always taken
+	_ = j.config.Verbosity().Set(level) // Set accepts every number
 	if j.writer != nil {
 		j.writer.Limit(limits)
 	}

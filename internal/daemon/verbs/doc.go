@@ -1,9 +1,9 @@
-// Package verbs answers how the daemon's program is called, and what each call does: a command for
-// each verb that the operator runs over SSH, and one for the service.
+// Package verbs implements the commands of the daemon's program: one for each verb that the operator runs over SSH, and
+// one for the service.
 //
-// cmd/wicd gives it real Windows, the simulator a simulated machine; both get the same commands. A
-// verb gets its request and leaves its answer through two files that SFTP carries, or through the
-// standard streams; no request is kept, since it may hold credentials. Preflight looks and changes
-// nothing; prepare, receive, bootstrap and handover may each die and be called again anywhere;
-// cleanup goes by the state file, and by what is recognisably ours where there is none.
+// cmd/wicd runs these commands on real Windows, and the simulator runs them on a simulated machine. A verb reads its
+// request and writes its answer through two files that SFTP transfers, or through the standard streams. The request is
+// deleted, because it may contain credentials. Preflight changes nothing. If prepare, receive, bootstrap or handover is
+// killed, it can be called again. Cleanup uses the state file. Without a state file it removes only items that are
+// recognisably the operator's.
 package verbs

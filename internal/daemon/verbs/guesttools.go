@@ -17,9 +17,9 @@ const (
 	guestToolsConf = guestToolsDir + `\tools.conf`
 )
 
-// hidesAddress says whether VMware Tools won't report the host's address to vCenter once HNS has moved it to an
-// interface of its own. Their configuration is like an INI file; exclude-nics are names with * and ?. Source:
-// the comments in tools.conf of https://github.com/vmware/open-vm-tools.
+// hidesAddress reports whether VMware Tools won't report the host's address to vCenter once HNS has moved this address
+// to another interface. The configuration of VMware Tools is like an INI file; exclude-nics contains names with * and
+// ?. Source: the comments in tools.conf of https://github.com/vmware/open-vm-tools.
 func hidesAddress(files winos.Files) (bool, error) {
 	if installed, err := winos.Exists(files, guestToolsDir); err != nil || !installed {
 		return false, err

@@ -22,8 +22,7 @@ import (
 
 const (
 	pathCABundle = contract.DirK + `\ca-bundle.crt`
-	// lifetime is what the daemon asks for when it renews its certificate: the same as the operator
-	// asks for the first.
+	// lifetime is the requested lifetime of a renewed certificate. The operator requests the same for the first one.
 	lifetime = 14 * 24 * time.Hour
 )
 
@@ -47,8 +46,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	}
 	changed, err := credentials(host.Files, request)
 	if errors.Is(err, winos.ErrInUse) {
-		// A running service may be reading what it was given before. It is started again anyway,
-		// with what is new.
+		// A running service may be reading the old files. Stop it: it is restarted later with the new files.
 		if err = host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			return answer, contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 		}
@@ -61,7 +59,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = installed(ctx, host, self, rpcDir, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
-	// From its start on, the service keeps the state file alone.
+	// As soon as the service has started, only the service writes the state file.
 	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
 		return answer, contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
@@ -73,8 +71,8 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	return answer, nil
 }
 
-// installed brings program and service up to date. A running one is left alone unless it has to be
-// another, or changed says that it has to read something anew.
+// installed updates the program and the configuration of the service. It restarts a running service only if the program
+// or the configuration differs, the service is stuck, or changed reports new credentials.
 func installed(ctx context.Context, host winos.Host, self, rpcDir string, config winos.ServiceConfig,
 	changed bool) error {
 	exe, err := replacement(ctx, host.Files, self)
@@ -99,7 +97,7 @@ func installed(ctx context.Context, host winos.Host, self, rpcDir string, config
 	return nil
 }
 
-// check refuses what can only be a mix-up.
+// check refuses requests that don't fit the bootstrapped host.
 func check(stateFile *state.File, request contract.HandoverRequest) error {
 	switch {
 	case request.NodeName == "" || stateFile.NodeName == "":
@@ -114,8 +112,7 @@ func check(stateFile *state.File, request contract.HandoverRequest) error {
 	return nil
 }
 
-// credentials writes the certificate and the kubeconfig. changed says whether a running daemon has
-// others.
+// credentials writes the certificate and the kubeconfig. changed reports whether a running daemon has older ones.
 func credentials(files winos.Files, request contract.HandoverRequest) (changed bool, err error) {
 	changed, err = apiclient.StoreCertificate(files, request.Certificate, request.NodeName)
 	if err != nil {
@@ -139,8 +136,7 @@ func credentials(files winos.Files, request contract.HandoverRequest) (changed b
 	return true, nil
 }
 
-// asProblem gives an error of writing its reason; a certificate that can't be the daemon's is
-// nobody's fault but ours.
+// asProblem maps an error of a write to its reason. A certificate that doesn't fit the daemon is an internal error.
 func asProblem(err error) *contract.Problem {
 	for _, known := range []error{winos.ErrNoSpace, winos.ErrInUse, winos.ErrDenied} {
 		if errors.Is(err, known) {
@@ -150,7 +146,8 @@ func asProblem(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", err)
 }
 
-// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed.
+// kubeconfig returns a kubeconfig that refers to the certificate's file, so that it stays valid when the certificate is
+// renewed.
 func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
 	const name = "wicd"
 	config := clientcmdapi.NewConfig()
@@ -166,7 +163,7 @@ func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
 	return content, nil
 }
 
-// replacement is the digest of the program at self, or empty if the installed one is the same.
+// replacement returns the digest of the program at self, or an empty string if the installed program is the same.
 func replacement(ctx context.Context, files winos.Files, self string) (digest string, err error) {
 	if strings.EqualFold(self, contract.PathDaemon) {
 		return "", nil
@@ -182,13 +179,13 @@ func replacement(ctx context.Context, files winos.Files, self string) (digest st
 	return wanted, nil
 }
 
-// stuck says whether a service is neither up nor down.
+// stuck reports whether a service is stopping or paused.
 func stuck(state winos.ServiceState) bool {
 	return state == winos.ServiceStopPending || state == winos.ServicePaused
 }
 
-// install stops a service that runs with something older, and brings program and configuration up
-// to date; exe is what replacement gave. The state file is opened when nobody else keeps it any more.
+// install stops a running service and updates its program and configuration. exe is the result of replacement. It opens
+// the state file only after the stop, because the running service writes the file.
 func install(ctx context.Context, host winos.Host, self, rpcDir string, config winos.ServiceConfig,
 	exe string) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {

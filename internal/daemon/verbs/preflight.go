@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Preflight looks at the host and judges. self is the path of the own exe. A host that is not fit
-// is no error; what can't be looked at is.
+// Preflight inspects the host and lists the problems. self is the path of the running exe. If the host is unfit,
+// Preflight returns problems. If it can't inspect the host, it returns an error.
 func Preflight(ctx context.Context, host winos.Host, self string,
 	request contract.PreflightRequest) (contract.PreflightAnswer, error) {
 	found, err := look(ctx, host, self, request)
@@ -40,7 +40,7 @@ func Preflight(ctx context.Context, host winos.Host, self string,
 	}, nil
 }
 
-// look gathers what the judgement needs.
+// look collects the findings for judge.
 func look(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (found findings,
 	err error) {
 	found.now = host.System.Now()
@@ -93,7 +93,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared are the directories which others fill and from which containerd runs what it finds.
+// shared returns the directories that other programs write to and from which containerd runs programs.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil
@@ -101,8 +101,7 @@ func shared(externalNetwork bool) []string {
 	return []string{contract.DirExternalCNI, contract.DirExternalCNIConfig}
 }
 
-// nodeName is what the Node will be called. Of a host that will be renamed first it is the new
-// name.
+// nodeName returns the name that the Node will have. If the host will be renamed first, that is the new name.
 func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
 	*contract.Problem) {
 	if isOwn(request.NodeName) {
@@ -112,8 +111,8 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	if problem == nil || request.NodeName != contract.FactAWSHostname {
 		return name, problem
 	}
-	// A change of HNS networks takes the route to the metadata service away. One that does not help
-	// is taken back.
+	// A change of HNS networks removes the route to the metadata service. Add the route and retry. If this doesn't
+	// help, remove the route.
 	to := plan.MetadataAddress()
 	added, err := host.Routes.Ensure(ctx, to)
 	if err != nil || !added {
@@ -127,12 +126,12 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	return name, problem
 }
 
-// isOwn says whether a host's own name names its Node.
+// isOwn reports whether the Node gets the host's own name.
 func isOwn(f contract.Fact) bool {
 	return f == "" || f == contract.FactHostname || f == contract.FactFullHostname
 }
 
-// ownName is what the host will call itself, as Windows writes it.
+// ownName returns the future host name as Windows writes it.
 func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 	name := cmp.Or(request.Hostname, facts.Hostname)
 	if request.NodeName == contract.FactFullHostname {
@@ -141,7 +140,8 @@ func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 	return name
 }
 
-// services are those of the names that we use, and of container runtimes.
+// services returns the existing services with a name that the daemon uses, or with the name of another container
+// runtime.
 func services(ctx context.Context, host winos.Host) (map[string]winos.Service, error) {
 	all := map[string]winos.Service{}
 	for _, name := range append(ourNames(), foreignNames()...) {

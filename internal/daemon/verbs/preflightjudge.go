@@ -14,52 +14,53 @@ import (
 
 const gib = 1 << 30
 
-// Disk space. Each missing blob is stored and then copied to its place, so it counts twice. On top
-// come the first images: a Windows Server Core layer is about 2 GiB compressed and 5 GiB unpacked,
-// and both exist while it is pulled; with logs and a second, smaller image that makes 10 GiB. A
-// host that has joined has its images already; 1 GiB lets it take a new payload.
+// Required disk space. Each missing blob is stored and then copied to its path, so it counts twice. The first images
+// need 10 GiB: a Windows Server Core layer has about 2 GiB compressed and 5 GiB unpacked, and both exist during the
+// pull; logs and a second, smaller image need the remaining space. A joined host already has its images and needs 1 GiB
+// for a new payload.
 const (
 	headroom       = 10 * gib
 	headroomJoined = 1 * gib
 )
 
-// maxSkew is how far the clocks may differ. Kubernetes dates certificates back by five minutes, so
-// a host that is behind by less can use them; two minutes leaves room for a clock that drifts on.
+// maxSkew is the allowed difference of the clocks. Kubernetes backdates certificates by five minutes, so a host whose
+// clock is less behind can use them. Two minutes leave room for a clock that drifts.
 const maxSkew = 2 * time.Minute
 
-// Builds that rules of their own hold for.
+// Windows builds with special rules.
 const (
 	build2019 = 17763
 	build2022 = 20348
 )
 
-// findings are what was seen on the host.
+// findings are the results of the inspection.
 type findings struct {
 	facts    winos.Facts
 	now      time.Time
 	daemon   string
 	nodeIP   string
 	routeErr error
-	// addressProblem says that the host lacks the address that was asked for; nameProblem that it
-	// is not known what its Node is called.
+	// addressProblem reports that the host lacks the requested address. nameProblem reports that the name of the Node
+	// is unknown.
 	addressProblem, nameProblem *contract.Problem
 	nodeName                    string
 	feature                     winos.FeatureState
 	featureErr                  error
 	listening                   map[int]string
 	services                    map[string]winos.Service
-	// ours says that the host has something that only we write. Another operator describes its services as we do.
+	// ours reports that the host has files that only this daemon writes. The description of a service isn't enough,
+	// because another operator uses the same one.
 	ours     bool
 	conflict *contract.Problem
 	missing  []contract.Blob
-	// unreachable is why the API server can't be reached; nil when it can be, or nobody asked.
+	// unreachable is the error of connecting to the API server; nil if the connection succeeded or wasn't requested.
 	unreachable error
-	// hidden says that VMware Tools will not report the host's address.
+	// hidden reports that VMware Tools will not report the host's address.
 	hidden bool
 }
 
-// toSend is what is missing and has to travel: the own program is here already, and bootstrap puts
-// it into the store.
+// toSend returns the missing blobs that the operator must upload. The running program isn't among them, because
+// bootstrap adds it to the store.
 func (f findings) toSend() (blobs []contract.Blob) {
 	for _, b := range f.missing {
 		if b.Digest != f.daemon {
@@ -71,7 +72,7 @@ func (f findings) toSend() (blobs []contract.Blob) {
 
 func (f findings) joined() bool { return f.manages(contract.ServiceDaemon) }
 
-// manages reports whether a service is there and ours.
+// manages reports whether a service exists and this daemon installed it.
 func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
@@ -88,7 +89,7 @@ func ourNames() []string {
 // foreignNames are the services of other container runtimes.
 func foreignNames() []string { return []string{"docker"} }
 
-// judge lists what keeps the host from becoming a node, the most fundamental first.
+// judge lists the problems that prevent the host from becoming a node, the most fundamental first.
 func judge(f findings, request contract.PreflightRequest) (problems []contract.Problem) {
 	if !f.facts.Admin {
 		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator,
@@ -128,21 +129,21 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
 }
 
-// portUnsupported: the HNS of Server 2019 has no feature VxlanPort.
+// portUnsupported: HNS of Windows Server 2019 lacks the feature VxlanPort.
 func portUnsupported(f findings, request contract.PreflightRequest) []*contract.Problem {
 	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
 }
 
-// addressStatic: making the first network takes the card's address away, but for Server 2022. On a
-// host that has joined it was made already.
+// addressStatic: creating the first network removes the address of the network card, except on Server 2022. On a joined
+// host the network already exists.
 func addressStatic(f findings, _ contract.PreflightRequest) []*contract.Problem {
 	lost := f.facts.StaticAddress && !f.facts.DeviceLessNICDisabled && f.facts.Build != build2022 && !f.joined()
 	return when(lost, contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set",
 		f.nodeIP)
 }
 
-// gatewaysSeveral: which card is the cluster's would be up to metrics that change.
+// gatewaysSeveral: with several gateways, changing metrics would decide which network card the cluster uses.
 func gatewaysSeveral(f findings, request contract.PreflightRequest) []*contract.Problem {
 	gateways := f.facts.Gateways
 	return when(len(gateways) > 1 && request.NodeIP == "" && !f.joined(), contract.ReasonSeveralGateways,
@@ -185,7 +186,7 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// A host that has joined keeps its name: its Node may have been initialised by other means.
+	// A joined host keeps its name: its Node may have been initialised by other means.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
@@ -223,7 +224,7 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 	return problems
 }
 
-// addressHidden: on a host that has joined, the address was moved already.
+// addressHidden: on a joined host, the address has already moved.
 func addressHidden(f findings, _ contract.PreflightRequest) []*contract.Problem {
 	return when(f.hidden && !f.joined(), contract.ReasonAddressHidden,
 		"exclude-nics in %s leaves out the interface that will have the host's address", guestToolsConf)
@@ -234,7 +235,7 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
-		if !used || f.services[users[port]].State == winos.ServiceRunning { // conflicting names one that is not ours
+		if !used || f.services[users[port]].State == winos.ServiceRunning { // conflicting reports other services
 			continue
 		}
 		if program == "" {
@@ -251,7 +252,7 @@ func apiServerUnreachable(f findings, request contract.PreflightRequest) []*cont
 		request.APIServer, f.unreachable)
 }
 
-// when is one problem if that is so, or else none.
+// when returns one problem if bad, otherwise none.
 func when(bad bool, reason contract.Reason, format string, args ...any) []*contract.Problem {
 	if !bad {
 		return nil

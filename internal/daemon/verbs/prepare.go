@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Feature is the Windows feature without which no container runs.
+// Feature is the Windows feature that containers require.
 const Feature = "Containers"
 
-// ContainersFeature is the state of that feature. A system that knows no features at all, as Wine,
-// is not held up by them: containerd tells whether containers run.
+// ContainersFeature returns the state of Feature. A system without Windows features, such as Wine, counts as enabled:
+// containerd shows whether containers run.
 func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
 	state, err := system.Feature(ctx, Feature)
 	if errors.Is(err, winos.ErrUnsupported) {
@@ -26,8 +26,8 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 	return state, err
 }
 
-// Preparations lists what Run would do, in words; empty means nothing. hostname is the wanted name,
-// or empty to keep the host's own; nodeName is the fact by which the platform names Nodes.
+// Preparations lists in words the changes that Prepare would make; empty means none. hostname is the wanted name, or
+// empty to keep the present one; nodeName is the fact by which the platform names Nodes.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {
@@ -42,7 +42,7 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
-// renames reports whether the host must get another name. Only vSphere's cloud provider compares names by case.
+// renames reports whether the host needs another name. Only vSphere's cloud provider compares names by case.
 func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	if nodeName == contract.FactFullHostname {
 		return hostname != "" && facts.Hostname != hostname
@@ -50,8 +50,8 @@ func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
 }
 
-// Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before
-// the reboot, it asks for the reboot again.
+// Prepare makes these changes, and requests a reboot if they need one to take effect. If it runs again before the
+// reboot, it requests the reboot again.
 func Prepare(ctx context.Context, host winos.Host, request contract.PrepareRequest) (contract.PrepareAnswer, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
@@ -93,17 +93,17 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	return answer, nil
 }
 
-// A host is rebooted so often for its preparation, and then at most once in a while: what brings
-// its old name back, or keeps a feature pending, does not end by another reboot. What has not been
-// rebooted for a day is another preparation.
+// The daemon reboots a host at most maxReboots times for its preparation, and then once per rebootPause: if the old
+// name returns or the feature stays pending, another reboot rarely helps. After forgetReboot without a reboot, counting
+// starts again.
 const (
 	maxReboots   = 3
 	rebootPause  = time.Hour
 	forgetReboot = 24 * time.Hour
 )
 
-// countReboot notes a reboot that is about to be asked for, and refuses it when those before were
-// in vain. Asking again in the same boot counts once.
+// countReboot records a reboot before it is requested. It refuses the reboot if the previous ones had no effect.
+// Repeated requests in the same boot count once.
 func countReboot(host winos.Host, boot string, needs []string) error {
 	stateFile, err := state.Open(host.Files)
 	if err != nil {
@@ -118,7 +118,7 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	case last.Count > 0 && last.BootID == boot:
 		return nil
 	case last.Count > 0 && contract.SameBoot(last.BootID, boot):
-		last.BootID = boot // which may tell it from the next one where the name before does not
+		last.BootID = boot // the new name may be more precise than the old one
 		return stateFile.Save()
 	case since >= forgetReboot:
 		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 )
 
-// reach tries whether the API server answers at the address that nodes use, with a certificate of the
-// cluster's by the host's own clock.
+// reach checks that the API server answers at the address that nodes use, and that its certificate is valid for the
+// cluster's CA by the host's own clock.
 func reach(ctx context.Context, request contract.PreflightRequest, now func() time.Time) error {
 	if request.APIServer == "" {
 		return nil

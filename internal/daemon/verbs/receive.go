@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Receive unpacks the stream and deletes it, whatever became of it. The answer lists what is in the
-// store and what is missing, also beside a Problem.
+// Receive unpacks the stream and always deletes it. The answer lists the stored and the missing blobs, even if Receive
+// also returns a Problem.
 func Receive(ctx context.Context, host winos.Host, home string,
 	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	if !legalName(request.Stream) {
@@ -55,8 +55,8 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	return answer, storeProblem(unpackErr)
 }
 
-// storeProblem is apply.FileProblem for the store. What lies there is no revision's file yet, so none is to blame for
-// it.
+// storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet, so
+// storeProblem doesn't blame one.
 func storeProblem(err error) *contract.Problem {
 	p := apply.FileProblem(err)
 	if p.Reason == contract.ReasonFileFailed {
@@ -80,7 +80,7 @@ func unpack(ctx context.Context, files winos.Files, path string, want []contract
 	return nil
 }
 
-// legalName keeps the stream within the RPC directory.
+// legalName reports whether a name stays within the RPC directory.
 func legalName(name string) bool {
 	return name != "" && !strings.Contains(name, "..") &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'

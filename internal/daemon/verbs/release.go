@@ -16,15 +16,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// released is the argument that tells the one-shot service that nobody collects its answer.
+// released is the flag of the one-shot service for a cleanup without a caller that reads the answer.
 const released = "--released"
 
-// releaseRetry is the pause after an attempt to have the one-shot service at work.
+// releaseRetry is the pause between attempts to run the one-shot service.
 const releaseRetry = time.Minute
 
-// cleanReleased has the one-shot service clean this host, and goes on until that stops it: a service that ended before,
-// such as by a fault, is started again. One that a verb took away is not: somebody wants this host, and whether it is
-// still released is to be seen anew.
+// cleanReleased runs the one-shot service that cleans this host, and waits until this service stops the daemon. If the
+// service ends early, for example after a failure, cleanReleased restarts it. If a verb removed the service, the
+// operator wants this host again: cleanReleased returns, and the daemon reads again whether it is released.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
 	log.Info("the operator has let this host go; it is cleaned")
@@ -45,8 +45,9 @@ func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	}
 }
 
-// startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes. One that was begun
-// is started if it has ended, and not made anew: without it the error is winos.ErrNotFound.
+// startRelease starts the one-shot service from a copy of the program outside C:\k, because the cleanup deletes C:\k.
+// If begun is set, startRelease only starts the existing service again. If that service is missing, it returns
+// winos.ErrNotFound.
 func startRelease(ctx context.Context, o Options, stateFile *state.File, begun bool) error {
 	home := homeOf(stateFile.RPCDir)
 	if home == "" {
@@ -66,7 +67,7 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 	return beginCleanup(ctx, o.Host, where)
 }
 
-// homeOf is the directory that an RPC directory lies in.
+// homeOf returns the parent of an RPC directory.
 func homeOf(rpcDir string) string {
 	home, ours := strings.CutSuffix(rpcDir, `\`+contract.RPCDir)
 	if !ours {
@@ -75,10 +76,10 @@ func homeOf(rpcDir string) string {
 	return home
 }
 
-// directory is that of a file.
+// directory returns the directory of a file.
 func directory(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }
 
-// copyUnlessThere copies a program, unless it is there already.
+// copyUnlessThere copies a program, unless the destination has the same digest.
 func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest string) error {
 	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
 		return nil
@@ -93,8 +94,8 @@ func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest st
 	return errors.Join(winos.WriteFile(files, to, r, winos.AccessAdministrators), r.Close())
 }
 
-// serveRelease cleans a released host, and has the service and its program go, too. What
-// can't be done now is tried again by the next boot, which starts the service.
+// serveRelease cleans a released host, and then removes the service and its program. If something can't be removed now,
+// the next boot starts the service again, and it retries.
 func serveRelease(ctx context.Context, host winos.Host, where Where) (err error) {
 	end, err := takeTurn(ctx, host.Programs)
 	if err != nil {

@@ -13,18 +13,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Channel is where one call's request comes from and its answer goes to.
+// Channel transports the request and the answer of one call.
 type Channel interface {
-	// Request reads the request, after which it is nowhere any more. A second call has nothing to
-	// read.
+	// Request reads the request and deletes it, so that a second call can't read it.
 	Request() ([]byte, error)
-	// Answer leaves the answer, replacing an earlier one.
+	// Answer writes the answer and replaces an earlier one.
 	Answer(content []byte) error
 }
 
-// Serve runs one call: it decodes the request, runs the verb, and leaves its answer. A verb's error
-// becomes the answer's Problem, with whatever result there is; Serve's own error says that there is
-// no answer.
+// Serve runs one call: it decodes the request, runs the verb, and writes the answer. If the verb fails, the answer
+// contains the Problem and any result. Serve itself returns an error only if it can't write an answer.
 func Serve[Request, Result any](ctx context.Context, c Channel,
 	run func(ctx context.Context, request Request) (Result, error)) error {
 	content, err := c.Request()
@@ -32,7 +30,7 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 		return fmt.Errorf("reading the request: %w", err)
 	}
 	var request Request
-	// Nothing at all is the empty request, for people who just want to look.
+	// Empty input is an empty request, for use by hand.
 	if len(bytes.TrimSpace(content)) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(content))
 		decoder.DisallowUnknownFields()
@@ -69,7 +67,7 @@ var (
 	_ Channel = Streams{}
 )
 
-// NewRPCDir gives the channel of call id, below the user's home.
+// NewRPCDir returns the channel of call id, below the user's home.
 func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 	if !legalID(id) {
 		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
@@ -80,7 +78,7 @@ func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 	return &RPCDir{files: files, path: RPCPath(home), id: id}, nil
 }
 
-// RPCPath is the RPC directory below a home.
+// RPCPath returns the RPC directory below a home.
 func RPCPath(home string) string {
 	return strings.TrimRight(home, `\`) + `\` + contract.RPCDir
 }
@@ -98,7 +96,7 @@ func (d *RPCDir) Request() ([]byte, error) {
 	return content, errors.Join(err, winos.RemoveClosed(d.files, path))
 }
 
-// Answer writes the answer's file, at once and only for Administrators.
+// Answer writes the file of the answer atomically, readable by Administrators only.
 func (d *RPCDir) Answer(content []byte) error {
 	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content),
 		winos.AccessAdministrators)
@@ -110,7 +108,7 @@ type Streams struct {
 	Out io.Writer
 }
 
-// Request reads until the end of In; none gives an empty request.
+// Request reads In until its end. Without In, the request is empty.
 func (s Streams) Request() ([]byte, error) {
 	if s.In == nil {
 		return nil, nil

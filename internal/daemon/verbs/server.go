@@ -11,14 +11,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// replaceServer has the programs of a host that joined before find the API server where it is now, by the CA that it
-// has now. Who they are stays. They are stopped first, so that a call that is killed leaves none that runs on with
-// what it read; this call starts kubelet, and the daemon the others.
+// replaceServer updates the API server's address and CA in the kubeconfigs of a host that joined before. Their
+// credentials stay. It stops the services that use them first, so that no service continues with old settings if this
+// call is killed. This call starts kubelet again, and the daemon starts the other services.
 func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) error {
 	to, err := apiclient.ServerOf(request.BootstrapKubeconfig)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is said about the API server
+		return nil //nolint:nilerr // the request names no API server
 	}
 	astray, err := apiclient.Astray(host.Files, apiclient.Kubeconfigs(), to)
 	if err != nil || len(astray) == 0 {

@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// turnLimit is how long another verb is waited for. The slowest, switching on a Windows
-	// feature, takes minutes; the operator calls again.
+	// turnLimit is how long a verb waits for another one. The slowest verb, which enables a Windows feature, takes
+	// minutes; the operator calls again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
-	// maxDenied is how often in a row access to the lock's file may be denied, for five seconds:
-	// while a file is about to be deleted, Windows says the same as of one that nobody may open.
+	// maxDenied is how many times in a row, for five seconds, access to the lock file may be denied. Windows reports
+	// the same error for a file that is about to be deleted and for a file without permission.
 	maxDenied = 100
 )
 
-// takeTurn waits until no other verb runs on this host, and gives what ends its turn. An SSH
-// connection that breaks does not end its command in every version of OpenSSH for Windows, so the
-// operator's next call may find the one before still at work. The lock is the operating system's
-// and ends with the process that holds it. While another verb holds it for too long, it is a
-// *contract.Problem.
+// takeTurn waits until no other verb runs on this host, and returns a function that releases the lock. Not every
+// version of OpenSSH for Windows kills a command when its connection breaks, so the previous call of the operator may
+// still be running. The lock belongs to the operating system and ends with the process that holds it. If another verb
+// holds the lock for too long, takeTurn returns a *contract.Problem.
 func takeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
 	return acquireTurn(ctx, programs, turnLimit, func(context.Context, uint32) error { return nil })
 }
 
-// seizeTurn takes the turn and ends the process that holds it.
+// seizeTurn takes the lock and kills the process that holds it.
 func seizeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
 	return acquireTurn(ctx, programs, turnLimit, func(ctx context.Context, holder uint32) error {
 		if holder == 0 {
@@ -43,12 +42,13 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 	})
 }
 
-// othersLimit bounds how long a daemon that starts waits for a verb.
+// othersLimit bounds how long a starting daemon waits for a verb.
 const othersLimit = 5 * time.Minute
 
-// afterOthers waits until no verb is at work on this host, but not for ever. A daemon that crashed is
-// started again by the service manager even if a bootstrap has stopped it since; it would go by the state that the
-// bootstrap replaces, and write that back. A lock that can't be taken keeps no host from being held as it should be.
+// afterOthers waits until no verb runs on this host, for at most othersLimit. If a daemon crashes, the service manager
+// restarts it even if a bootstrap has stopped it since then. Without the wait, that daemon would read the state that
+// the bootstrap replaces, and write it back. If the lock can't be taken, the daemon continues, so that the host is
+// still reconciled.
 func afterOthers(ctx context.Context, programs winos.Programs) {
 	log, said := logr.FromContextOrDiscard(ctx), false
 	release, err := acquireTurn(ctx, programs, othersLimit, func(_ context.Context, holder uint32) error {
@@ -66,14 +66,14 @@ func afterOthers(ctx context.Context, programs winos.Programs) {
 	}
 }
 
-// isVerb recognises the daemon's program, installed or in an RPC directory.
+// isVerb reports whether an exe is the daemon's program, installed or in an RPC directory.
 func isVerb(exe string) bool {
 	name := strings.ToLower(exe[strings.LastIndexByte(exe, '\\')+1:])
 	return strings.EqualFold(exe, contract.PathDaemon) || strings.HasPrefix(name, "wicd-") &&
 		strings.HasSuffix(name, ".exe")
 }
 
-// acquireTurn takes the turn within a limit, and calls busy each time that it finds it taken.
+// acquireTurn takes the lock within a limit. It calls busy each time that another process holds the lock.
 func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// verbLimit ends a verb that hangs, so that it is not still at work when the operator calls the
-// next. Enabling a Windows feature is the slowest thing that a verb does.
+// verbLimit ends a verb that hangs, so that it doesn't still run when the operator calls the next one. Enabling a
+// Windows feature takes longest.
 const verbLimit = 20 * time.Minute
 
 func verbs(o Options) []*cobra.Command {
@@ -52,7 +52,7 @@ func verbs(o Options) []*cobra.Command {
 	}
 }
 
-// inTurn runs a verb while no other runs, on a host that nobody is about to clean.
+// inTurn runs a verb while no other verb runs. It first removes a pending cleanup of the host.
 func inTurn[Request, Result any](o Options,
 	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
 	return func(ctx context.Context, request Request) (result Result, err error) {
@@ -68,7 +68,7 @@ func inTurn[Request, Result any](o Options,
 	}
 }
 
-// cleanupCommand is the one-shot service that cleans the host.
+// cleanupCommand returns the command of the one-shot service that cleans the host.
 func cleanupCommand(o Options) *cobra.Command {
 	where := Where{Home: o.HomeDir, Self: o.Self}
 	cmd := &cobra.Command{
@@ -94,19 +94,20 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// logged runs a service with a log of its own, or without one, because a disk may be full.
+// logged runs a service with its own log. If the log can't be written, for example because the disk is full, the
+// service runs without one.
 func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
 	s := service{logDir: contract.DirDaemonLog}
 	log := s.logger(o, name)
 	defer func() { _ = log.close() }()
 	err := run(logr.NewContext(ctx, log.Logger))
 	if err != nil {
-		log.Error(err, "ended") // nobody sees a service's standard error
+		log.Error(err, "ended") // the standard error of a service is lost
 	}
 	return err
 }
 
-// verb makes the command of one verb.
+// verb returns the command of one verb.
 func verb[Request, Result any](o Options, name contract.Verb, short string,
 	run func(context.Context, Request) (Result, error)) *cobra.Command {
 	var id string

@@ -29,7 +29,7 @@ func accessOf(sddl string, trusted []string) Access {
 		return AccessInherit
 	}
 	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
-	// NO_ACCESS_CONTROL, a missing list that grants access to everybody, also has no entries.
+	// NO_ACCESS_CONTROL, a missing list that grants access to every user, also has no entries.
 	if !found {
 		return AccessInherit
 	}
@@ -61,7 +61,7 @@ func foreign(sddl string, trusted []string) bool {
 	}
 	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
 	if !found {
-		return true // without a list, everybody has access
+		return true // without a list, every user has access
 	}
 	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
 		fields := strings.Split(entry, ";")

@@ -37,7 +37,7 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	for _, name := range names {
 		value, _, err := key.GetStringValue(name)
 		if errors.Is(err, registry.ErrUnexpectedType) || errors.Is(err, registry.ErrNotExist) {
-			continue // not a variable to Windows either, or deleted meanwhile
+			continue // not a variable to Windows either, or just deleted
 		}
 		if err != nil {
 			return nil, fail(err, "reading system variable %s", name)

@@ -185,10 +185,10 @@ func (files) List(dir string) ([]FileInfo, error) {
 		}
 		access, err := accessOn(strings.TrimSuffix(dir, `\`)+`\`+name, us)
 		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning gives the bare errors
-			continue // gone meanwhile
+			continue // just deleted
 		}
 		if err != nil {
-			access = AccessInherit // Windows hides the rights of some of its own files
+			access = AccessInherit // Windows hides the rights of some system files
 		}
 		all = append(all, FileInfo{
 			Name:    name,

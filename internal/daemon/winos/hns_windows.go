@@ -137,7 +137,7 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return false, err // the caller that gave up may use the network by now
+			return false, err // the caller that gave up may use the network now
 		}
 		if err := raw.Delete(); err != nil && !gone(err) {
 			return false, err
@@ -168,7 +168,7 @@ func failHNS(err error, format string, args ...any) error {
 	if gone(err) && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	// hcsshim's errors don't unwrap. Those of its newer half have a method for their code.
+	// hcsshim's errors don't unwrap. The errors of its newer half have a method for their code.
 	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED,
 		windows.ERROR_SERVICE_NOT_ACTIVE,
 		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {

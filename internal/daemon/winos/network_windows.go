@@ -205,7 +205,7 @@ func tcpListeners(family uintptr) ([]byte, error) {
 		switch windows.Errno(result) {
 		case windows.ERROR_SUCCESS:
 			return buffer, nil
-		case windows.ERROR_INSUFFICIENT_BUFFER: // size is now the required size; the table may grow meanwhile
+		case windows.ERROR_INSUFFICIENT_BUFFER: // size is now the required size, but the table may grow
 		case windows.ERROR_NOT_SUPPORTED, windows.WSAEAFNOSUPPORT: // IPv6 is off
 			return nil, nil
 		default:

@@ -136,7 +136,7 @@ func imageOf(h windows.Handle) (string, error) {
 }
 
 // Lock implements Programs. The lock is a file that Windows deletes when its holder closes it or ends, and
-// that no other process can open for writing meanwhile. It contains the holder's process id.
+// that no other process can open for writing until then. It contains the holder's process id.
 func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	name, err := systemPath(path)
 	if err = errors.Join(ctx.Err(), err); err != nil {

@@ -93,7 +93,7 @@ func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error
 	switch windows.Errno(result) {
 	case windows.ERROR_SUCCESS:
 		return true, nil
-	case windows.ERROR_OBJECT_ALREADY_EXISTS: // someone else added it meanwhile
+	case windows.ERROR_OBJECT_ALREADY_EXISTS: // another program has just added it
 		return false, nil
 	}
 	return false, fail(windows.Errno(result), "adding a route to %s", to)

@@ -334,7 +334,7 @@ func startService(ctx context.Context, name string) (asked bool, err error) {
 	})
 	switch {
 	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
-		// The service manager is busy or has a problem of its own. The caller retries until its time is over.
+		// The service manager is busy or has an internal problem. The caller retries until its time is over.
 		return false, nil
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 		return true, nil // someone else started it

@@ -270,7 +270,7 @@ func (s services) askToStop(ctx context.Context, h serviceHandle) (asked bool, e
 	err = controlService(ctx, h.name, svc.Stop)
 	switch {
 	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
-		// A dependant was started meanwhile, or depends on the service's load order group.
+		// A dependant was started since then, or depends on the service's load order group.
 		return false, s.stopDependants(ctx, h)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return false, nil // its state is just changing

@@ -45,7 +45,7 @@ type bootSigns struct {
 	// sequence is the boot loader's count of boots (KUSER_SHARED_DATA.BootId), or 0 on Wine. On some virtual
 	// machines it doesn't advance.
 	sequence uint32
-	// begun is when the boot's volatile key was first created, or 0 if nobody may create it.
+	// begun is when the boot's volatile key was first created, or 0 if no caller may create it.
 	begun uint64
 	// time is the time of the boot. corrections is the sum of clock corrections since.
 	time, corrections int64
@@ -102,7 +102,7 @@ func bootOf(key bootKey, sequence uint32) (number uint32, begun uint64, err erro
 
 // bootBegun returns the number of this boot. The first caller stores it: the time of the key's last change,
 // which equals the time of its creation until someone writes to it. Concurrent callers store the same number,
-// because each one checks that nobody had written when it read the time.
+// because each one checks that no one had written when it read the time.
 func bootBegun(key bootKey) (uint64, error) {
 	begun, err := key.begun()
 	if err != nil || begun != 0 {

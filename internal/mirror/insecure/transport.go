@@ -1,6 +1,6 @@
-// Package insecure answers how a registry is contacted that the cluster calls insecure: with any certificate. The
-// mirror resolver uses it, and the operator where it pulls a payload. It never decides which registries these are, and
-// never takes a proxy without checking its certificate, because a proxy is sent a password.
+// Package insecure contacts a registry that the cluster calls insecure, and accepts any certificate. The mirror
+// resolver uses it, and so does the operator when it pulls a payload. The caller decides which registries are insecure.
+// The package always checks the certificate of a proxy, because a proxy receives a password.
 package insecure
 
 import (
@@ -9,21 +9,22 @@ import (
 	"net/http"
 )
 
-// Transport checks no certificate but that of a proxy.
+// Transport checks only the certificate of a proxy.
 type Transport struct{ direct, proxied *http.Transport }
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// New makes a transport that differs from one that checks every certificate in nothing else.
+// New returns a transport that accepts any certificate of a registry. In everything else it behaves like strict.
 func New(strict *http.Transport) *Transport {
 	t := &Transport{direct: strict.Clone(), proxied: strict.Clone()}
 	t.direct.Proxy = nil
 	proxy := strict.TLSClientConfig.Clone()
 	proxy.NextProtos = nil // net/http speaks HTTP/1.1 to proxies
-	// Net/http takes this one to the proxy alone, and TLSClientConfig to the registry behind it.
+	// net/http uses DialTLSContext only for the connection to the proxy, and TLSClientConfig for the registry behind
+	// it.
 	t.proxied.DialTLSContext = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: 2 * strict.TLSHandshakeTimeout},
 		Config: proxy}).DialContext
-	t.direct.TLSClientConfig.InsecureSkipVerify = true // only of what the administrator calls insecure
+	t.direct.TLSClientConfig.InsecureSkipVerify = true // only for registries that the administrator calls insecure
 	t.proxied.TLSClientConfig.InsecureSkipVerify = true
 	return t
 }
@@ -38,7 +39,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.direct.RoundTrip(request)
 }
 
-// CloseIdleConnections closes the connections that nobody uses.
+// CloseIdleConnections closes unused connections.
 func (t *Transport) CloseIdleConnections() {
 	t.direct.CloseIdleConnections()
 	t.proxied.CloseIdleConnections()

@@ -22,8 +22,8 @@ const (
 	codeUnavailable     code = "UNAVAILABLE"
 )
 
-// refuse answers with an error as the distribution API writes it. The message must repeat nothing
-// that is not known to be harmless.
+// refuse answers with an error in the format of the distribution API. The message must contain only text that is known
+// to be harmless.
 func refuse(w http.ResponseWriter, status int, c code, message string) {
 	type one struct {
 		Code    code   `json:"code"`
@@ -43,7 +43,7 @@ func refuse(w http.ResponseWriter, status int, c code, message string) {
 	_, _ = w.Write(content)
 }
 
-// refuseTarget answers to an address that asks for nothing that can be had.
+// refuseTarget answers a request whose address is invalid.
 func refuseTarget(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errUnknownPath):
@@ -55,9 +55,9 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every source was skipped. 404 only if all say so, and 403 only if all
-// refuse, or are not there. Before containerd gives up, it retries a status with which a source asks
-// for that. It doesn't retry 502.
+// refuseNowhere answers when every source was skipped. It answers 404 only if all sources do, and 403 only if each
+// source denies the image or lacks it. If a source answered with a status that asks for a retry, refuseNowhere passes
+// this status on, and containerd retries. containerd doesn't retry 502.
 func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

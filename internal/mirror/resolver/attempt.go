@@ -17,38 +17,37 @@ import (
 type question struct {
 	method string
 	at     mirror.Pull
-	// credential is for this place, and shown to nobody else.
+	// credential is for this source only. It must not be sent to another host.
 	credential mirror.Credential
 	path       string
 	accept     []string
 	span       span
-	// firstByte is how long the first byte may take, stall how long any later one.
+	// firstByte bounds the wait for the first byte, stall the wait for any later one.
 	firstByte, stall time.Duration
-	// forbidden is the host, as mirror.CanonicalHost has it, that a redirect must not lead to; empty
-	// if there is none but those of the rules.
+	// forbidden is a host, in the form of mirror.CanonicalHost, to which no redirect may lead; empty if only the rules
+	// restrict redirects.
 	forbidden string
 }
 
-// reply is an answer with a status of success, of which the first byte is there.
+// reply is a successful answer whose first byte has arrived.
 type reply struct {
-	method string // by which it was got
+	method string // of the request that was answered
 	status int
 	header http.Header
 	length int64 // of the body, or -1
-	// first and end are the positions of the body's first byte and behind its last one, and size is that of
-	// all content; -1 if they aren't known.
+	// first is the position of the body's first byte, end the position after its last byte, and size the size of the
+	// whole content. end and size are -1 if unknown.
 	first, end, size int64
 	body             *body
 }
 
 func (r *reply) close() { _ = r.body.Close() }
 
-// hops bounds redirects. Registries redirect once; a content network behind them once or twice
-// more.
+// hops bounds redirects. A registry redirects once, and its content network once or twice more.
 const hops = 5
 
-// ask sends a question and waits for the first byte of the answer. Its error is a fault, or the
-// context's if that ended.
+// ask sends a question and waits for the first byte of the answer. Its error is a fault, or the context's error if the
+// context has ended.
 func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(q.firstByte, func() { cancel(errSlow) })
@@ -58,7 +57,7 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 		err = answer.body.prime()
 	}
 	if err == nil {
-		err = context.Cause(limited) // what comes as the connection is closed is the end of the handler, no answer
+		err = context.Cause(limited) // bytes that arrive while the connection closes are no answer
 	}
 	if err == nil {
 		return answer, nil
@@ -75,8 +74,8 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	return nil, f
 }
 
-// send asks with what is remembered as proof for the source, and again with a new proof if the source
-// wants one.
+// send sends the request with the stored proof for the source, and once more with a new proof if the source requires
+// one.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
 	proof := s.keys.remembered(q)
 	for isNew := false; ; {
@@ -128,7 +127,7 @@ func replyOf(response *http.Response, q question) (*reply, error) {
 	return r, nil
 }
 
-// headLength is the length that the answer to a HEAD names, or -1.
+// headLength returns the length in the answer to a HEAD, or -1.
 func headLength(h http.Header) int64 {
 	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
 	if err != nil || n < 0 {
@@ -137,9 +136,9 @@ func headLength(h http.Header) int64 {
 	return n
 }
 
-// sendFollowing sends a request and follows its redirects. Only an address of the same scheme, host and
-// port gets the Authorization header again, and only what it answers says which token it wants: own
-// says whether the response is of that address.
+// sendFollowing sends a request and follows its redirects. It sends the Authorization header only to addresses with the
+// original scheme, host and port. own reports whether the response comes from such an address, because only then its
+// challenge may be followed.
 func (s *state) sendFollowing(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
@@ -164,7 +163,7 @@ func (s *state) sendFollowing(ctx context.Context, q question, authorization str
 			return nil, false, err
 		}
 		if sent := response.Request; sent != nil && sent.URL.Scheme != address.Scheme {
-			// an insecure registry that speaks no TLS
+			// The registry is insecure and speaks no TLS.
 			if authority(address.Scheme, address.Host) == origin {
 				origin = authority(sent.URL.Scheme, sent.URL.Host)
 			}
@@ -185,7 +184,7 @@ func (s *state) sendFollowing(ctx context.Context, q question, authorization str
 	return nil, false, faultf(ReasonFailing, "more than %d redirects", hops)
 }
 
-// forbids says whether a redirect leads to a registry, or a repository, that must not be contacted.
+// forbids reports whether a redirect leads to a registry or a repository that must not be contacted.
 func (s *state) forbids(q question, to *url.URL) bool {
 	repository := ""
 	if path, ok := strings.CutPrefix(to.Path, "/v2/"); ok {
@@ -196,7 +195,7 @@ func (s *state) forbids(q question, to *url.URL) bool {
 	return mirror.CanonicalHost(to.Host) == q.forbidden || !s.rules.MayLead(q.at, to.Host, repository)
 }
 
-// redirected is where a redirect leads, without user info.
+// redirected returns the target of a redirect, without user info.
 func redirected(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
@@ -209,30 +208,30 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard gives a connection back, if that costs little.
+// discard releases a connection for reuse, if little remains to read.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()
 }
 
-// body is what an answer brings. Each leastRead of it may take so long and no longer, or one that
-// trickles would hold its slot for ever; time in which nobody reads does not count.
+// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would occupy
+// its slot forever. Time in which the client doesn't read does not count.
 type body struct {
 	inner io.ReadCloser
 	first []byte // read ahead
 	timer *time.Timer
 	stall time.Duration
-	// spent and got are how long reading took since the last leastRead was complete, and what came.
+	// spent and got are the reading time and the bytes since the last complete leastRead.
 	spent  time.Duration
 	got    int
 	cause  func() error
 	cancel context.CancelCauseFunc
 }
 
-// leastRead makes about 2 KiB/s the least throughput, with the default time for it.
+// leastRead results in a minimum throughput of about 2 KiB/s with the default stall.
 const leastRead = 64 << 10
 
-// firstRead is what one record of TLS holds.
+// firstRead is the maximum content of a TLS record.
 const firstRead = 16 << 10
 
 func (b *body) guard(ctx context.Context, timer *time.Timer, stall time.Duration, cancel context.CancelCauseFunc) {
@@ -250,12 +249,12 @@ func (b *body) prime() error {
 	}
 	b.first = buffer[:n]
 	if n > 0 || errors.Is(err, io.EOF) {
-		return nil // a later read says it again
+		return nil // a later read returns the error again
 	}
 	return err
 }
 
-// Read gives io.EOF only at the body's proper end. Its other errors are faults.
+// Read returns io.EOF only at the regular end of the body. Its other errors are faults.
 func (b *body) Read(p []byte) (int, error) {
 	if len(b.first) > 0 {
 		n := copy(p, b.first)
@@ -290,11 +289,10 @@ func (b *body) Close() error {
 	return b.inner.Close()
 }
 
-// span is a range of bytes: from the first to the last, both counted from 0; last is -1 if it goes
-// to the end.
+// span is a range of bytes from first to last, both counted from 0. last is -1 if the range has no end.
 type span struct{ first, last int64 }
 
-// everything is the span of no range.
+// everything returns the span of the whole content.
 func everything() span { return span{0, -1} }
 
 func (s span) isEverything() bool { return s.first == 0 && s.last < 0 }
@@ -310,9 +308,8 @@ func (s span) ask(h http.Header) {
 	h.Set("Range", text)
 }
 
-// parseSpan reads a Range header with one range from a position on. Everything else, which
-// containerd never asks for, is no range: the specification of HTTP lets a server answer with the
-// whole.
+// parseSpan parses a Range header with one range that has a start position. It ignores all other ranges, which
+// containerd never requests. HTTP allows a server to answer these with the whole content.
 func parseSpan(header string) (s span, ranged bool) {
 	text, ok := strings.CutPrefix(header, "bytes=")
 	first, last, dash := strings.Cut(text, "-")
@@ -332,13 +329,13 @@ func parseSpan(header string) (s span, ranged bool) {
 	return s, true
 }
 
-// parsePosition reads digits only; a sign is none.
+// parsePosition parses digits only, without a sign.
 func parsePosition(text string) (int64, bool) {
 	n, err := strconv.ParseUint(text, 10, 62)
 	return int64(n), err == nil && text[0] != '+' //nolint:gosec // 62 bits fit
 }
 
-// parseContentRange reads "bytes first-last/total" with total -1 for an asterisk.
+// parseContentRange parses "bytes first-last/total". total is -1 for an asterisk.
 func parseContentRange(header string) (s span, total int64, ok bool) {
 	text, ok := strings.CutPrefix(header, "bytes ")
 	if !ok {

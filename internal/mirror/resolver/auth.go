@@ -19,31 +19,31 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// keyring makes Authorization headers. A source that wants one says in its answer which kind; the
-// keyring then fetches it, and remembers it for later requests.
+// keyring creates Authorization headers. If a source requires one, its answer says which kind. The keyring then creates
+// or fetches it, and stores it for later requests.
 type keyring struct {
 	transport *transports
-	// never says of a registry, as addresses name it, that nothing of it may be contacted.
+	// never reports whether no part of a registry may be contacted. host is a host as in addresses.
 	never  func(host string) bool
 	proofs *memory[grant, string]
 }
 
-// grant is what a proof is for, and whose it is.
+// grant identifies a proof: the repository and the credential.
 type grant struct {
 	host, repository string
 	credential       mirror.Credential
 }
 
-// A token lives as long as its server says, 60 s if that says nothing (the token specification's
-// default), and is given up a little earlier. A remembered proof that is refused is replaced.
+// A token lives as long as its server says, or 60 s if the server says nothing (the default of the token
+// specification). The keyring drops it a little earlier. If a source refuses a stored proof, the keyring replaces it.
 const (
 	basicLife   = 10 * time.Minute
 	tokenLife   = 60 * time.Second
 	tokenMargin = 10 * time.Second
-	// proofsKept bounds the memory: one for each repository at each host.
+	// proofsKept bounds the number of stored proofs, one for each repository at each host.
 	proofsKept = 1024
-	// maxToken bounds what is remembered. A longer token, which many servers would refuse as a header,
-	// is requested again for each use.
+	// maxToken bounds the length of a stored token. A longer token, which many servers would refuse as a header, is
+	// requested again for each use.
 	maxToken = 8 << 10
 )
 
@@ -53,7 +53,7 @@ func newKeyring(way *transports, never func(host string) bool, now func() time.T
 
 func (q question) grant() grant { return grant{q.at.Host, q.at.Repository, q.credential} }
 
-// remembered is the header that a source accepted before; empty if there is none.
+// remembered returns the header that a source accepted before, or an empty string.
 func (k *keyring) remembered(q question) string {
 	if token := q.credential.RegistryToken; token != "" {
 		return "Bearer " + token
@@ -62,7 +62,7 @@ func (k *keyring) remembered(q question) string {
 	return header
 }
 
-// prove makes the header that a source asks for when it refuses a request.
+// prove returns the header that a source requires after it refused a request.
 func (k *keyring) prove(ctx context.Context, q question, way http.RoundTripper, refused *http.Response) (string,
 	error) {
 	c := q.credential
@@ -80,8 +80,8 @@ func (k *keyring) prove(ctx context.Context, q question, way http.RoundTripper, 
 	return "", refusal(refused)
 }
 
-// challengeOf reads what a refusal asks for. The library does this only as part of a ping, so the
-// refusal is given to it as the answer to one.
+// challengeOf parses the challenge of a refusal. The library does this only as part of a ping, so challengeOf passes
+// the refusal as the answer to a ping.
 func challengeOf(ctx context.Context, refused *http.Response) (*transport.Challenge, error) {
 	somewhere, err := name.NewRegistry("registry.invalid")
 	if err != nil {
@@ -117,9 +117,9 @@ func (k *keyring) token(ctx context.Context, q question, way http.RoundTripper,
 	return header, nil
 }
 
-// tokenServer is the host that a challenge names. The library asks one at a private address only if
-// that is the registry itself, so it is told that it is: behind firewalls that is where registries
-// live. What no token server is at are services of the node and of its cloud.
+// tokenServer returns the host that a challenge names. The library accepts a host with a private address only if this
+// host is the registry, so tokenServer passes it as the registry: behind firewalls, registries have private addresses.
+// It refuses addresses of services on the node and in its cloud, because no token server is there.
 func (k *keyring) tokenServer(at mirror.Pull, challenge *transport.Challenge) (name.Registry, error) {
 	realm, err := url.Parse(challenge.Parameters["realm"])
 	if err != nil || realm.Host == "" {
@@ -138,12 +138,12 @@ func (k *keyring) tokenServer(at mirror.Pull, challenge *transport.Challenge) (n
 	return k.registry(realm.Host)
 }
 
-// isOf says whether a host, as addresses have it, is that of a place.
+// isOf reports whether a host, as in addresses, is the host of a source.
 func isOf(at mirror.Pull, host string) bool {
 	return mirror.CanonicalHost(host) == mirror.CanonicalHost(at.Host)
 }
 
-// tokenFault says that it was the token server, whose answers are not for a log.
+// tokenFault returns a fault of the token server. It drops the text of the answer, which must not get into a log.
 func tokenFault(ctx context.Context, err error) *fault {
 	var unanswered *url.Error
 	var status *transport.Error
@@ -155,7 +155,7 @@ func tokenFault(ctx context.Context, err error) *fault {
 	return f
 }
 
-// registry is a host as the library has it.
+// registry returns a host as the library's type.
 func (k *keyring) registry(host string) (name.Registry, error) {
 	options := []name.Option{name.StrictValidation}
 	if k.transport.isPlain(host) {
@@ -176,8 +176,8 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 		IdentityToken: c.IdentityToken})
 }
 
-// settled lets nothing through but the first request's host: a token server that redirects would be
-// handed the credential in the body or the header.
+// settled refuses redirects of a token server. Otherwise the redirect's target would receive the credential in the body
+// or the header.
 type settled struct{ transport http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -14,30 +14,29 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// layer is a blob, or a part of one, on its way from a source to containerd. It is hashed, and its last
-// byte is held back until all of it agrees with the digest. If a source dies, another one continues at
-// the same byte.
+// layer is a blob, or a part of one, that is copied from a source to containerd. The layer is hashed, and containerd
+// gets its last byte only if the digest matches. If a source fails, another one continues at the same byte.
 type layer struct {
 	*pull
 	source   *reply
 	at       mirror.Pull
 	position int64 // of the next byte
-	size     int64 // of the blob; -1 if no source said so
-	end      int64 // of the answer; -1 if it is where the source ends
+	size     int64 // of the blob; -1 if unknown
+	end      int64 // of the answer; -1 if unknown until the source ends
 	sum      hash.Hash
-	bringers []mirror.Pull // everybody who brought bytes
-	// small has all of a small blob, which is checked before any of it goes out: wrong bytes then only
-	// cost another source.
+	bringers []mirror.Pull // all sources of the bytes
+	// small is the content of a small blob. It is checked before any byte is sent, so wrong bytes only cost another
+	// attempt.
 	small []byte
 }
 
-// maxSmall is up to which size a blob is small.
+// maxSmall is the maximum size of a small blob.
 const maxSmall = 1 << 20
 
-// bufferSize is so large that passing it on takes no time worth mentioning.
+// bufferSize is so large that the cost per buffer is negligible.
 const bufferSize = 512 << 10
 
-// copyLayer finds a source and copies from it. It calls found when the search for a source is over.
+// copyLayer finds a source and copies from it. It calls found when the search for a source has ended.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
 	l := &layer{pull: p, position: p.span.first, size: -1, end: -1}
 	err := l.open(ctx)
@@ -62,7 +61,7 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 	return nil
 }
 
-// open asks the sources for the bytes from the position on.
+// open requests the bytes from the position on.
 func (l *layer) open(ctx context.Context) error {
 	rest := span{first: l.position, last: l.span.last}
 	source, at, err := l.ask(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Pull, r *reply) error {
@@ -78,7 +77,7 @@ func (l *layer) open(ctx context.Context) error {
 	return nil
 }
 
-// take accepts an answer that has the bytes that come next, and skips what comes before them.
+// take accepts an answer that contains the next bytes, and skips earlier ones.
 func (l *layer) take(r *reply) error {
 	size := l.size
 	if size < 0 {
@@ -112,8 +111,7 @@ func (l *layer) take(r *reply) error {
 	return nil
 }
 
-// contradiction says why an answer can't be what comes next of a blob of this size, up to this end. nil
-// means that it can.
+// contradiction returns why an answer can't continue a blob of this size up to this end. nil means that it can.
 func (l *layer) contradiction(r *reply, size, end int64) error {
 	partial := r.status == http.StatusPartialContent
 	switch {
@@ -142,7 +140,7 @@ func (l *layer) writeHeader(w http.ResponseWriter) {
 	l.writeLayerHeader(w, http.StatusPartialContent, l.end-l.span.first)
 }
 
-// writeLayerHeader writes the header of a layer; length is -1 if it isn't known.
+// writeLayerHeader writes the header of a layer. length is -1 if it is unknown.
 func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64) {
 	h := w.Header()
 	h.Set("Content-Type", octets)
@@ -156,8 +154,8 @@ func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64)
 	p.begun = true
 }
 
-// copy passes bytes on until the end. It returns how many it sent, and errBroken, errUnread or the
-// context's error if the answer isn't complete.
+// copy sends bytes to the client until the end. It returns how many it sent, and errBroken, errUnread or the context's
+// error if the answer isn't complete.
 func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, err error) {
 	if l.end >= 0 && l.end <= maxSmall && !l.ranged {
 		return l.end, write(w, l.small)
@@ -198,7 +196,7 @@ func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, er
 	return sent + int64(len(held)), write(w, held)
 }
 
-// hash hashes a piece while it is written, on another processor.
+// hash hashes a piece in a goroutine while the piece is being written.
 func (l *layer) hash(piece []byte) (done <-chan struct{}) {
 	hashed := make(chan struct{})
 	if l.sum == nil {
@@ -212,7 +210,7 @@ func (l *layer) hash(piece []byte) (done <-chan struct{}) {
 	return hashed
 }
 
-// read fills the buffer. The very first bytes don't wait for more.
+// read fills the buffer. For the very first bytes it returns without waiting for more.
 func (l *layer) read(buffer []byte) (int, error) {
 	if l.end >= 0 {
 		buffer = buffer[:min(int64(len(buffer)), l.end-l.position)]
@@ -245,11 +243,10 @@ func (l *layer) resume(ctx context.Context, why error) error {
 	return err
 }
 
-// clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be
-// busy.
+// clientStall is how long containerd may leave bytes unread. containerd writes them to a disk, which can be busy.
 const clientStall = 5 * time.Minute
 
-// write gives bytes to the client within clientStall. Otherwise it returns errUnread.
+// write sends bytes to the client within clientStall. Otherwise it returns errUnread.
 func write(w http.ResponseWriter, content []byte) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientStall)) // a test's writer can't
 	if _, err := w.Write(content); err != nil {

@@ -7,8 +7,7 @@ import (
 	godigest "github.com/opencontainers/go-digest"
 )
 
-// A digest is legal: the algorithm is one that can be checked, the hex is of its length and in lower
-// case.
+// digest is a valid digest: its algorithm is supported, and its hex has the right length and is in lower case.
 type digest string
 
 func parseDigest(text string) (digest, bool) {
@@ -28,10 +27,10 @@ func (d digest) matches(content []byte) bool {
 	return d.algorithm().FromBytes(content) == godigest.Digest(d)
 }
 
-// isSum reports whether h, fed with everything, has this digest.
+// isSum reports whether h, which hashed the whole content, has this digest.
 func (d digest) isSum(h hash.Hash) bool {
 	return godigest.NewDigest(d.algorithm(), h) == godigest.Digest(d)
 }
 
-// of is the digest that content without a known one gets.
+// of returns the digest of content whose digest is unknown.
 func of(content []byte) digest { return digest(godigest.FromBytes(content)) }

@@ -8,18 +8,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// insecureTransport is the way to one registry that the cluster calls insecure: any certificate will do, and
-// if it can't be reached by TLS, it may speak plain http, as on Linux nodes. Whoever it sends us on
-// to is checked like everybody else.
+// insecureTransport sends requests to one registry that the cluster calls insecure. It accepts any certificate. If the
+// registry can't be reached by TLS, it uses plain http, as Linux nodes do. Other hosts, such as targets of redirects,
+// get the usual checks.
 type insecureTransport struct {
 	*transports
 	host string // as in addresses, in lower case
 }
 
-// bareLife is how long it is remembered that a registry speaks no TLS.
+// bareLife is how long the transport remembers that a registry speaks no TLS.
 const bareLife = 10 * time.Minute
 
-// way is the transport to a place.
+// way returns the transport to a source.
 func (s *state) way(at mirror.Pull) http.RoundTripper {
 	if s.rules.Insecure(at.Host, at.Repository) {
 		return insecureTransport{s.transport, strings.ToLower(at.Address())}
@@ -27,8 +27,8 @@ func (s *state) way(at mirror.Pull) http.RoundTripper {
 	return s.transport
 }
 
-// RoundTrip implements http.RoundTripper. A request is sent twice if need be; the body of one to
-// the registry's own token server can be had again.
+// RoundTrip implements http.RoundTripper. It may send a request twice. A request with a body goes only to the
+// registry's own token server, and its body can be read again.
 func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.ToLower(request.URL.Host) != l.host {
 		return l.transports.RoundTrip(request)

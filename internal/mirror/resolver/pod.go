@@ -14,17 +14,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// containerd shows a pod's own credentials (its imagePullSecrets, or what a credential provider of
-// the cloud gave) only to who asks for them. So a source that denies an image makes the resolver
-// ask, as registries with a token server do, and be that server:
+// containerd sends a pod's own credentials (its imagePullSecrets, or credentials from a credential provider of the
+// cloud) only if a registry asks for them. So if a source denies an image, the resolver asks for credentials like a
+// registry with a token server, and acts as this server:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
 //	containerd ─► /token, with the node's token and the    ◄─ a handle for that repository
 //	              pod's user and password
 //	containerd ─► manifest, layers …, with the handle
 //
-// What a handle stands for is shown to the source and to nobody else, and lives in memory only. One
-// for nobody (the pod has no credentials) makes the next answer the final one.
+// The credential of a handle is sent only to the source, and stored only in memory. If the pod has no credentials,
+// containerd gets a handle without one, and the next answer is final.
 type podAccess struct {
 	registry, repository string
 	credential           mirror.Credential
@@ -33,17 +33,17 @@ type podAccess struct {
 const (
 	podTokenPath = "/token"
 	podPrefix    = "pod-"
-	// podRoom is for as many pulls with credentials as a node can have under way.
+	// podRoom is enough for all pulls with credentials that run on a node at the same time.
 	podRoom = 1024
-	// podLife is how long containerd uses a handle. It is known for twice as long, for what is
-	// under way then.
+	// podLife is how long containerd uses a handle. The resolver keeps it twice as long, for pulls that run at the end
+	// of that time.
 	podLife = time.Hour
-	// maxForm is more than any cloud's password takes.
+	// maxForm exceeds the size of any cloud's password.
 	maxForm = 64 << 10
 )
 
-// authenticate says whether a request has the node's token, or else which handle it has. The time
-// that it takes tells nothing about the token: digests are compared, and always whole.
+// authenticate reports whether a request has the node's token. Otherwise it returns the request's handle. The
+// comparison takes the same time for every token, because it compares complete digests.
 func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle string) {
 	values := request.Header[mirror.TokenHeader]
 	if len(values) != 1 {
@@ -59,7 +59,7 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access is what a handle stands for, or nil if that is not known, or is for another repository.
+// access returns the credentials of a handle, or nil if the handle is unknown or belongs to another repository.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.registry != t.registry || found.repository != t.repository {
@@ -68,7 +68,7 @@ func (r *Resolver) access(handle string, t target) *podAccess {
 	return &found
 }
 
-// challengePod asks for the pod's credentials, and says what was wrong with the handle that came.
+// challengePod asks for the pod's credentials. wrong describes the error of a received handle.
 func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong string) {
 	realm := url.URL{Scheme: "http", Host: request.Host, Path: podTokenPath}
 	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.registry) +
@@ -80,11 +80,11 @@ func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong 
 	refuse(w, http.StatusUnauthorized, codeUnauthorized, "the source wants credentials")
 }
 
-// pullScope is how token servers call the right to pull from a repository.
+// pullScope returns the scope that token servers use for pulls from a repository.
 func pullScope(repository string) string { return "repository:" + repository + ":pull" }
 
-// issue gives a handle for the pod's credentials, which containerd posts as OAuth has it; one
-// without any comes by GET.
+// issue returns a handle for the pod's credentials. containerd posts the credentials as in OAuth. If the pod has none,
+// containerd sends a GET.
 func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	request.Body = http.MaxBytesReader(w, request.Body, maxForm)
 	if err := request.ParseForm(); err != nil {
@@ -111,8 +111,8 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 		"expires_in": int(podLife / time.Second)})
 }
 
-// credential is what a place is shown: the pod's own if it is the source and the pod has one, else
-// what the cluster's pull secret has for it.
+// credential returns the credential for a registry. For the source, this is the pod's own, if the pod has one.
+// Otherwise it is the entry of the cluster's pull secret.
 func (p *pull) credential(at mirror.Pull) mirror.Credential {
 	if at.Source && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential

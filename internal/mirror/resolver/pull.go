@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pull is one request of containerd on its way through the sources.
+// pull is one request of containerd while the resolver processes it.
 type pull struct {
 	resolver *Resolver
 	state    *state
@@ -20,26 +20,26 @@ type pull struct {
 	method   string
 	accept   []string
 	span     span
-	// ranged says that only span is asked for.
+	// ranged reports that only span is requested.
 	ranged bool
-	// forbidden is the host that no redirect may lead to, see question.
+	// forbidden is the host to which no redirect may lead, see question.
 	forbidden string
-	// pod has the pod's own credentials; nil if containerd wasn't asked for them.
+	// pod has the pod's own credentials; nil if containerd was not asked for them.
 	pod *podAccess
-	// refused says why the cluster refuses the image; empty if it doesn't.
+	// refused is why the cluster refuses the image, or empty.
 	refused string
 	sources sources
-	// deadline is when a source must have answered.
+	// deadline is the time by which a source must answer.
 	deadline time.Time
-	// attempts are the sources that were skipped, in order.
+	// attempts are the skipped sources, in order.
 	attempts []Attempt
-	// sourceDenied says that the source itself denied the image.
+	// sourceDenied reports that the source itself denied the image.
 	sourceDenied bool
-	// passing is the last status with which a source asked to be tried again soon; 0 if none did.
+	// passing is the last status of a source that asks for a retry, or 0.
 	passing int
-	// served is where the bytes came from.
+	// served is the registry that delivered the bytes.
 	served mirror.Pull
-	// begun says that containerd has the header of the answer.
+	// begun reports that containerd has received the header of the answer.
 	begun bool
 }
 
@@ -66,7 +66,7 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 	return p
 }
 
-// maxAccept bounds how many of the client's Accept headers are passed on.
+// maxAccept bounds how many of the client's Accept headers are forwarded.
 const maxAccept = 32
 
 // isLayer reports whether the answer may be large. Other answers are small: they are read and checked
@@ -95,15 +95,14 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	timer := time.AfterFunc(o.Header, early)
 	found := sync.OnceFunc(func() {
 		if !timer.Stop() {
-			early() // waits until it is through
+			early() // waits until the running call returns
 		}
 	})
 	defer found()
 	return p.copyLayer(ctx, w, found)
 }
 
-// ask asks one source after the other, until check accepts the answer of one. The error is errNowhere
-// or that of the context.
+// ask tries one source after the other, until check accepts an answer. The error is errNowhere or the context's error.
 func (p *pull) ask(ctx context.Context, method string, s span,
 	check func(context.Context, mirror.Pull, *reply) error) (*reply, mirror.Pull, error) {
 	for {
@@ -139,9 +138,9 @@ func (p *pull) ask(ctx context.Context, method string, s span,
 	}
 }
 
-// question is the request to a source. A mirror is asked for the manifest of a tag even if only its
-// digest is wanted, because nobody else can say whether the mirror tells the truth. The source is
-// believed; it may limit how often manifests are fetched.
+// question returns the request to a source. A mirror must send the manifest of a tag even if the client wants only the
+// digest, because otherwise nothing proves that the digest matches. The source is trusted, and may limit how often
+// manifests are fetched, so a HEAD is enough there.
 func (p *pull) question(method string, at mirror.Pull, s span, limit time.Duration) question {
 	if method == http.MethodHead && p.target.tag != "" && !at.Source {
 		method = http.MethodGet
@@ -157,13 +156,13 @@ func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
 	p.attempts = append(p.attempts, Attempt{Source: nameOf(at), Reason: f.reason, Detail: f.detail, Took: took})
 }
 
-// Why an answer that was begun ends early.
+// Errors that end an answer early.
 var (
 	errBroken = errors.New("no source can complete it")
 	errUnread = errors.New("the client takes no more")
 )
 
-// end reports what went wrong, and ends an answer that isn't complete.
+// end reports the skipped sources and the error, and ends an incomplete answer.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

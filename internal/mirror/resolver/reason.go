@@ -17,15 +17,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// Reason says in one word why a source was skipped. It is a label of counters and a word in
-// messages.
+// Reason is one word for why a source was skipped. Counters use it as a label, and messages contain it.
 type Reason string
 
-// Why sources are skipped.
+// Reasons to skip a source.
 const (
 	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
 	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
-	// the certificate is not signed by a CA we trust, is expired, or is for another name
+	// The certificate is not signed by a trusted CA, has expired, or is for another name.
 	ReasonUntrusted       Reason = "Untrusted"
 	ReasonSlow            Reason = "Slow"            // no first byte in time
 	ReasonDenied          Reason = "Denied"          // 401 or 403, of the registry or of its token server
@@ -34,17 +33,17 @@ const (
 	ReasonFailing         Reason = "Failing"         // another status than the expected one
 	ReasonWrongContent    Reason = "WrongContent"    // not what the digest, the size or the range says
 	ReasonBrokenOff       Reason = "BrokenOff"       // died, or got too slow, after the first bytes
-	// it pointed to where we don't go: plain http, or a registry that must never be contacted
+	// It redirects to plain http, or to a registry that must never be contacted.
 	ReasonForbidden Reason = "Forbidden"
 	ReasonDead      Reason = "Dead" // not asked, because it did not answer a short while ago
 )
 
-// fault is why one attempt failed. Its text is our own: texts of clients and servers can hold
-// addresses with signatures, or tokens.
+// fault is why one attempt failed. Its text comes from this package only, because texts of clients and servers can
+// contain signed addresses or tokens.
 type fault struct {
 	reason Reason
 	detail string
-	// passing is the status of a source that may answer soon; 0 for all others.
+	// passing is the status of a source that may answer soon; 0 otherwise.
 	passing int
 }
 
@@ -59,7 +58,7 @@ func faultf(reason Reason, format string, arguments ...any) *fault {
 	return &fault{reason: reason, detail: fmt.Sprintf(format, arguments...)}
 }
 
-// refusal is the fault of a registry's answer that is none.
+// refusal returns the fault of a registry's unsuccessful answer.
 func refusal(response *http.Response) *fault {
 	f := statusFault(response.StatusCode)
 	switch response.StatusCode {
@@ -70,7 +69,7 @@ func refusal(response *http.Response) *fault {
 	return f
 }
 
-// statusFault is the fault of a status that is no success. It takes no text from the answer.
+// statusFault returns the fault of an unsuccessful status. It uses no text of the answer.
 func statusFault(status int) *fault {
 	reason := ReasonFailing
 	switch status {
@@ -84,8 +83,7 @@ func statusFault(status int) *fault {
 	return faultf(reason, "status %d", status)
 }
 
-// Reasons to give up that this package has itself; they come back as the cause of a cancelled
-// context or from our own transport.
+// Errors of this package that end an attempt. They come back as the cause of a cancelled context or from the transport.
 var (
 	errSlow      = errors.New("no byte in time")
 	errPlain     = errors.New("plain http is refused")
@@ -93,8 +91,8 @@ var (
 	errElsewhere = errors.New("token servers don't redirect")
 )
 
-// faultOf says what an error of the HTTP client means. ctx is that of the attempt. What goes wrong on the way to the
-// proxy is no fault of the registry.
+// faultOf returns the fault for an error of the HTTP client. ctx is the attempt's context. An error on the way to the
+// proxy isn't a fault of the registry.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
 		own    *fault
@@ -124,7 +122,7 @@ func faultOf(ctx context.Context, err error) *fault {
 	return silence(err)
 }
 
-// distrust is the fault of a certificate, or nil.
+// distrust returns the fault of a certificate, or nil.
 func distrust(err error) *fault {
 	var (
 		unknown x509.UnknownAuthorityError
@@ -149,7 +147,7 @@ func distrust(err error) *fault {
 	return nil
 }
 
-// silence is the fault of a host that gave no answer.
+// silence returns the fault of a host that gave no answer.
 func silence(err error) *fault {
 	var (
 		dns     *net.DNSError

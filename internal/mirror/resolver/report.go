@@ -22,31 +22,30 @@ func (a Attempt) String() string {
 	return a.Source + ": " + (&fault{reason: a.Reason, detail: a.Detail}).Error()
 }
 
-// Report is one pull for which registries were skipped. It holds nothing secret.
+// Report describes one pull for which registries were skipped. It contains no secret.
 type Report struct {
-	// Image is what was asked for: registry/repository with a tag or digest. The digest is that of
-	// a manifest or a layer.
+	// Image is the requested image: registry/repository with a tag or digest. The digest may belong to a manifest or a
+	// layer.
 	Image string `json:"image"`
-	// Served is the place that had it in the end; empty if none had, or if it broke off there.
+	// Served is the registry that delivered the image. It is empty if no registry did, or if the transfer broke off.
 	Served string `json:"served,omitempty"`
-	// Attempts are the registries that were skipped, in the order in which they were asked; empty
-	// if there was none to ask.
+	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
 	Attempts []Attempt `json:"attempts"`
-	// Refused says why the cluster refuses the image; empty if it does not.
+	// Refused is why the cluster refuses the image, or empty.
 	Refused string `json:"refused,omitempty"`
 }
 
-// IsFailure says whether nobody had it.
+// IsFailure reports whether no registry delivered the image.
 func (r Report) IsFailure() bool { return r.Served == "" }
 
 const (
-	// maxMessage is what an event's message may have in bytes, see config/admission/event.yaml.
+	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// maxAttempts is where attempts in it end, so that there is room for how many more there are.
+	// maxAttempts is the length after which a message lists no more attempts, so that it has space for their number.
 	maxAttempts = 900
 )
 
-// Message is a sentence for a user, short enough for an event.
+// Message returns a sentence for a user, short enough for an event.
 func (r Report) Message() string {
 	text := r.sentence()
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
@@ -82,16 +81,16 @@ func (r Report) sentence() string {
 	return b.String()
 }
 
-// Counter is what happened at one registry since the daemon started.
+// Counter counts the requests to one registry since the daemon started.
 type Counter struct {
 	Host string
-	// Served counts requests, Bytes the bytes of their bodies that went to containerd.
+	// Served counts requests. Bytes counts the bytes of their bodies that containerd received.
 	Served, Bytes int64
-	// Passed counts how often the registry was skipped, and why.
+	// Passed counts how often the registry was skipped, by reason.
 	Passed map[Reason]int64
 }
 
-// meters are the counters of all registries, bounded.
+// meters are the counters of all registries, up to a maximum number.
 type meters struct {
 	mu       sync.Mutex
 	counters map[string]*Counter
@@ -100,8 +99,7 @@ type meters struct {
 
 const maxCounters = 256
 
-// others is where registries are counted for which there is no more room. No registry can have this
-// name.
+// others is the counter for registries beyond the maximum. No registry can have this name.
 const others = "(others)"
 
 func newMeters() *meters { return &meters{counters: map[string]*Counter{}} }
@@ -139,7 +137,7 @@ func (m *meters) counter(host string) *Counter {
 	return c
 }
 
-// counts are the counters, by host.
+// counts returns the counters, sorted by host.
 func (m *meters) counts() (all []Counter, failures int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

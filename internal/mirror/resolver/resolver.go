@@ -18,32 +18,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Options are what does not change while the daemon runs. Durations that are 0 take the default.
+// Options are the settings that don't change while the daemon runs. A duration of 0 means the default.
 type Options struct {
-	// Token is what a request must carry in mirror.TokenHeader, see mirror.Authorization. It must
-	// have at least 16 characters.
+	// Token is the token that a request must contain in mirror.TokenHeader, see mirror.Authorization. It must have at
+	// least 16 characters.
 	Token string
-	// Connect is how long a connection and its TLS handshake may take, each. Default 5 s: time for
-	// the first SYN and two more.
+	// Connect bounds a connection, and its TLS handshake, separately. Default 5 s: enough for the first SYN and two
+	// retries.
 	Connect time.Duration
-	// FirstByte is how long a source may take for its first byte (authentication and redirects
-	// included), and for all of a manifest, as long as there is another source. Default 15 s.
+	// FirstByte bounds the first byte of a source (including authentication and redirects), and a whole manifest, as
+	// long as there is another source. Default 15 s.
 	FirstByte time.Duration
-	// Header is how long all sources together may take for a manifest, or for the first byte of a part
-	// of a layer. It must be less than containerd waits for a header (30 s, fixed). A layer as a whole
-	// has its header then, and its bytes when they come. Default 25 s.
+	// Header bounds the time of all sources together for a manifest, or for the first byte of a part of a layer. It
+	// must be less than containerd's timeout for a header (30 s, fixed). For a whole layer, the resolver sends the
+	// header after this time, and the bytes when they arrive. Default 25 s.
 	Header time.Duration
-	// LastFirstByte is how long all sources together may take for the first byte of a layer: time for
-	// a mirror that must first fetch it. Default 2 min.
+	// LastFirstByte bounds the time of all sources together for the first byte of a layer. It leaves time for a mirror
+	// that must first fetch the layer. Default 2 min.
 	LastFirstByte time.Duration
-	// Stall is how long any later 64 KiB may take. Default 30 s.
+	// Stall bounds the time of any later 64 KiB. Default 30 s.
 	Stall time.Duration
-	// Request is how long a request may take to come, with its body. Default 10 s.
+	// Request bounds the time to receive a request with its body. Default 10 s.
 	Request time.Duration
-	// OnReport gets each request for which registries were skipped. It must return at once. Optional.
+	// OnReport receives each request for which registries were skipped. It must return at once. Optional.
 	OnReport func(Report)
-	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
-	// For tests; nothing else is ever spoken to without TLS.
+	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests; all other
+	// connections use TLS, except to registries that the cluster calls insecure.
 	PlainLoopback []string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -78,10 +78,10 @@ type Resolver struct {
 
 var _ http.Handler = (*Resolver)(nil)
 
-// minToken is what can't be guessed: 16 characters of base64 are 96 bits.
+// minToken is a length that can't be guessed: 16 characters of base64 are 96 bits.
 const minToken = 16
 
-// New makes a resolver. It answers 503 until Update has told it the rules.
+// New returns a resolver. It answers 503 until the first Update.
 func New(o Options) (*Resolver, error) {
 	if len(o.Token) < minToken {
 		return nil, fmt.Errorf("making the resolver: the token has less than %d characters", minToken)
@@ -96,22 +96,21 @@ func New(o Options) (*Resolver, error) {
 	}, nil
 }
 
-// Update replaces the configuration at once and as a whole. Requests that are under way end with the
-// one that they began with. What was remembered about hosts in trouble and tokens goes with the old
-// one; repeating a call costs that and nothing else.
+// Update replaces the whole configuration atomically. Running requests keep the configuration with which they began.
+// The stored tokens and troubles of hosts are lost with the old configuration. A second call with the same
+// configuration has no other effect.
 func (r *Resolver) Update(c Config) {
 	if old := r.current.Swap(newState(r.options, c)); old != nil {
-		old.transport.closeIdle() // others close when they are idle for a while
+		old.transport.closeIdle() // connections in use close later, when they are idle
 	}
 }
 
-// Counters are what happened at each registry since the start, by host, and how many requests of
-// containerd ended without their bytes.
+// Counters returns the counters of each registry since the start, by host, and the number of failed requests.
 func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.meters.counts() }
 
-// Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives
-// requests that are under way a moment. The listener is closed in any case. It logs to the logger
-// of ctx. It returns nil when ctx ended.
+// Serve answers requests on a listener until ctx ends. The listener's address must be a loopback address. After ctx
+// ends, running requests get a short time to finish, and Serve returns nil. It always closes the listener. It logs to
+// the logger of ctx.
 func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	defer listener.Close()
 	if address, ok := listener.Addr().(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
@@ -119,7 +118,7 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	server := &http.Server{
 		Handler: r,
-		// Net/http lifts it once a request is there as a whole: an answer may take longer.
+		// net/http lifts this limit when the request is complete, so an answer may take longer.
 		ReadTimeout:    r.options.Request,
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
@@ -141,8 +140,8 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// grace is how long requests may go on when the daemon stops: enough for a manifest. containerd
-// continues with a layer where it was.
+// grace bounds running requests when the daemon stops: enough for a manifest. containerd resumes a layer where it
+// stopped.
 const grace = 2 * time.Second
 
 func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
@@ -161,7 +160,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	trusted, handle := r.authenticate(request)
 	if !trusted {
-		w.Header().Set("Connection", "close") // any local process gets here, and holds nothing
+		w.Header().Set("Connection", "close") // any local process can connect, and must not keep the connection
 	}
 	if !trusted && handle == "" {
 		refuse(w, http.StatusForbidden, codeDenied, "access denied")
@@ -199,7 +198,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, codeUnavailable, "the mirror rules are not known yet")
 		return
 	}
-	// The limit of write is for one answer, and the connection lives on.
+	// The write limit is for one answer only. Lift it for the connection's next request.
 	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	p := r.newPull(current, t, request, pod)
 	p.end(w, request, p.run(request.Context(), w))

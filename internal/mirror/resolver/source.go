@@ -11,19 +11,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// sources are the registries that may have a target, in the order in which they are asked.
+// sources are the registries that may have a target, in the order of the attempts.
 type sources struct {
 	first []mirror.Pull // not asked yet, in the order of the rules
-	// again is asked when first is empty: registries that were in trouble a short while ago, took too
-	// long while another one was left, or broke off.
+	// again holds the registries to try when first is empty: they recently failed, were too slow while another source
+	// was available, or broke off.
 	again []mirror.Pull
 }
 
 func (s *sources) len() int { return len(s.first) + len(s.again) }
 
-// sourcesOf lists the sources of a target. After the first request of a pull, containerd asks by
-// digest, also for a tag. So the latest pull of a repository decides whether its digests come from
-// mirrors for tags or for digests. If there was none (the daemon was restarted), both may have them.
+// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even for a
+// tag. So the latest pull of a repository decides whether its digests come from mirrors for tags or for digests. After
+// a restart of the daemon there is no latest pull, and sourcesOf lists both kinds of mirrors.
 func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirror.Pull {
 	of := func(kind contract.PullKind) []mirror.Pull {
 		return rules.Sources(mirror.Reference{Host: t.registry, Repository: t.repository, Kind: kind})
@@ -48,12 +48,12 @@ func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirr
 	return both
 }
 
-// begins reports whether a pull begins with this request: the HEAD of a manifest.
+// begins reports whether this request starts a pull: the HEAD of a manifest.
 func (t target) begins(method string) bool {
 	return t.endpoint == manifests && method == http.MethodHead
 }
 
-// began remembers the kind of a pull that a source answered.
+// began stores the kind of a pull that a source answered.
 func (r *Resolver) began(t target, method string) {
 	switch {
 	case t.tag != "":
@@ -68,26 +68,26 @@ const (
 	kindLife  = 6 * time.Hour
 )
 
-// trouble is why a source is asked after the others for a while.
+// trouble is why a source is tried after the others for a while.
 type trouble struct {
 	reason Reason
 	since  time.Time
 }
 
-// How long trouble is remembered. deadLife is long enough that the layers of an image don't each wait
-// for a dead host. wrongLife is shorter than kubelet's longest pause between two pulls (five minutes),
-// so that kubelet's next pull asks a repaired mirror.
+// How long trouble is stored. deadLife is long enough that the layers of an image don't each wait for a dead host.
+// wrongLife is shorter than kubelet's longest pause between two pulls (five minutes), so that kubelet's next pull tries
+// a repaired mirror.
 const (
 	deadLife  = time.Minute
 	wrongLife = 4 * time.Minute
-	// troublesKept bounds the memory. A cluster has tens of hosts; containerd may name any.
+	// troublesKept bounds the number of stored troubles. A cluster has tens of hosts, but containerd may name any.
 	troublesKept = 256
 	// maxBrokenOff bounds how often sources may break off in one request.
 	maxBrokenOff = 8
 )
 
-// troubled remembers a fault that another request would meet again: a host that doesn't answer, or a
-// repository with wrong bytes. Other faults are about one image.
+// troubled stores a fault that would also affect the next request: a host that doesn't answer, or a repository with
+// wrong bytes. Other faults concern only one image.
 func (s *state) troubled(at mirror.Pull, f *fault) {
 	now := trouble{f.reason, s.now()}
 	switch f.reason {
@@ -109,8 +109,8 @@ func (s *state) trouble(at mirror.Pull) (trouble, bool) {
 
 var errNowhere = errors.New("no source has it")
 
-// next returns the source to ask now, and how long its first byte may take. Sources in trouble come
-// last, and among them first the one whose trouble is the oldest.
+// next returns the next source, and the limit for its first byte. Sources in trouble come last, first the one with the
+// oldest trouble.
 func (p *pull) next() (at mirror.Pull, limit time.Duration, ok bool) {
 	for s := &p.sources; len(s.first) > 0; {
 		at, s.first = s.first[0], s.first[1:]
@@ -137,8 +137,8 @@ func (p *pull) next() (at mirror.Pull, limit time.Duration, ok bool) {
 	return oldest, p.limit(), true
 }
 
-// limit shares the time that is left with the sources that are left. As long as there is another
-// source, no source is waited for long.
+// limit divides the remaining time among the remaining sources. As long as there is another source, the limit is at
+// most FirstByte.
 func (p *pull) limit() time.Duration {
 	left := time.Until(p.deadline)
 	if others := p.sources.len(); others > 0 {
@@ -147,7 +147,7 @@ func (p *pull) limit() time.Duration {
 	return left
 }
 
-// failed notes why a source was skipped, and whether it is asked again.
+// failed records why a source was skipped, and decides whether to try it again.
 func (p *pull) failed(at mirror.Pull, f *fault, took time.Duration) {
 	setbacks := 0
 	for _, a := range p.attempts {

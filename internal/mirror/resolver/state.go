@@ -9,24 +9,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Config is what the cluster says about pulls. Nobody changes it once it was given.
+// Config holds the cluster's settings of pulls. It must not change after Update.
 type Config struct {
-	// Rules say where a pull goes, in which order, and where never.
+	// Rules decide which registries a pull tries, in which order, and which it never contacts.
 	Rules mirror.Rules
-	// PullSecret holds the credentials for it.
+	// PullSecret holds the registries' credentials.
 	PullSecret mirror.PullSecret
-	// Roots are the CAs that every registry may have its certificate from: the node's root
-	// store. Nil is the system's own.
+	// Roots are the CAs that are trusted for every registry: the node's root store. nil means the system's own.
 	Roots *x509.CertPool
-	// RegistryTrust are further CAs, for one registry each: host or host:port → PEM bundle.
-	// What is no certificate in it is left out.
+	// RegistryTrust are additional CAs for single registries: host or host:port → PEM bundle. Content that is no
+	// certificate is ignored.
 	RegistryTrust map[string]string
-	// Proxy says through which proxy a request goes, nil for none. Nil: no request goes through
-	// any.
+	// Proxy returns the proxy of a request, or nil for none. If Proxy is nil, no request uses a proxy.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// state is one Config at work. A request keeps the one that it began with.
+// state is one Config in use. A request keeps the state with which it began.
 type state struct {
 	rules     mirror.Rules
 	secret    mirror.PullSecret

@@ -19,7 +19,7 @@ const (
 	blobs     endpoint = "blobs"
 )
 
-// target is what a request asks for.
+// target is the requested object.
 type target struct {
 	endpoint   endpoint
 	registry   string // host[:port] that the user named, in lower case
@@ -28,7 +28,7 @@ type target struct {
 	digest     digest // empty if asked by tag
 }
 
-// name is the image as a user would write it.
+// name returns the image as a user would write it.
 func (t target) name() string {
 	if t.tag != "" {
 		return t.image() + ":" + t.tag
@@ -36,10 +36,10 @@ func (t target) name() string {
 	return t.image() + "@" + string(t.digest)
 }
 
-// image is the repository as a user would write it.
+// image returns the repository as a user would write it.
 func (t target) image() string { return t.registry + "/" + t.repository }
 
-// path is the path of the target at a source that calls the repository by another name.
+// path returns the path of the target at a source with another repository name.
 func (t target) path(repository string) string {
 	reference := t.tag
 	if reference == "" {
@@ -48,7 +48,7 @@ func (t target) path(repository string) string {
 	return "/v2/" + repository + "/" + string(t.endpoint) + "/" + reference
 }
 
-// Why a request is refused. The texts go to the client, so they repeat nothing of what it sent.
+// Reasons to refuse a request. The client receives these texts, so they repeat nothing of its request.
 var (
 	errUnknownPath = errors.New("only manifests and blobs can be had here")
 	errNoNamespace = errors.New("the registry is missing: exactly one ns is needed")
@@ -56,7 +56,7 @@ var (
 	errReference   = errors.New("neither a legal tag nor a digest")
 )
 
-// parseTarget reads a request's address. Escaped paths are refused: nothing legal needs them.
+// parseTarget parses a request's address. It refuses escaped paths, because no valid request needs them.
 func parseTarget(u *url.URL) (target, error) {
 	if u.RawPath != "" {
 		return target{}, errUnknownPath
@@ -83,8 +83,8 @@ func parseTarget(u *url.URL) (target, error) {
 	return t, nil
 }
 
-// parsePath reads <repository>/<manifests|blobs>/<reference>. A repository may itself be called
-// "blobs", so it is the last but one part that counts.
+// parsePath parses <repository>/<manifests|blobs>/<reference>. It uses the last but one part, because a repository may
+// itself be called "blobs".
 func parsePath(path string) (target, error) {
 	rest, tag, _ := cutLast(path)
 	repository, kind, ok := cutLast(rest)
@@ -111,7 +111,7 @@ func cutLast(path string) (before, last string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// isTag says whether a tag is legal.
+// isTag reports whether a tag is valid.
 func isTag(tag string) bool {
 	return len(tag) <= 128 && reference.TagRegexp.FindString(tag) == tag && tag != ""
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// transports are the one way out: https, certificates checked, through the cluster's proxy. Everything
-// that leaves the resolver takes it, requests to token servers and redirected ones included.
+// transports send all requests of the resolver, including redirected ones and requests to token servers: over https,
+// with checked certificates, through the cluster's proxy.
 type transports struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
-	special map[string]*http.Transport // by host and port: registries with CAs of their own
+	special map[string]*http.Transport // by host and port: registries with additional CAs
 	lax     *insecure.Transport        // checks no certificate of a registry
-	bare    *memory[string, bool]      // by host[:port]: insecure registries that were found to speak no TLS
+	bare    *memory[string, bool]      // by host[:port]: insecure registries that speak no TLS
 }
 
 func newTransports(o Options, c Config) *transports {
@@ -33,7 +33,7 @@ func newTransports(o Options, c Config) *transports {
 	for host, bundle := range c.RegistryTrust {
 		pool := c.Roots
 		if pool == nil {
-			// Without the system's own there are still those that were given.
+			// If the system's own CAs can't be read, use only the configured ones.
 			if pool, _ = x509.SystemCertPool(); pool == nil {
 				pool = x509.NewCertPool()
 			}
@@ -64,8 +64,8 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 			}
 			return nil
 		},
-		// No HTTP/2: its flow control costs throughput on big layers, and one broken connection
-		// would break all of them.
+		// HTTP/2 is off: its flow control reduces the throughput of big layers, and one broken connection would break
+		// all of them.
 	}
 }
 
@@ -86,13 +86,12 @@ func (r *transports) to(u *url.URL) *http.Transport {
 	return r.common
 }
 
-// permits says whether an address may be asked at all.
+// permits reports whether an address may be contacted.
 func (r *transports) permits(u *url.URL) bool {
 	return (u.Scheme == "https") != r.isPlain(u.Host) && (u.Scheme == "https" || u.Scheme == "http")
 }
 
-// isPlain says whether a registry was declared to speak plain http. It is believed of this
-// machine's own addresses only.
+// isPlain reports whether a registry was configured to speak plain http. This is only accepted for loopback addresses.
 func (r *transports) isPlain(host string) bool {
 	return slices.Contains(r.plain, host) && isLoopback((&url.URL{Host: host}).Hostname())
 }
@@ -111,7 +110,7 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && address.IsLoopback()
 }
 
-// authority is host:port in one form, with the port that the scheme implies.
+// authority is host:port in one form, with the default port of the scheme.
 func authority(scheme, host string) string {
 	name, port := mirror.SplitHost(host)
 	if port == "" {

@@ -17,12 +17,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// maxManifest is more than containerd takes (4 × 1048 × 1048 bytes).
+// maxManifest exceeds containerd's limit (4 × 1048 × 1048 bytes).
 const maxManifest = 4<<20 + 256<<10
 
 const octets = "application/octet-stream"
 
-// whole is a manifest, or the answer to a HEAD. It is checked before any of it goes to containerd.
+// whole is a manifest, or the answer to a HEAD. It is checked before any of it is sent to containerd.
 type whole struct {
 	mediaType string
 	digest    digest
@@ -30,7 +30,7 @@ type whole struct {
 	content   []byte // nil for a HEAD
 }
 
-// findWhole asks the sources for a manifest, or for what a HEAD says.
+// findWhole asks the sources for a manifest, or for the answer to a HEAD.
 func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
 	answer, at, err := p.ask(ctx, p.method, everything(), func(ctx context.Context, at mirror.Pull, r *reply) error {
 		if r.method != http.MethodHead {
@@ -78,12 +78,12 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 	return write(w, one.content)
 }
 
-// isComplete reports whether an answer to a HEAD has everything that containerd needs.
+// isComplete reports whether an answer to a HEAD has all values that containerd needs.
 func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed believes an answer to a HEAD, unless it contradicts the digest.
+// headed accepts an answer to a HEAD, unless it contradicts the digest.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, legal := parseDigest(named)
@@ -104,8 +104,7 @@ func (p *pull) headed(r *reply) (whole, error) {
 	return one, nil
 }
 
-// read reads a manifest and checks it. The digest of a tag is the one that the source names, if the
-// content agrees.
+// read reads a manifest and checks it. For a tag, it uses the digest that the source names, if the content matches.
 func (p *pull) read(r *reply) (whole, error) {
 	content, err := readWhole(r, maxManifest)
 	if err != nil {
@@ -145,7 +144,7 @@ func readWhole(r *reply, limit int64) ([]byte, error) {
 	return content.Bytes(), nil
 }
 
-// mediaType is what a header says, unless that says nothing about manifests.
+// mediaType returns the media type in a header, or an empty string if it isn't specific to manifests.
 func mediaType(h http.Header) string {
 	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil || t == octets || t == "application/json" || strings.HasPrefix(t, "text/") {
@@ -154,7 +153,7 @@ func mediaType(h http.Header) string {
 	return t
 }
 
-// manifestFields are the parts of a manifest or an index that matter here.
+// manifestFields are the relevant parts of a manifest or an index.
 type manifestFields struct {
 	MediaType string `json:"mediaType"`
 	Config    struct {
@@ -166,7 +165,7 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared is the media type that a manifest has by its own content.
+// declared returns the media type according to a manifest's own content.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
@@ -183,8 +182,8 @@ func declared(content []byte) string {
 	return ""
 }
 
-// elsewhere lists up to eight hosts from which a manifest says that layers can be fetched. containerd
-// asks them first, whatever the rules say.
+// elsewhere lists up to eight hosts from the layer URLs of a manifest. containerd tries these hosts first, regardless
+// of the rules.
 func elsewhere(content []byte) (hosts []string) {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
