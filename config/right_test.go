@@ -87,7 +87,7 @@ func TestTheTableOfRightsNamesAllThatTheOperatorHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "## Who may do what")
+	_, table, _ := strings.Cut(string(page), "## Rights of each identity")
 	table, _, _ = strings.Cut(table, "## Attacks")
 	words := map[string]string{"certificatesigningrequests": "certificate request", "pods/eviction": "eviction",
 		"certificatesigningrequests/approval": "approval", "serviceaccounts/token": "token",

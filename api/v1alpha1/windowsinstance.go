@@ -356,8 +356,8 @@ type Activity struct {
 	BootID string `json:"bootID,omitempty"`
 }
 
-// Begun reports whether the node has had its turn: its pods are moved away, or it is switched, rebooted, verified or
-// rolled back.
+// Begun reports whether the node has had its turn: the operator drains, switches, reboots, verifies or rolls back the
+// node.
 func (a *Activity) Begun() bool {
 	return a != nil && a.Step != StepStaging && a.Step != StepWaiting
 }
@@ -478,8 +478,8 @@ type WindowsInstanceStatus struct {
 	// Disruption is the host's request for a place in the rollout budget, or its place. It is absent without a request.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and
-	// nobody requests a reboot.
+	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and no
+	// reboot is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
 	// UpdateFailure is the last revision at which the node failed; absent once another one than
