@@ -307,10 +307,6 @@ type Activity struct {
 	Step Step `json:"step"`
 	// Since is when it reached this step.
 	Since metav1.Time `json:"since"`
-	// ReadySince is since when the node has been Ready without interruption, after the switch or
-	// the reboot.
-	// +optional
-	ReadySince *metav1.Time `json:"readySince,omitempty"`
 	// Tries counts drains that took too long, switches that failed, and hosts that did not reboot.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`

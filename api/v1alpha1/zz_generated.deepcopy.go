@@ -15,10 +15,6 @@ import (
 func (in *Activity) DeepCopyInto(out *Activity) {
 	*out = *in
 	in.Since.DeepCopyInto(&out.Since)
-	if in.ReadySince != nil {
-		in, out := &in.ReadySince, &out.ReadySince
-		*out = (*in).DeepCopy()
-	}
 	if in.NextTime != nil {
 		in, out := &in.NextTime, &out.NextTime
 		*out = (*in).DeepCopy()

@@ -128,20 +128,13 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the
-// switch, since when it receives nothing, and since when a node is well without interruption.
+// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the switch, and since when it
+// receives nothing.
 func (d *Disrupt) noteFacts(view *View, facts policy.UpgradeFacts) {
 	activity := view.activity()
 	activity.OverSSH = facts.OverSSH
 	if activity.Kind == v1alpha1.ActivityUpgrade {
 		d.noteNothing(view)
-	}
-	switch {
-	case activity.Step != v1alpha1.StepVerifying:
-	case facts.Lacks == "":
-		activity.ReadySince, _ = d.Settles(view.Node, activity.ReadySince, view.Bounds.Settle)
-	default:
-		activity.ReadySince = nil
 	}
 }
 
@@ -312,7 +305,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 		logf.FromContext(ctx).Info("rolling back", "revision", activity.Revision, "to", activity.From, "reason",
 			problem.Reason, "detail", problem.Detail)
 		d.toStep(view, v1alpha1.StepRollingBack)
-		status.DesiredRevision, activity.ReadySince = activity.From, nil
+		status.DesiredRevision = activity.From
 		// The failure is saved before the place is free, so that no second node is taken to this revision.
 		if activity.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
 			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: activity.Revision, Code: problem.Reason.Code(),
@@ -347,7 +340,7 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	wait := policy.DisruptBackoff(activity.Tries, view.Jitter)
 	d.toStep(view, v1alpha1.StepWaiting)
 	activity.NextTime = new(journey.Seconds(d.Now().Add(wait)))
-	activity.ReadySince, activity.SwitchTime = nil, nil
+	activity.SwitchTime = nil
 	note(activity, why)
 	outcome := journey.Wait(wait, why.Reason, "%s", why.Detail)
 	outcome.Released = journey.Release(status, purpose, cmp.Or(result, string(why.Reason)))

@@ -74,16 +74,27 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	switch activity.Step {
 	case v1alpha1.StepVerifying:
 		lacks = d.lacks(view)
-		_, left := d.Settles(view.Node, activity.ReadySince, view.Bounds.Settle)
-		f.IsSettled = lacks == nil && left <= 0
+		f.IsSettled = lacks == nil && d.settles(view) <= 0
 	case v1alpha1.StepRollingBack:
 		lacks = d.lacksBack(view, contract.ReasonUpdateFailed, "")
 		f.IsRequested = requestedOf(view.Node) == activity.From
 	}
 	if lacks != nil {
 		f.Lacks = lacks.Reason
+		d.Observed.While(view.Instance, well, false)
 	}
 	return f
+}
+
+// well is the key of a node that has been well since its last verification began, in observed.Log.
+const well = "well"
+
+// settles returns how long a node that is well has to stay so, or 0 or less if it has settled. If kubelet reports that
+// the node was not Ready for a moment in between, the time begins again.
+func (d *Disrupt) settles(view *View) time.Duration {
+	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
+	lasts := min(d.Now().Sub(since.Began), d.Now().Sub(d.stepSince(view).Began))
+	return view.Bounds.Settle - lasts
 }
 
 // upgradeFacts adds the facts about an upgrade.
@@ -316,8 +327,7 @@ func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
 		if activity.Kind == v1alpha1.ActivityReboot {
 			is = "has rebooted"
 		}
-		_, left := d.Settles(node, activity.ReadySince, view.Bounds.Settle)
-		outcome = journey.Wait(left, row.Reason, "node %s %s and has to stay Ready for %s", node.Name, is,
+		outcome = journey.Wait(d.settles(view), row.Reason, "node %s %s and has to stay Ready for %s", node.Name, is,
 			view.Bounds.Settle)
 	}
 	outcome.Quiet = quiet(view)

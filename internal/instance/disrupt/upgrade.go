@@ -38,7 +38,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
 		return
 	}
-	update.Since, update.ReadySince = now, nil
+	update.Since = now
 	if update.SwitchTime != nil {
 		update.SwitchTime = &now
 	}
@@ -47,12 +47,8 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 // noteSwitch records the host's new revision in the status, before the operator requests the revision from the daemon.
 func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	update, now := status.Activity, journey.Seconds(d.Now())
-	if status.DesiredRevision != update.Revision {
-		status.DesiredRevision = update.Revision
-		update.SwitchTime, update.ReadySince = &now, nil
-	}
-	if update.SwitchTime == nil {
-		update.SwitchTime = &now
+	if status.DesiredRevision != update.Revision || update.SwitchTime == nil {
+		status.DesiredRevision, update.SwitchTime = update.Revision, &now
 	}
 }
 
