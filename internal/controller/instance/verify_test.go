@@ -176,3 +176,40 @@ func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 		t.Errorf("nothing brings it back: %+v", r.get(t, 1).Status)
 	}
 }
+
+// A node settles if it is well for the whole settling time. An interruption counts even if nobody looked in the
+// meantime.
+func TestA29_AnInterruptionRestartsTheSettlingTime(t *testing.T) {
+	t.Parallel()
+	const half = v1alpha1.DefaultSettleTime / 2
+	for name, interrupt := range map[string]func(t *testing.T, r *rig){
+		"of the node between two looks": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.clock = r.clock.Add(half)
+			r.isReady(t, 1, false)
+			r.isReady(t, 1, true)
+		},
+		"of the revision, reported by the daemon": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: kube-proxy ended")
+			r.advance(t, 1, half)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonRevisionPending)
+			r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.ApplyStatusAnnotation) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.clock = r.clock.Add(time.Hour) // this operator has led for long
+			r.switched(t, 1)
+			r.annotate(t, 1, contract.RevisionAnnotation, second)
+			r.reconcile(t, 1)
+			interrupt(t, r)
+			r.reconcile(t, 1)
+			r.advance(t, 1, half+time.Second)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonSettling)
+			r.advance(t, 1, half)
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		})
+	}
+}
