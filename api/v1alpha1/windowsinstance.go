@@ -474,8 +474,8 @@ type WindowsInstanceStatus struct {
 	// Disruption is the host's request for a place in the rollout budget, or its place. It is absent without a request.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and no
-	// reboot is requested.
+	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and
+	// no reboot is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
 	// UpdateFailure is the last revision at which the node failed; absent once another one than
