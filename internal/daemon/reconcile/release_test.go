@@ -24,9 +24,7 @@ func TestOnlyTheOperatorsReleaseOfThisVeryDaemonEndsItsWork(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				r.ends.Store(&end)
 				holds(t, r)
-				for key, value := range c.annotations {
-					r.annotate(t, key, value)
-				}
+				r.annotateAll(t, c.annotations)
 				pass(time.Minute)
 				if r.letGo.Load() != c.released {
 					t.Errorf("released: %t", r.letGo.Load())

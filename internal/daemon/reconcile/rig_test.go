@@ -455,8 +455,14 @@ func (r *rig) annotations(t *testing.T) map[string]string {
 	return object.(*unstructured.Unstructured).GetAnnotations()
 }
 
-// annotate changes the Node as somebody else does; an empty value removes.
+// annotate sets an annotation of the Node; an empty value deletes it.
 func (r *rig) annotate(t *testing.T, name, value string) {
+	t.Helper()
+	r.annotateAll(t, map[string]string{name: value})
+}
+
+// annotateAll sets the annotations in one update of the Node, so that the daemon never sees a part of them.
+func (r *rig) annotateAll(t *testing.T, annotations map[string]string) {
 	t.Helper()
 	object, err := r.api.Tracker().Get(nodes, "", nodeName)
 	if err != nil {
@@ -464,9 +470,11 @@ func (r *rig) annotate(t *testing.T, name, value string) {
 	}
 	node := object.(*unstructured.Unstructured).DeepCopy()
 	all := node.GetAnnotations()
-	delete(all, name)
-	if value != "" {
-		all[name] = value
+	for name, value := range annotations {
+		delete(all, name)
+		if value != "" {
+			all[name] = value
+		}
 	}
 	node.SetAnnotations(all)
 	if err = r.api.Tracker().Update(nodes, node, ""); err != nil {
