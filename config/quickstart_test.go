@@ -99,7 +99,7 @@ func TestA91_ThePluginHasTheCommandsAndFlagsOfThePages(t *testing.T) {
 	}
 }
 
-// What OLM gets is what docs/install.md explains. An API server accepts the objects for kubectl in
+// The quick start and docs/olm.md create the same objects for OLM. An API server accepts the objects for kubectl in
 // TestAnAPIServerAcceptsTheCommandsOfThePages.
 func TestA91_TheObjectsOfTheQuickStartsParse(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestA91_TheObjectsOfTheQuickStartsParse(t *testing.T) {
 			subscribed[c.page] = text
 		}
 	}
-	if subscribed["install.md"] == "" || subscribed["install.md"] != subscribed["quickstart-openshift.md"] {
+	if subscribed["olm.md"] == "" || subscribed["olm.md"] != subscribed["quickstart-openshift.md"] {
 		t.Errorf("the objects for OLM differ:\n%s", subscribed)
 	}
 }

@@ -110,11 +110,11 @@ func TestMakeInstallsAndRemovesWhatTheKindOfClusterHas(t *testing.T) {
 // Who goes from kubectl to OLM removes everything that was applied, but for the namespace and the CRDs, without which all hosts would go.
 func TestBeforeOLMOnlyNamespaceAndCRDsAreKept(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/install.md")
+	page, err := os.ReadFile("../docs/olm.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n### After an install by Helm or kubectl\n")
+	_, section, _ := strings.Cut(string(page), "\n## After an install by Helm or kubectl\n")
 	section, _, _ = strings.Cut(section, "\n##")
 	var got []string
 	for _, match := range regexp.MustCompile(`kubectl delete --ignore-not-found -k config/(\S+)`).FindAllStringSubmatch(section, -1) {

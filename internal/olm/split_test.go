@@ -100,10 +100,10 @@ func TestA66_AnotherNamespaceIsInEveryObject(t *testing.T) {
 	}
 }
 
-// OLM does not know what the operator applied: docs/install.md has who removes the operator delete it.
+// OLM does not know what the operator applied: docs/olm.md lists the commands that delete it.
 func TestA66_WhatTheOperatorAppliesIsDeletedWithIt(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/install.md")
+	page, err := os.ReadFile("../../docs/olm.md")
 	if err != nil {
 		t.Fatal(err)
 	}
