@@ -14,8 +14,8 @@ func BootName(number uint32, begun uint64) string {
 	return "boot-" + strconv.FormatUint(uint64(number), 10) + "-" + strconv.FormatUint(begun, 16)
 }
 
-// SameBoot reports whether two names mean the same boot: neither part differs, and at least one part is equal. A part
-// that is unknown in one of the names is not compared. Names of any other form mean the same boot only if they are
+// SameBoot reports whether two names mean the same boot: neither part differs, and at least one part is equal. If
+// one name lacks a part, that part isn't compared. Names in any other form mean the same boot only if they are
 // equal.
 func SameBoot(stored, now string) bool {
 	if stored == now {

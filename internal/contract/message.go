@@ -18,12 +18,12 @@ const (
 	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
 	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start it as a service
-	VerbCleanup   Verb = "cleanup"   // take everything of ours away, put back what was
+	VerbCleanup   Verb = "cleanup"   // remove everything that we created, restore previous values
 )
 
 // Answer is the envelope of every verb's answer.
 type Answer[T any] struct {
-	// Problem is set if the verb failed. Result may still contain what is known.
+	// Problem is set if the verb failed. Result may still be filled, at least partly.
 	Problem *Problem `json:"problem,omitempty"`
 	Result  T        `json:"result"`
 }
@@ -52,7 +52,7 @@ type PreflightRequest struct {
 	// NodeIP is the wanted address of the Node, or empty for the address of the default route. If the host lacks this
 	// address, the answer has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// APIServer is the URL at which the host must reach the API server, and CA the bundle that verifies its
+	// APIServer is the URL that the host must use for the API server. CA is the bundle that verifies its
 	// certificate. Both are empty if the host uses a proxy: then the daemon skips this check.
 	APIServer string `json:"apiServer,omitempty"`
 	CA        []byte `json:"ca,omitempty"`
@@ -98,10 +98,10 @@ type PrepareRequest struct {
 	NodeName Fact `json:"nodeName,omitempty"`
 }
 
-// PrepareAnswer says whether the host is rebooting.
+// PrepareAnswer reports whether the host reboots.
 type PrepareAnswer struct {
 	Rebooting bool   `json:"rebooting"`
-	BootID    string `json:"bootID"` // of the boot in which the answer was given
+	BootID    string `json:"bootID"` // of the boot that gave this answer
 }
 
 // ReceiveRequest names the stream that SFTP left in the RPC directory: a tar in zstd whose

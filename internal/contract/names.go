@@ -12,14 +12,15 @@ const (
 const (
 	// OperatorServiceAccount runs the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity with which a kubelet requests its first certificate, in the operator's
-	// namespace.
+	// BootstrapServiceAccount is the identity that a kubelet uses to request its first certificate. It is in the
+	// operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is the key of a requester's extra under which the API server names the token that authenticated
-	// the request.
+	// CredentialIDExtra is the key of the extra field in which the API server stores the id of the requester's
+	// token.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of the Secret in the operator's namespace
-	// to which bootstrap tokens of its join are bound: the tokens end with the Secret. BootstrapSecretType is its type.
+	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's
+	// namespace. The bootstrap tokens of the instance's join are bound to this Secret: when it is deleted, the
+	// tokens become invalid. BootstrapSecretType is its type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
@@ -82,7 +83,7 @@ const (
 	MirrorPort = 9184
 )
 
-// BootstrapUser is the user name of the ServiceAccount with which kubelets request their first certificate.
+// BootstrapUser is the user name of BootstrapServiceAccount.
 func BootstrapUser(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + BootstrapServiceAccount
 }

@@ -119,7 +119,7 @@ const (
 	ReasonInstanceRefused Reason = "InstanceRefused"
 	// An entry of windows-instances has a setting that does not exist.
 	ReasonEntrySettingUnknown Reason = "EntrySettingUnknown"
-	// An entry of windows-instances is not UTF-8. Its host stays as it is.
+	// An entry of windows-instances is not UTF-8. The operator doesn't change its host.
 	ReasonEntryNotUTF8 Reason = "EntryNotUTF8"
 	// An entry of windows-instances has no valid user name.
 	ReasonEntryUserInvalid Reason = "EntryUserInvalid"

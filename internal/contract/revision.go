@@ -6,8 +6,8 @@ import "strings"
 // the operator's version and a hyphen.
 const RevisionDigits = 10
 
-// IsRevisionOf reports whether a revision is the name of a manifest. It is false for a manifest from which
-// ManifestFromConfigMap dropped fields that this release doesn't know.
+// IsRevisionOf reports whether a revision is the name of a manifest. It is false if ManifestFromConfigMap dropped
+// fields of the manifest that this release doesn't know.
 func IsRevisionOf(revision string, m Manifest) bool { return names(revision, m.Digest()) }
 
 // IsRevisionOfData reports whether a revision is the name of the manifest in a ConfigMap's data. If it is not, the

@@ -13,7 +13,8 @@ const (
 	// for the first contact; in the operator's namespace.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
-	// HostKeyPublishedAnnotation on UserDataSecret is the time at which its script got the host key, in RFC 3339.
+	// HostKeyPublishedAnnotation on UserDataSecret is the time when the host key was added to its script, in RFC
+	// 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
 	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
 	// replaced in vain.

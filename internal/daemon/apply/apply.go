@@ -95,13 +95,13 @@ type Report struct {
 	Steps []plan.Step
 	// Waiting is what is still unknown. Failed is what failed. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
-	// Broken is the part of Failed because of which programs may not run correctly: steps on files, variables
-	// and services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
+	// Broken is the part of Failed that may keep programs from running correctly: steps on files, variables and
+	// services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
 	Broken []state.Fault
 	// CrashLooping is the part of Failed about services that start and don't stay up.
 	CrashLooping []state.Fault
-	// Kept lists what someone else keeps unchanged. Beside lists problems that don't concern the revision.
-	// They are reported, but the revision can still hold.
+	// Kept lists objects that stay because someone else provides them. Beside lists problems that don't concern the
+	// revision. They are reported, but the revision can still hold.
 	Kept, Beside []*contract.Problem
 	// Changed reports that a step on files, variables or services was tried.
 	Changed bool
@@ -210,10 +210,10 @@ func (a *Applier) isStateLost() bool {
 	return a.state.Lost && !a.state.Verified && a.state.Before == nil
 }
 
-// adopt records correct files and variables as ours while the state is lost. Most likely a lost revision
-// created them, and otherwise nobody would ever remove them. Once the state is known, existing objects belong
-// to someone else. Certificates are not adopted, because a cluster may want the same ones as Windows itself.
-// The end of the pass writes the state file.
+// adopt records correct files and variables as ours while the state is lost. Most likely a lost revision created
+// them, and without this record they would never be removed. Once the state is known, existing objects belong to
+// someone else. Certificates are not adopted, because a cluster may want the same ones as Windows itself. The end
+// of the pass writes the state file.
 func (a *Applier) adopt(want plan.Desired, have plan.Observed) {
 	if !a.isStateLost() {
 		return

@@ -31,8 +31,8 @@ type seen struct {
 // changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// of returns the digest of a file, or "" if it is missing, and who may access it. It waits while another
-// program has the file open.
+// of returns the digest and the access rights of a file. The digest of a missing file is "". While another program
+// has the file open, it waits.
 func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {

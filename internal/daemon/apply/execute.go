@@ -27,7 +27,7 @@ type run struct {
 	whole bool
 	// broken are services that can't start because a dependency failed.
 	broken map[string]bool
-	// aside maps a running program's path to the name to which it is moved.
+	// aside maps the path of a running program to its new name.
 	aside  map[string]string
 	report *Report
 	log    logr.Logger
@@ -54,7 +54,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 }
 
-// forgetStaged deletes staged files that weren't used, including those of an interrupted pass.
+// forgetStaged deletes unused staged files, including files of an interrupted pass.
 func (r *run) forgetStaged() {
 	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(path string) bool {
 		err := UnstageFile(r.host.Files, path)
@@ -280,8 +280,7 @@ func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }
 
-// needsBroken reports whether a service or one of its dependencies is broken. If so, it marks the service as
-// broken.
+// needsBroken reports whether a service is broken or needs a broken service. If so, it marks the service as broken.
 func (r *run) needsBroken(name string) bool {
 	if !r.broken[name] {
 		s := r.service(name)

@@ -18,9 +18,9 @@ import (
 // ErrDigest means that content does not have the expected digest.
 var ErrDigest = errors.New("content has another digest")
 
-// WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves
-// path unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the
-// state file for Sweep. Other errors are those of winos.Files and of content.
+// WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves path
+// unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the state file
+// for Sweep. It also returns errors of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})

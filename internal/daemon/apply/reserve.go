@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// dirNetworks is the directory in which the CNI plugin host-local keeps a directory per network, with a file
-// for each assigned address. Source: containernetworking/plugins, plugins/ipam/host-local/backend/disk.
+// dirNetworks is where the CNI plugin host-local stores a directory per network, with a file for each assigned
+// address. Source: containernetworking/plugins, plugins/ipam/host-local/backend/disk.
 const dirNetworks = state.DirCNIState + `\networks`
 
 func dirReserved(network string) string { return dirNetworks + `\` + network }

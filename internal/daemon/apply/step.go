@@ -87,9 +87,9 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveService stops and deletes a service. It doesn't wait while another program has the service open, such
-// as the Services console: the service can't be started any more and disappears when that program closes, at
-// the latest with the next boot. Until then nobody can install it again. A repeated call changes nothing.
+// RemoveService stops and deletes a service. If another program has the service open, such as the Services console,
+// it doesn't wait: the service can no longer be started, and disappears when that program closes, at the latest
+// with the next boot. Until then, the service can't be installed again. A repeated call changes nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {
@@ -123,8 +123,8 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack restores the previous value of one of our variables, named in lower case, and removes it from the
-// state file. It ignores a variable that isn't ours.
+// PutBack restores the previous value of a variable that we changed, and removes the variable from the state file.
+// key is the variable's name in lower case. It ignores other variables.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {
@@ -173,9 +173,9 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note records with which inputs a service is about to start, and the id of the process that doesn't have
-// them yet. If the state file can't be written, the service starts anyway: without the record it only starts
-// once more than needed.
+// note records the inputs of a service before it starts, and the id of the process that doesn't have them yet. If
+// the state file can't be written, the service starts anyway: without the record it only starts once more than
+// needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {

@@ -1,5 +1,5 @@
-// Package state answers what we changed on this host and what was there before, where our directories are and
-// who may access them. It also stores the last desired state.
+// Package state answers three questions: what did we change on this host, and what was there before; where are our
+// directories; which users can access them. It also stores the last desired state.
 //
 // Verbs and the reconcile loop write each entry before they make the change. So after a crash every change is
 // known, and cleanup is exact. The package makes no decisions and never removes other programs' objects.

@@ -44,10 +44,10 @@ func Private(stateFile *File) []string {
 // DirCNIState is where CNI plugins store the addresses that they have assigned.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access returns who may access a path that we write. Only Administrators and SYSTEM may access C:\k,
+// Access returns the access rights of a path that we write. Only Administrators and SYSTEM can access C:\k,
 // kubelet's keys, containerd's images, and the addresses of CNI plugins, which containerd starts. Other paths
 // inherit their rights, because log collectors in pods read below C:\var\log. kubelet sets no file rights on
-// Windows, so its keys inherit those of their directory.
+// Windows, so its keys inherit the rights of their directory.
 func Access(path string) winos.Access {
 	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData,
 		DirCNIState} {
@@ -154,11 +154,11 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner reports whether the owner of one of our directories outside of C:\k, or of a directory above
-// it, is no administrator. Such an owner could replace a directory to which SYSTEM's programs write. It also
-// checks shared directories and their content: other programs write into them, SYSTEM's programs execute what
-// they find there, and Windows lets users create files in directories that they don't own. Missing
-// directories are fine.
+// UntrustedOwner reports whether a directory of ours outside of C:\k, or a directory above it, belongs to a user
+// that is no administrator. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner
+// also checks shared directories and their content: other programs write into them, SYSTEM's programs execute what
+// they find there, and Windows lets users create files in directories that they don't own. Missing directories are
+// fine.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {

@@ -91,7 +91,7 @@ type Changes struct {
 	// Interrupted are other vendors' services that stop together with a managed service, in the order of
 	// their starts. They are started again.
 	Interrupted []string `json:"interrupted,omitempty"`
-	// Routes are single addresses to which we added routes.
+	// Routes are the single addresses that we added routes for.
 	Routes []string `json:"routes,omitempty"`
 	// Networks are the names of the HNS networks of revisions, until the networks are deleted.
 	Networks []string `json:"networks,omitempty"`
@@ -144,8 +144,8 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// SetIn is the boot in which we set the variable, if the service manager didn't have it. RemovedIn is the
-	// boot in which we deleted it. The service manager passes on the variables of its boot.
+	// SetIn is the boot that we set the variable in, if the service manager didn't have it. RemovedIn is the boot
+	// that we deleted it in. The service manager keeps the variables of its boot and passes them to services.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }
@@ -278,8 +278,8 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns why a revision failed, in the operator's reasons, with the revision at which the host
-// stays.
+// HeldInstead returns the problem of a failed revision: its reason and detail, and the revision that the host stays
+// at.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)
@@ -358,7 +358,7 @@ func (s *State) AdoptVariable(name string) {
 	s.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
 }
 
-// NoteVariable records in which boot a changed variable is set or deleted.
+// NoteVariable records that a variable was set or deleted in this boot.
 func (s *State) NoteVariable(name, boot string, set bool) {
 	v := s.Environment[strings.ToLower(name)]
 	gone := v.RemovedIn != "" && !contract.SameBoot(v.RemovedIn, boot)
@@ -373,7 +373,7 @@ func (s *State) NoteVariable(name, boot string, set bool) {
 	s.Environment[strings.ToLower(name)] = v
 }
 
-// SetService records the inputs with which a service is about to run.
+// SetService records the inputs of a service before it starts.
 func (s *State) SetService(name string, start Start) {
 	if s.Services == nil {
 		s.Services = map[string]Start{}
@@ -405,7 +405,7 @@ func add(list []string, path string) []string {
 // Reboots counts the reboots of the host's preparation.
 type Reboots struct {
 	Count int `json:"count"`
-	// BootID is the boot in which the last reboot was requested, at Time.
+	// BootID is the boot that the last reboot was requested in, at Time.
 	BootID string    `json:"bootID"`
 	Time   time.Time `json:"time"`
 }

@@ -8,11 +8,11 @@ import (
 // asideMark precedes the number in the name of a program that was moved aside.
 const asideMark = ".old-"
 
-// AsidePath returns the name to which a running program is renamed to make room for its successor.
+// AsidePath returns the new name of a running program that makes room for its successor.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
-// StartedPath returns the path from which a program was started. Windows reports the current path of a
-// process's exe, which may be an AsidePath. A program is never moved aside twice.
+// StartedPath returns the path that a program had when it started. Windows reports the current path of a process's
+// exe, which may be an AsidePath. A program is never moved aside twice.
 func StartedPath(path string) string {
 	first := strings.TrimRight(path, "0123456789")
 	if first == path {

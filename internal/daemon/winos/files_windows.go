@@ -302,7 +302,7 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// accessOn returns who may access path.
+// accessOn returns the access rights of path.
 func accessOn(path string, trusted []string) (Access, error) {
 	sddl, err := securityOn(path)
 	if err != nil {

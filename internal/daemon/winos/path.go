@@ -84,7 +84,7 @@ func isDevice(name string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// units returns the number of UTF-16 units of s, in which Windows measures names.
+// units returns the length of s in UTF-16 units. Windows measures names in these units.
 func units(s string) int {
 	n := 0
 	for _, r := range s {

@@ -12,9 +12,8 @@ import (
 // process is a process to wait for. Its zero value is a process that has ended.
 type process struct{ handle windows.Handle }
 
-// process opens the service's process, if the service has a process of its own. A process that can't be
-// opened, because it has ended or because Windows protects it, counts as ended, because nothing can wait for
-// it.
+// process opens the service's process, unless the service shares its process. If the process can't be opened,
+// because it has ended or because Windows protects it, it counts as ended, because nothing can wait for it.
 func (h serviceHandle) process(status serviceStatus) (process, error) {
 	if status.ProcessId == 0 || status.shared {
 		return process{}, nil

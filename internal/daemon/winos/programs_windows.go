@@ -110,7 +110,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath returns the path from which a process was started, or "".
+// imagePath returns the path that a process's exe had when the process started, or "".
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {
@@ -124,8 +124,8 @@ func imagePath(pid uint32) string {
 	return path
 }
 
-// imageOf returns the path from which an opened process was started. Windows itself reports the current path
-// of the exe.
+// imageOf returns the path that the exe of an opened process had at the start. Windows itself reports the current
+// path of the exe.
 func imageOf(h windows.Handle) (string, error) {
 	var name [windows.MAX_LONG_PATH]uint16
 	size := uint32(len(name))

@@ -54,7 +54,7 @@ func (files) Restrict(path string) error {
 	return fail(err, "%s", doing)
 }
 
-// kept checks whether the new rights hold. Wine accepts the change and forgets it, but keeps one that is made through a
+// kept checks whether the new rights hold. Wine accepts the change and forgets it, but keeps a change through a
 // handle.
 func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	info, err := files{}.Stat(path)

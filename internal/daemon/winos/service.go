@@ -117,9 +117,9 @@ func (p *pendingWait) next(now time.Time, checkpoint uint32, hint time.Duration)
 	return min(max(hint/10, quickestLook), slowestLook), stalled
 }
 
-// dependants lists the services that need name, directly or through other services, in the order in which to
-// stop them: each before those that it needs. needs maps each active service to its dependencies. Names are
-// compared without case. A cycle is visited once.
+// dependants lists the services that need name, directly or through other services, in stop order: each service
+// comes before the services that it needs. needs maps each active service to its dependencies. Names are compared
+// without case. A cycle is visited once.
 func dependants(needs map[string][]string, name string) []string {
 	neededBy := map[string][]string{}
 	for service, dependencies := range needs {

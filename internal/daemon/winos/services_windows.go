@@ -377,8 +377,8 @@ func activeServices(ctx context.Context) (map[string][]string, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		// A service that can't be read is deleted, protected or broken. That must not prevent the stop of
-		// another service. If it depends on that service after all, Windows refuses the stop, and askToStop
+		// If a service can't be read, it is deleted, protected or broken. Such a service must not prevent the stop
+		// of another service. If it depends on that service after all, Windows refuses the stop, and askToStop
 		// stops the dependants.
 		if config, active, err := activeConfig(name); err == nil && active {
 			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {

@@ -369,7 +369,7 @@ func text(path, name string) (string, error) {
 	return value, absent(err, path+`\`+name)
 }
 
-// texts reads a list of strings, some of which may be empty, from the registry.
+// texts reads a list of strings from the registry. Strings may be empty.
 func texts(path, name string) ([]string, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {

@@ -211,7 +211,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 	}
 }
 
-// stop sends one stop request. ErrInUse means that the service or one of its dependants didn't end.
+// stop sends one stop request. It returns ErrInUse if the service or a dependant didn't end.
 func (l limited) stop(ctx context.Context, name string) error {
 	limit, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()

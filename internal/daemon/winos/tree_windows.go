@@ -64,7 +64,7 @@ func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Someone may have replaced the directory with a link meanwhile, to another directory in the one above.
+	// In the time since Lstat, someone may have replaced the directory with a link to a sibling directory.
 	opened, err := dir.Stat(".")
 	if err == nil && os.SameFile(info, opened) {
 		return dir, nil

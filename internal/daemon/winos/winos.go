@@ -55,8 +55,8 @@ type ServiceConfig struct {
 	Dependencies []string
 	// Environment of the service's process, in addition to the system's.
 	Environment map[string]string
-	// Recovery lists the delays before restarts after the first, second, … unexpected end. RecoveryReset is
-	// the time after which the count starts again.
+	// Recovery lists the delays before restarts after the first, second, … unexpected end. After the time
+	// RecoveryReset, Windows counts from the first end again.
 	Recovery      []time.Duration
 	RecoveryReset time.Duration
 }
@@ -105,12 +105,12 @@ type Services interface {
 	// Delete deletes a stopped service. A missing service is no error.
 	Delete(ctx context.Context, name string) error
 	// DeleteAtStop marks a service for deletion. It returns at once. Windows deletes the service when it has
-	// stopped and no handle of it is open. Until then nobody can start or install it. A repeated call changes
-	// nothing.
+	// stopped and all its handles are closed. Until then, the service can't be started or installed. A repeated
+	// call changes nothing.
 	DeleteAtStop(ctx context.Context, name string) error
 }
 
-// Access says who may open a file or directory.
+// Access is the set of users that can open a file or directory.
 type Access int
 
 // Kinds of access.
@@ -119,8 +119,8 @@ const (
 	AccessInherit Access = iota
 	// AccessAdministrators permits access by Administrators and SYSTEM only. Inheritance is off.
 	AccessAdministrators
-	// AccessUsers is for directories. Inheritance is off. Users may do the same as in C:\ of a server: read,
-	// and create and keep files of their own. A FileInfo shows such a directory as AccessInherit.
+	// AccessUsers is for directories. Inheritance is off. Users have the same rights as in C:\ of a server: they
+	// can read, and they can create and keep their own files. A FileInfo shows such a directory as AccessInherit.
 	AccessUsers
 )
 
@@ -147,10 +147,9 @@ type Files interface {
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory. A missing file is no error.
 	Remove(path string) error
-	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes
-	// links and junctions, but never their targets, even if someone replaces a directory with a link
-	// meanwhile. Only administrators may be able to replace the directories above path. A missing file is no
-	// error.
+	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes links and
+	// junctions, but never their targets, even if someone replaces a directory with a link during the call. Only
+	// administrators may be able to replace the directories above path. A missing file is no error.
 	RemoveAll(path string) error
 	// Stat returns fs.ErrNotExist for a missing file.
 	Stat(path string) (FileInfo, error)
@@ -217,7 +216,7 @@ type Facts struct {
 	Gateways []string
 	// RebootPending reports that Windows itself needs a reboot.
 	RebootPending bool
-	// RebootSigns are Windows' own reasons for the reboot, sorted. A new host name isn't one of them.
+	// RebootSigns are Windows' own reasons for the reboot, sorted. A new host name is not included.
 	RebootSigns []string
 	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are
 	// omitted: installers and updates leave them all the time, on some machines at every boot, and nothing
@@ -339,11 +338,10 @@ type Programs interface {
 // Process is a running process.
 type Process struct {
 	PID uint32
-	// Parent is the id of the process that started it. That process may have ended, and another process may
-	// have the id now.
+	// Parent is the id of the parent process. If the parent has ended, another process may have this id now.
 	Parent uint32
-	// Exe is the absolute path from which the program was started, even if the file has been moved aside
-	// since: see AsidePath.
+	// Exe is the absolute path that the program had when it started, even if the file has been moved aside since:
+	// see AsidePath.
 	Exe string
 }
 
@@ -354,7 +352,7 @@ func MakesNew(path string, access Access) bool {
 	return access == AccessAdministrators || strings.HasSuffix(path, ".tmp")
 }
 
-// WriteFile writes content to path: first to a temporary file beside it, then flushed and renamed with
+// WriteFile writes content to a temporary file in the same directory, flushes it, and renames it to path with
 // Replace.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
@@ -391,10 +389,9 @@ func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries while another program
-// has one of them open. For such a file Windows returns a sharing violation or "access denied". Scanners open
-// any file for a moment. So UntilClosed retries for up to a second or until stop is closed, and then returns
-// ErrInUse or ErrDenied.
+// UntilClosed calls attempt, which opens, starts, renames or deletes files. While another program has a file open,
+// Windows returns a sharing violation or "access denied". Scanners open any file for a moment. So UntilClosed
+// retries for up to a second or until stop is closed, and then returns ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
