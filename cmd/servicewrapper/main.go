@@ -35,7 +35,7 @@ func main() {
 
 // order is the program to run, with its settings.
 type order struct {
-	// logFile is the file to which the program's output is appended; empty discards the output.
+	// logFile is the file that the program's output is appended to. If it is empty, the output is discarded.
 	logFile string
 	// environment is added to the wrapper's own environment.
 	environment []string

@@ -1,8 +1,8 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs there as the service
 // windows-instance-config-daemon.
 //
-// It passes the machine on which it runs to the commands of internal/daemon/verbs. On other systems it compiles and
-// shows its help, but its commands fail.
+// It passes its machine to the commands of internal/daemon/verbs. On other systems it compiles and shows its help,
+// but its commands fail.
 package main
 
 import (

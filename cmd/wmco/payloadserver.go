@@ -21,9 +21,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Variables with the addresses at which nodes reach this pod. The operator's Deployment sets the pod's own addresses,
-// and its address of the family that the cluster prefers. kubelet sets the address of the Service windows-payload, if
-// the Service is older than the pod. None of them needs a right.
+// Variables with this pod's addresses for nodes. The operator's Deployment sets the pod's own addresses, and its
+// address of the family that the cluster prefers. kubelet sets the address of the Service windows-payload, if the
+// Service is older than the pod. The variables need no rights.
 const (
 	podAddresses   = "POD_IPS"
 	podAddress     = "POD_IP"
@@ -91,8 +91,8 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised returns the addresses in the order in which daemons try them: the flag's, or else this pod's and then the
-// Service's.
+// advertised returns the addresses in the order that daemons try them: the flag's addresses, or else this pod's
+// addresses and then the Service's.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {
@@ -107,7 +107,7 @@ func advertised(o options, port uint16) (all []place, err error) {
 			}
 			at := place{host: ip.String(), port: port}
 			if name == serviceAddress {
-				at.port = contract.PayloadServerPort // that of the Service, whatever we bind
+				at.port = contract.PayloadServerPort // the Service's port, whatever port the server listens on
 			}
 			all = append(all, at)
 		}

@@ -38,7 +38,7 @@ func containerd(in Input, _ binaries) (part, error) {
 				"--log-file="+contract.LogFile(contract.ServiceContainerd), "--run-service",
 				"--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
-			// As a service, containerd writes to a file of its own or nowhere, and can't limit the file.
+			// As a service, containerd writes to its own log file or nowhere, and can't limit the file.
 			Log: in.Logging.log(contract.LogFile(contract.ServiceContainerd), false),
 		}},
 		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config,

@@ -139,7 +139,7 @@ type Bundle struct {
 	// PEM is the bundle's text.
 	PEM []byte
 	// Injected reports that the cluster injects the default trust of Linux nodes into the bundle: about 150
-	// certificates, some of which expire now and then. Users can't remove them.
+	// certificates. Now and then, some of them expire. Users can't remove them.
 	Injected bool
 	// Pending reports that the bundle is referenced but its text is missing. Until it appears, nodes keep the
 	// certificates that they trust already.
@@ -290,7 +290,8 @@ func (f Facts) ReservedNames() []string {
 	return []string{name}
 }
 
-// Reserved returns the addresses that no host may have: the API server's and ingress's, and those of pods and Services.
+// Reserved returns the addresses that no host may have: addresses of the API server, of ingress, of pods and of
+// Services.
 func (f Facts) Reserved() []netip.Prefix {
 	servers := slices.Clone(f.Servers)
 	if server, err := url.Parse(f.APIServer); err == nil {

@@ -31,8 +31,8 @@ const (
 // Logging configures log rotation. A zero value disables the feature: no rotation, no deletion of old files,
 // no forced flush.
 type Logging struct {
-	// FileSize is the size in bytes at which a log rotates. FileAge is how long rotated logs are kept, and Files is how
-	// many are kept.
+	// FileSize is the maximum size of a log in bytes; then it rotates. FileAge is how long rotated logs are kept,
+	// and Files is how many are kept.
 	FileSize resource.Quantity
 	FileAge  time.Duration
 	Files    int

@@ -73,8 +73,8 @@ type part struct {
 }
 
 // Render renders the desired state of every node. Its error joins all problems that prevent this. Each problem is a
-// *contract.Problem with one of the reasons ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing,
-// VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
+// *contract.Problem. Its reason is ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported,
+// ManifestInvalid or DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))

@@ -105,8 +105,8 @@ type resolution struct {
 	addresses []string
 }
 
-// resolve reserves the addresses to which the operator's DNS resolves the API server's name, such as a load balancer's.
-// While DNS does not answer, its last answer stays in force.
+// resolve reserves the addresses that the operator's DNS returns for the API server's name, such as a load
+// balancer's. While DNS does not answer, its last answer stays in force.
 func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || r.Lookup == nil {

@@ -40,8 +40,8 @@ func readGroups() []string {
 		machinev1beta1.GroupName}
 }
 
-// KindReader returns a client for the object by which the operator recognises OpenShift. It uses a fixed path, so that
-// it also works with an API server that serves the kind but doesn't list it yet.
+// KindReader returns a client for the object that exists only on OpenShift. It uses a fixed path, so that it also
+// works with an API server that serves the kind but doesn't list it yet.
 func KindReader(config *rest.Config) (client.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := configv1.Install(scheme); err != nil {

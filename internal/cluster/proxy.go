@@ -23,8 +23,8 @@ const (
 )
 
 // clusterProxy reads the proxy from the field that OpenShift's machine config operator reads for Linux nodes: the
-// status, to which the cluster network operator has added all destinations that must never use a proxy. The proxy's CAs
-// are installed with and without a proxy, as on Linux nodes.
+// status. The cluster network operator adds to it all destinations that must never use a proxy. The proxy's CAs are
+// installed with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	type part struct {
 		Proxy     blueprint.Proxy

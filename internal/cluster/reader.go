@@ -41,7 +41,7 @@ type Options struct {
 	Live client.Reader
 	// Version asks for the version of the API server.
 	Version Versioner
-	// At returns a Versioner for one of several API servers, at its own address. If At is nil, only Version is asked.
+	// At returns a Versioner for a single API server, at its own address. If At is nil, only Version is asked.
 	At func(address string) (Versioner, error)
 	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, no name is resolved.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)

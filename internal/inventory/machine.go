@@ -60,7 +60,7 @@ type MachineEntry struct {
 	Addresses []string
 }
 
-// Reading is the result of reading a Machine: an entry, a reason to wait, or a problem. Exactly one of them is set.
+// Reading is the result of reading a Machine. Exactly one field is set: an entry, a reason to wait, or a problem.
 type Reading struct {
 	Entry   *Entry
 	Wait    string

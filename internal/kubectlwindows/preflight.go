@@ -165,8 +165,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
 }
 
-// awaitCheck reads an instance until the operator has reported a result. A failed read says nothing about the host, and
-// is repeated. On a time-out, the error names the last failure.
+// awaitCheck reads an instance until the operator has reported a result. A failed read doesn't mean that the host
+// failed, and is repeated. On a time-out, the error names the last failure.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -127,7 +127,7 @@ func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument strin
 	if (kind == "" || kind == kindPod) && err == nil {
 		var forbidden error
 		found.pod, forbidden = r.findPod(ctx, name)
-		if !isHost { // who asks about a host need not be allowed to read pods
+		if !isHost { // a question about a host needs no right to read pods
 			s.Unread = unread(s.Unread, "the pod", forbidden)
 		}
 	}
@@ -161,7 +161,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	if found.node != nil || nodeName == "" || kind == kindHost {
 		return found, nil
 	}
-	node := &corev1.Node{} // nodes that could not be listed, or one that does not say that it is of Windows
+	node := &corev1.Node{} // nodes couldn't be listed, or the node has no label for Windows
 	switch err := r.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
 	case err == nil && node.Labels[corev1.LabelOSStable] == string(corev1.Linux):
 		return found, fmt.Errorf("node %s is of Linux", nodeName)

@@ -56,7 +56,7 @@ func buildNumber(version string) int {
 // to its own: https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// fits returns the builds of nodes on which no variant of an image starts.
+// fits returns the builds of the nodes that can't run any variant of an image.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {
 		if !slices.ContainsFunc(images, func(image int) bool { return runs(image, node) }) {

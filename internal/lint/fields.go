@@ -32,7 +32,7 @@ func podSecurity(s *corev1.PodSecurityContext) []flag {
 	}
 }
 
-// containerSecurity is the same for a container. Privileged has a rule of its own.
+// containerSecurity is the same for a container. Another rule checks Privileged.
 func containerSecurity(s *corev1.SecurityContext) []flag {
 	if s == nil {
 		return nil

@@ -29,8 +29,8 @@ type Images interface {
 // atOnce bounds how many images are asked for at the same time.
 const atOnce = 8
 
-// CheckImages reads the images of the templates from their registries and compares them with the nodes of the pods. If
-// an image can't be read, that is a warning: it says nothing about the image.
+// CheckImages reads the images of the templates from their registries and compares them with the nodes of the pods.
+// If it can't read an image, it warns about this.
 func CheckImages(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
 	offers := ask(ctx, templates, images)
 	var all []Finding
@@ -116,7 +116,7 @@ func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 	say(Warning, message, fix)
 }
 
-// builds returns the builds of the nodes on which the pod may be placed.
+// builds returns the builds of the nodes that can run the pod.
 func (p *pod) builds() []int {
 	wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]
 	if wanted == "" && p.Spec.RuntimeClassName != nil {

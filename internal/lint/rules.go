@@ -122,7 +122,7 @@ func checkName(p *pod, say report) {
 
 func checkToleration(p *pod, say report) {
 	if p.Spec.RuntimeClassName != nil {
-		// A RuntimeClass adds tolerations of its own.
+		// A RuntimeClass adds its own tolerations.
 		return
 	}
 	for _, taint := range p.cluster.taints() {

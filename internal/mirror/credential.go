@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// Credential authenticates at a registry: a user with a password, or one of the two tokens. Its text forms contain no
-// secret.
+// Credential authenticates at a registry: a user with a password, or an identity or registry token. Its text forms
+// contain no secret.
 type Credential struct {
 	Username string `json:"-"`
 	Password string `json:"-"`

@@ -10,7 +10,7 @@ import (
 // defaultDirectory is the directory that containerd uses for a host without its own directory.
 const defaultDirectory = "_default"
 
-// directory returns the folder below config_path in which containerd on Windows first looks for a registry's
+// directory returns the folder below config_path where containerd on Windows first looks for a registry's
 // hosts.toml: the last colon and the port become _<port>_, and all other colons are removed. Addresses may share a
 // folder, because all files are the same. Source: hostPaths and hostDirectory of containerd v2.4.2,
 // core/remotes/docker/config.

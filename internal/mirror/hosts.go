@@ -20,7 +20,7 @@ type Endpoint struct {
 	Hosts []string
 }
 
-// TokenHeader contains the token by which the resolver recognizes containerd. It is the only header that containerd
+// TokenHeader contains the token that identifies containerd to the resolver. It is the only header that containerd
 // omits from its debug log.
 const TokenHeader = "Authorization"
 

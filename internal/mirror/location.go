@@ -20,7 +20,7 @@ const (
 	dockerHubLibrary = "library/"
 )
 
-// dockerHubByName returns the name under which Docker Hub's credentials are stored. Other hosts stay unchanged.
+// dockerHubByName returns Docker Hub's name in stored credentials. Other hosts stay unchanged.
 func dockerHubByName(host string) string {
 	if host == "index."+dockerHub || host == dockerHubAddress {
 		return dockerHub
@@ -81,8 +81,8 @@ func SplitHost(host string) (name, port string) {
 	return name, port
 }
 
-// CanonicalHost returns the name under which rules are looked up for a host, as in addresses: the form of SplitHost
-// without the default port. Docker Hub gets the name in its images.
+// CanonicalHost returns a host's name in rules and addresses: the form of SplitHost without the default port.
+// Docker Hub gets the name in its images.
 func CanonicalHost(host string) string {
 	name, port := SplitHost(host)
 	if strings.Contains(name, ":") {

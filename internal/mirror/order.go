@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// order merges lists of mirrors and keeps the order of each list as far as the lists don't contradict each other: if a
-// comes before b in one list, a comes before b in the result. The result doesn't depend on the order of the lists, and
-// is the same as on Linux nodes: names are taken in the order in which all their predecessors are done, and by name if
-// that is at the same time. If lists contradict each other, the first name in alphabetical order comes first.
+// order merges lists of mirrors and keeps the order of each list as far as the lists don't contradict each other:
+// if a comes before b in one list, a comes before b in the result. The result doesn't depend on the order of the
+// lists, and is the same as on Linux nodes. A name is ready when all its predecessors are done. Names are added in
+// the order that they become ready, and alphabetically if several become ready at the same time. If the lists
+// contradict each other, the first remaining name in alphabetical order is next.
 func order(lists [][]string) []string {
 	after := map[string]map[string]bool{} // name → its direct successors in any list
 	before := map[string]int{}            // name → how many distinct names must come first

@@ -166,8 +166,8 @@ func matches(pattern, host string) bool {
 // IsEmpty reports whether the secret has no credentials.
 func (s PullSecret) IsEmpty() bool { return len(s.exact) == 0 && len(s.globs) == 0 }
 
-// Hosts lists the registries for which the secret has an entry, sorted, in the form of image names. It omits keys with
-// an asterisk.
+// Hosts lists the registries that have an entry in the secret, sorted, in the form of image names. It omits keys
+// with an asterisk.
 func (s PullSecret) Hosts() []string {
 	hosts := map[string]bool{}
 	for name := range s.exact {

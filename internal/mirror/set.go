@@ -39,7 +39,7 @@ type Rejected struct {
 	Why string
 }
 
-// Problem returns the rejection as a problem for the user, with the number under which the documents explain it.
+// Problem returns the rejection as a problem for the user, with the number that the documents explain.
 func (r Rejected) Problem() *contract.Problem {
 	what := "source " + quote(r.Source)
 	if r.Mirror != "" {

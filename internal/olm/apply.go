@@ -168,7 +168,7 @@ func (i *Installer) apply(ctx context.Context) error {
 			continue // this API server does not have the kind
 		}
 		if object.GetKind() == runtimeClass && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
-			continue // the RuntimeClass of somebody else stays: it may have another handler
+			continue // a RuntimeClass of another owner stays: it may have another handler
 		}
 		if err != nil {
 			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)
@@ -184,7 +184,7 @@ func (i *Installer) enforced(ctx context.Context) error {
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // not by a quota
 		return nil
-	case err == nil || strings.Contains(err.Error(), probed): // no policies, or those of the previous release
+	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only the previous release's
 		return errors.New("the admission policies are not enforced yet")
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)

@@ -85,8 +85,8 @@ func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error
 	return p, nil
 }
 
-// probed is the policy with which the operator tests whether policies are enforced. The API server sees policies in the
-// order in which they were written, so if it enforces the last one, it enforces all.
+// probed is the policy that the operator uses to test whether policies are enforced. The API server sees policies
+// in the order of their writes, so if it enforces the last one, it enforces all.
 const probed = "windows-operator-secret"
 
 // turn orders the objects that the operator applies: it binds no rights before the policies are enforced. The binding

@@ -20,7 +20,7 @@ type Sink interface {
 	Create(blob contract.Blob) (Pending, error)
 }
 
-// Pending is a blob that is being written. Exactly one of Commit and Discard ends it.
+// Pending is a blob that is being written. Call Commit or Discard once to end it.
 type Pending interface {
 	io.Writer
 	// Commit makes the blob permanent under its digest; it is called only when size and digest are

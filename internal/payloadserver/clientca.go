@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Every cluster publishes the CAs of its clients' certificates here, for servers like this one that verify them:
-// https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
+// Every cluster publishes the CAs of its clients' certificates in this ConfigMap, so that servers can verify
+// clients: https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"
 	authenticationField     = "client-ca-file"

@@ -17,7 +17,7 @@ const maxConnections = 4096
 // ends with its response; see shares for the limit of a node.
 type bounded struct {
 	net.Listener
-	silent chan *connection       // connections in the order in which they came; some have ended or sent a request
+	silent chan *connection       // oldest connection first; some have ended or sent a request
 	failed *prometheus.CounterVec // by reason
 }
 

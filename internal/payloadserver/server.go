@@ -286,8 +286,8 @@ func (t *transfer) Write(piece []byte) (n int, err error) {
 	return n, err
 }
 
-// writeDeadline is the time by which the daemon must accept the next piece: within the stall time, and in time for the
-// minimum rate of the whole transfer.
+// writeDeadline is the latest time for the daemon to accept the next piece: within the stall time, and in time for
+// the minimum rate of the whole transfer.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

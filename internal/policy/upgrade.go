@@ -244,5 +244,5 @@ func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeR
 			return row
 		}
 	}
-	return UpgradeRow{Step: step, Next: v1alpha1.StepWaiting} // a step that no release of ours has written
+	return UpgradeRow{Step: step, Next: v1alpha1.StepWaiting} // a step that this operator doesn't know
 }

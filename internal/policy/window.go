@@ -21,7 +21,7 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen reports whether one of the windows is open, and otherwise when the next one opens. Without windows, it
+// WindowsOpen reports whether any window is open, and otherwise when the next window opens. Without windows, it
 // returns true. A window that is invalid or never opens is an error.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
@@ -44,7 +44,7 @@ func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, er
 	return false, next, err
 }
 
-// starts are the times at which a window opens, by a wall clock, each once. If the change to summer time skips a start,
+// starts are the opening times of a window, by a wall clock, each once. If the change to summer time skips a start,
 // the window opens as long after the change as the start would have been. If a start occurs twice, the first one
 // counts.
 type starts struct {

@@ -282,7 +282,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return joining{c}.run(ctx)
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
-		c.place.release() // which it could not use, and somebody has to act first
+		c.place.release() // it couldn't use the slot, and a person must act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	case found.Updating || found.Update != nil:

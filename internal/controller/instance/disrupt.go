@@ -157,7 +157,7 @@ func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	status := &c.instance.Status
 	if !c.journeys.disrupt.ObserveReboot(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
-		c.place.release() // nobody asks for it any longer
+		c.place.release() // no longer requested
 		return
 	}
 	status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionReboot, ""

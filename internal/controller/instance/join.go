@@ -28,7 +28,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
 	if status.HasPlace() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
-		return free, nil // what is left of a join whose keys are replaced disrupts no pods
+		return free, nil // the rest of a join whose keys are replaced disrupts no pods
 	}
 	if join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming {
 		return free, nil // it was taken there, and only waits for its node

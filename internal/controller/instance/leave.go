@@ -86,7 +86,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	outcome := c.journeys.remove.Next(ctx, c.instance, &c.life.session, bounds.Drain)
 	switch {
 	case outcome.IsFailed(), outcome.IsWaiting() && outcome.Problem.Reason == contract.ReasonDrainBlocked:
-		return c.failed(ctx, outcome) // what keeps it may last, so its place goes to others meanwhile
+		return c.failed(ctx, outcome) // the obstacle may last, so free the slot for other hosts
 	case outcome.IsWaiting():
 		if outcome.Endless {
 			c.place.release()
@@ -120,7 +120,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	default: // what is under way at the host ends
 		c.pauseRejoin()
 	}
-	if status.HostKey != "" && status.NodeName != "" { // it is to be reached
+	if status.HostKey != "" && status.NodeName != "" { // the operator must reach the host
 		if key := c.parts.Access.HasKey(ctx); !key.IsDone() {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}

@@ -34,7 +34,7 @@ type life struct {
 	dialledAt time.Time
 	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase in which the last attempt failed. The status shows the reason until an attempt passes that
+	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt passes that
 	// phase.
 	failedIn v1alpha1.Phase
 	// isReached says that the host was ready to be disrupted, and then lost its turn. The next time, it keeps its slot

@@ -42,8 +42,8 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// userDataOf returns the name of the Secret from which the Machines of a set get their user data. It is empty if the
-// provider spec can't be read. The provider specs of all clouds have this field.
+// userDataOf returns the name of the Secret with the user data of a set's Machines. It is empty if the provider
+// spec can't be read. The provider specs of all clouds have this field.
 func userDataOf(set *machinev1beta1.MachineSet) string {
 	var spec struct {
 		UserDataSecret struct {

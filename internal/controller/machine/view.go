@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain is the annotation with which a user exempts the Node of a Machine from drains.
+// excludeDrain is the annotation of a Machine that exempts its Node from drains.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View reads Machines and their sets for other controllers, also before there is a Machine API.

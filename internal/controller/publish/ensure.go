@@ -25,8 +25,8 @@ type change bool
 const (
 	// inPlace updates the object.
 	inPlace change = true
-	// anew deletes the object and creates it again. Use it for immutable objects, and for Secrets: the operator may not
-	// update Secrets.
+	// anew deletes the object and creates it again. Use it for immutable objects, and for Secrets: the operator may
+	// not update Secrets.
 	anew change = false
 )
 

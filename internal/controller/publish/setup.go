@@ -192,8 +192,8 @@ func revisionAnnotations() []string {
 	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
 }
 
-// revisionsOf returns the revisions that an instance needs: its present and its desired one, and the one to which it
-// rolls back if it does not become well.
+// revisionsOf returns the revisions that an instance needs: its present revision, its desired revision, and the
+// revision that it rolls back to if the desired one fails.
 func revisionsOf(status v1alpha1.WindowsInstanceStatus) []string {
 	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
 	if update := status.Upgrade(); update != nil {

@@ -2,9 +2,10 @@
 // status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
 // policy.DecidePlaces, and writes the list of slots.
 //
-// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server, and writes the
-// list with the resource version that it read. If two operators decide at the same time, the API server refuses one of
-// the writes. The memory of an operator holds only the reasons why requests wait; the next operator finds them again.
+// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it
+// writes the list with the resource version that it read. If two operators decide at the same time, the API server
+// refuses one write. The memory of an operator holds only the reasons why requests wait; the next operator finds
+// them again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator

@@ -1,5 +1,5 @@
 // Package userdata publishes the key that new machines must accept. It keeps the secret windows-user-data in the
-// namespaces where clouds read user data, and the SSH host key by which the operator recognizes a machine at the first
+// namespaces where clouds read user data. It also keeps the SSH host key that identifies a machine at the first
 // contact.
 //
 // The operator runs it. The journeys of internal/instance ask FirstContact which host key a machine shows at first. It

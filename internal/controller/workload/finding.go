@@ -41,7 +41,7 @@ func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
 		regarding: at}
 }
 
-// owner is the object to which an event about a pod refers: the pod's controller, or the pod itself. A pod may name
+// owner is the object that an event about a pod refers to: the pod's controller, or the pod itself. A pod may name
 // anything as its owner; invalid names are not used.
 func owner(pod *corev1.Pod) *corev1.ObjectReference {
 	made := metav1.GetControllerOf(pod)

@@ -25,7 +25,7 @@ type FileOptions struct {
 	Path string
 	// Now is the host's clock. It provides the names of older files.
 	Now func() time.Time
-	// Size in bytes at which a new file begins; DefaultSize if 0.
+	// Size is the maximum size of a file in bytes. DefaultSize if 0.
 	Size int64
 }
 

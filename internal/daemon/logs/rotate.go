@@ -138,8 +138,8 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 	return true, nil
 }
 
-// copyAside copies the content of a log, including lines that arrive during the copy. Lines between the end of the copy
-// and the emptying are lost. That is a short moment.
+// copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive between the
+// end of the copy and the truncation are lost. This gap is short.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	in, err := r.Files.Open(from)
 	if err != nil {

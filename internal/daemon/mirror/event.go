@@ -40,8 +40,8 @@ const (
 	// gatherPeriod is how long the Reporter waits after the first report, because an image has several parts and more
 	// reports follow.
 	gatherPeriod = 2 * time.Second
-	// repeatAfter is the time after which an event is repeated if its cause continues. It is short enough that the
-	// event never expires (the API server keeps an event for an hour), and long enough that the count is meaningful.
+	// repeatAfter is the time until an event is repeated if its cause continues. It is short enough that the event
+	// never expires (the API server keeps an event for an hour), and long enough that the count is meaningful.
 	repeatAfter = 20 * time.Minute
 	// lookInterval is the time between checks without a report, and after a failure.
 	lookInterval = time.Minute

@@ -177,9 +177,9 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// make creates a resolver, with a token by which the resolver recognises containerd. Each resolver has another token,
-// which exists only in memory and in containerd's files. While no resolver listened, another program may have listened
-// on the port and received the previous token with each pull.
+// make creates a resolver, with a token that identifies containerd to the resolver. Each resolver has a new token,
+// which exists only in memory and in containerd's files. While no resolver listened, another program may have
+// listened on the port and received the previous token with each pull.
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{

@@ -52,7 +52,7 @@ func (h *Reporter) Count(counters Counters) {
 	h.counters = counters
 }
 
-// Report records a pull for which registries were skipped, and returns at once. A nil Reporter ignores the call.
+// Report records a pull that skipped registries, and returns at once. A nil Reporter ignores the call.
 func (h *Reporter) Report(r resolver.Report) {
 	if h == nil {
 		return

@@ -171,7 +171,7 @@ type errand struct {
 // end stops an errand and discards its result.
 func (e *errand) end() {
 	e.stop()
-	<-e.done //nolint:errcheck // nobody is left who would be told
+	<-e.done //nolint:errcheck // the result is discarded
 }
 
 // Run fetches the requested payload, until ctx ends.

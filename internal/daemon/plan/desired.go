@@ -101,8 +101,8 @@ type Input struct {
 	Extra []contract.File
 	// Confidential is the confidential part of the manifest, or nil while it is unknown.
 	Confidential *contract.Confidential
-	// Registry are the files with which containerd finds images. nil means that they are unknown. An empty list means
-	// that there are no such files.
+	// Registry are the files that containerd reads to find images. nil means that they are unknown. An empty list
+	// means that there are no such files.
 	Registry []contract.File
 	// Inherited reports whether services still get a variable from the service manager although the daemon has deleted
 	// it. The name is in lower case.

@@ -119,8 +119,9 @@ func problem(network string, f contract.Fact, err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
 }
 
-// Naming lists the facts that provide the Node's name instead of the host name. A node keeps the values with which it
-// joined, because only the cloud knows some of them, and because a host that joins a domain gets another full name.
+// Naming lists the facts that provide the Node's name instead of the host name. A node keeps the values of these
+// facts from its join, because only the cloud knows some of them, and because a host that joins a domain gets
+// another full name.
 func Naming() []contract.Fact {
 	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname, contract.FactFullHostname}
 }

@@ -319,7 +319,7 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks reports whether a service can't be started because its required file is missing or one of its dependencies
+// lacks reports whether a service can't be started because its required file is missing or because a dependency
 // can't be started.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||

@@ -149,7 +149,7 @@ func certificate(content []byte) *x509.Certificate {
 	return nil
 }
 
-// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own. Otherwise it
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no own identity yet. Otherwise it
 // deletes the credential. A second call changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	identity, err := KubeletIdentityOf(files, node, now)
@@ -171,7 +171,7 @@ func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kub
 	return nil
 }
 
-// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own. A second call
+// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has its own identity. A second call
 // changes nothing.
 func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
 	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)

@@ -203,7 +203,7 @@ func (r *Reconciler) apply(ctx context.Context, p *pass) {
 	r.trial.isApplied = p.broken == nil && !report.Left
 }
 
-// repair makes a pass in which a failed step doesn't stop the others.
+// repair makes a pass that continues after a failed step.
 func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, false))

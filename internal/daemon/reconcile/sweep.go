@@ -37,8 +37,9 @@ type sweeper struct {
 	revision string
 }
 
-// sweep removes blobs that no revision needs: neither the current one, nor the previous one, nor one that is being
-// staged. The previous revision's blobs stay, so that the host can roll back without the operator.
+// sweep removes blobs that no revision needs. It keeps the blobs of the current revision, of the previous revision,
+// and of a revision that is being staged. The previous revision's blobs stay so that the host can roll back without
+// the operator.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
 	if !s.state.Verified || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {

@@ -29,15 +29,16 @@ type token struct {
 	// wake is signalled when there may be something to do, written when a token or its problem changed.
 	wake, written chan struct{}
 	wanted        atomic.Bool
-	// count increases with each written token and each change of problem. problem is why the service has no token, or
-	// only one that expires soon; nil otherwise.
+	// count increases with each written token and each change of problem. problem is why the service has no token,
+	// or why its token expires soon. Otherwise problem is nil.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
 	// uid is the UID of the Node of the last token. By the host's clock, the token is renewed at renewAt and is about
 	// to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// failedFor is the Node for which the last attempt failed. The next attempt is due at retryAt.
+	// failedFor is the UID of the Node whose token the last attempt couldn't get. The next attempt is due at
+	// retryAt.
 	failedFor types.UID
 	retryAt   time.Time
 	pause     time.Duration
@@ -177,7 +178,7 @@ func (all tokens) setWanted(m contract.Manifest) {
 	}
 }
 
-// problems returns why services have no token, or only one that expires soon.
+// problems returns why services have no token, or why their token expires soon.
 func (all tokens) problems() (problems []*contract.Problem) {
 	for _, t := range all {
 		if p := t.problem.Load(); p != nil && t.wanted.Load() {

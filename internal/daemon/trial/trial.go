@@ -2,8 +2,8 @@
 // verify, roll back, restart or give up.
 //
 // The answer is the first row of a table that holds. It depends only on the record in the state file and on the
-// daemon's observations. The daemon asks, acts, and asks again, until the answer is to wait or to end. The documents
-// print the table.
+// daemon's observations. The daemon asks for the next step, takes it, and asks again, until the answer is to wait
+// or to end. The documents print the table.
 package trial
 
 import (

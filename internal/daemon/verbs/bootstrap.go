@@ -122,8 +122,8 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 }
 
 // makeDirectories removes the keys of another kubelet and creates missing directories. Then it checks that no
-// directory, including the shared ones, belongs to a user. This order leaves no gap in which a user could replace a
-// directory. cleared reports whether there were such keys.
+// directory, including the shared ones, belongs to a user. In this order, a user has no chance to replace a
+// directory in between. cleared reports whether there were such keys.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))

@@ -18,7 +18,7 @@ import (
 // cleanupVerb is the command of the one-shot service.
 const cleanupVerb = "cleanup-service"
 
-// answer is the path to which the one-shot service writes its answer.
+// answer is the path of the file with the answer of the one-shot service.
 func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
 // command returns the command line of the one-shot service.
@@ -35,7 +35,7 @@ func (w Where) command() string {
 // it started. If CleanupDetached is called again, it waits for a running service, or returns the answer of a finished
 // one.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	// A program outside the RPC directory, such as the installed daemon, would delete the exe of its own service.
+	// A service of a program outside the RPC directory, such as the installed daemon, would delete its own exe.
 	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}

@@ -54,7 +54,7 @@ func (c *cleaning) undecided(context.Context) {
 	}
 }
 
-// layers is the directory in which containerd's snapshotter for Windows stores file systems.
+// layers is where containerd's snapshotter for Windows stores file systems.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
 // data removes volumes of pods, images and file systems of containers, because they may contain secrets. Exception: a

@@ -93,7 +93,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared returns the directories that other programs write to and from which containerd runs programs.
+// shared returns the directories that other programs write to and that containerd runs programs from.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil

@@ -26,8 +26,8 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 	return state, err
 }
 
-// Preparations lists in words the changes that Prepare would make; empty means none. hostname is the wanted name, or
-// empty to keep the present one; nodeName is the fact by which the platform names Nodes.
+// Preparations lists in words the changes that Prepare would make; empty means none. hostname is the wanted name.
+// If hostname is empty, the host keeps its present name. nodeName is the fact that names Nodes on this platform.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {

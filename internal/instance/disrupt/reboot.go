@@ -33,8 +33,8 @@ const (
 	rebootPending   = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
 )
 
-// WhyReboot returns the source of a request for a reboot of a node, or an empty string. A daemon that does not report
-// its boot can't prove a reboot. pending says whether a request by Windows counts.
+// WhyReboot returns the source of a request for a reboot of a node, or an empty string. If a daemon doesn't report
+// its boot, it can't prove a reboot. If pending is true, a request by Windows counts as well.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -126,7 +126,7 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 	switch hasRebooted := HasRebooted(status.Activity, node); {
 	case hasRebooted && !ready:
 		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message), true
-	case hasRebooted: // nobody is disrupted for that once more
+	case hasRebooted: // finishing disrupts no more pods
 		return d.finishReboot(ctx, view), true
 	case !status.Activity.Begun() && isBlocked(status):
 		return journey.Wait(0, contract.ReasonRebootIneffective,

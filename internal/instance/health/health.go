@@ -94,7 +94,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // noteRequested handles an operator that requested another revision and ended before it wrote the revision into the
-// status. It accepts the revision that the node has, or one that needs no slot.
+// status. It accepts the node's present revision, or a revision that needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -117,12 +117,12 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}
 	desired, _, err := h.Desired.Current(ctx)
 	switch {
-	case err != nil || journey.IsUnderWay(status): // nobody knows what is desired, or it is on its way
+	case err != nil || journey.IsUnderWay(status): // the desired revision is unknown, or the upgrade has begun
 	case desired.Revision != status.DesiredRevision:
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
 		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	case status.Upgrade() != nil:
-		status.Activity = nil // another revision was desired meanwhile, and is not any more
+		status.Activity = nil // the desired revision changed, and then changed back
 	}
 	backInService(status)
 	unresponsive, quiet := h.Daemons.Unresponsive(instance, node)

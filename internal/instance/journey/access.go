@@ -57,7 +57,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyTrial = trial
 }
 
-// NoteAddress records the address at which the host with the pinned key was reached, and when.
+// NoteAddress records the address that the operator used to reach the host with the pinned key, and the time.
 func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Time) {
 	instance.Status.HostAddress, instance.Status.HostAddressTime = "", nil
 	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {
@@ -84,7 +84,7 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
 		if err == nil {
-			_ = conn.Close() // nobody waits for it
+			_ = conn.Close() // no caller uses it
 		}
 		return Retry(ctx.Err())
 	}

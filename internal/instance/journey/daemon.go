@@ -80,7 +80,7 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 		}
 	}
 	for _, p := range status.Phases {
-		if p.Phase == v1alpha1.PhaseConfirming { // which follows upon the handover
+		if p.Phase == v1alpha1.PhaseConfirming { // the phase after the handover
 			daemon.JoinedTime = p.StartTime.Time
 		}
 	}

@@ -32,11 +32,11 @@ func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) boo
 	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(call, owner.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return true // nothing would start it anew
+		return true // no controller would start it again
 	case err == nil:
-		return set.UID != owner.UID // another one of that name would not either
+		return set.UID != owner.UID // another DaemonSet of this name would not start it again either
 	case IsAPIResponse(err):
-		left.count++ // it is there, and nobody knows that it may stay
+		left.count++ // the pod exists, and it is unknown whether it may stay
 	}
 	left.note(pod, fmt.Errorf("reading DaemonSet %s/%s: %w", pod.Namespace, owner.Name, err))
 	return false

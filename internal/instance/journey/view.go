@@ -38,7 +38,7 @@ func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 // Micros returns a more precise time with the precision of the API server.
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
-// Hold records the revision at which a node is verified. If it differs from the one before, Hold forgets an earlier
+// Hold records the revision that a node was verified at. If it differs from the one before, Hold forgets an earlier
 // failure, except a failure at the node's previous revision.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if failure := status.UpdateFailure; failure != nil && revision != status.HeldRevision &&

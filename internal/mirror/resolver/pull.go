@@ -22,14 +22,14 @@ type pull struct {
 	span     span
 	// ranged reports that only span is requested.
 	ranged bool
-	// forbidden is the host to which no redirect may lead, see question.
+	// forbidden is the host that no redirect may lead to, see question.
 	forbidden string
 	// pod has the pod's own credentials; nil if containerd was not asked for them.
 	pod *podAccess
 	// refused is why the cluster refuses the image, or empty.
 	refused string
 	sources sources
-	// deadline is the time by which a source must answer.
+	// deadline is the latest time for a source to answer.
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt

@@ -22,7 +22,7 @@ func (a Attempt) String() string {
 	return a.Source + ": " + (&fault{reason: a.Reason, detail: a.Detail}).Error()
 }
 
-// Report describes one pull for which registries were skipped. It contains no secret.
+// Report describes one pull that skipped registries. It contains no secret.
 type Report struct {
 	// Image is the requested image: registry/repository with a tag or digest. The digest may belong to a manifest or a
 	// layer.
@@ -41,7 +41,8 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// maxAttempts is the length after which a message lists no more attempts, so that it has space for their number.
+	// maxAttempts is the length of a message in bytes. A longer message lists no more attempts, so that it has
+	// space for their number.
 	maxAttempts = 900
 )
 

@@ -40,7 +40,7 @@ type Options struct {
 	Stall time.Duration
 	// Request bounds the time to receive a request with its body. Default 10 s.
 	Request time.Duration
-	// OnReport receives each request for which registries were skipped. It must return at once. Optional.
+	// OnReport receives each request that skipped registries. It must return at once. Optional.
 	OnReport func(Report)
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests; all other
 	// connections use TLS, except to registries that the cluster calls insecure.
@@ -96,9 +96,9 @@ func New(o Options) (*Resolver, error) {
 	}, nil
 }
 
-// Update replaces the whole configuration atomically. Running requests keep the configuration with which they began.
-// The stored tokens and troubles of hosts are lost with the old configuration. A second call with the same
-// configuration has no other effect.
+// Update replaces the whole configuration atomically. Running requests keep their configuration. The stored tokens
+// and troubles of hosts are lost with the old configuration. A second call with the same configuration has no other
+// effect.
 func (r *Resolver) Update(c Config) {
 	if old := r.current.Swap(newState(r.options, c)); old != nil {
 		old.transport.closeIdle() // connections in use close later, when they are idle

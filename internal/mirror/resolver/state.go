@@ -11,7 +11,7 @@ import (
 
 // Config holds the cluster's settings of pulls. It must not change after Update.
 type Config struct {
-	// Rules decide which registries a pull tries, in which order, and which it never contacts.
+	// Rules decide which registries a pull tries, their order, and the registries that a pull never contacts.
 	Rules mirror.Rules
 	// PullSecret holds the registries' credentials.
 	PullSecret mirror.PullSecret
@@ -24,7 +24,7 @@ type Config struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// state is one Config in use. A request keeps the state with which it began.
+// state is one Config in use. A request keeps its first state.
 type state struct {
 	rules     mirror.Rules
 	secret    mirror.PullSecret

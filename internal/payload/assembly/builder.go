@@ -36,7 +36,7 @@ func NewBuilder(dir string) (*Builder, error) {
 	return &Builder{dir: dir, why: map[string]string{}}, nil
 }
 
-// Add writes a part's content. name must be one of Parts; version and source are as in File. If a part may have several
+// Add writes a part's content. name must be in Parts; version and source are as in File. If a part may have several
 // versions, add it once for each, the newest first.
 func (b *Builder) Add(name, version, source string, content io.Reader) (payload.File, error) {
 	part, known := payload.PartNamed(name)

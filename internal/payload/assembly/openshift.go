@@ -1,8 +1,8 @@
 package assembly
 
-// OpenShift returns the first and the last known release of OpenShift whose Kubernetes has one of these minor versions,
-// or empty strings if there is none. The numbers follow no rule: after 4.22 comes 5.0 (the branches of
-// github.com/openshift/kubernetes, September 2026).
+// OpenShift returns the first and the last known release of OpenShift with a Kubernetes between the minor versions
+// oldest and newest. If there is none, it returns empty strings. The numbers follow no rule: after 4.22 comes 5.0
+// (the branches of github.com/openshift/kubernetes, September 2026).
 func OpenShift(oldest, newest uint) (first, last string) {
 	for _, r := range []struct {
 		minor   uint
