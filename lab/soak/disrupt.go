@@ -18,10 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// pace is how often the lab looks.
+// pace is the interval between two checks.
 const pace = time.Second / 2
 
-// disrupt makes one disruption of round n, and returns when it has shown its effect.
+// disrupt makes one disruption of round n, and returns when its effect shows.
 func (r *run) disrupt(ctx context.Context, d Disruption, n int) error {
 	if err := sleep(ctx, d.After); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (r *run) named(hosts []int) (all []*fleet.Host) {
 	return all
 }
 
-// setting changes one, and waits until another revision is published: without that, what follows
-// would find everything converged at the old one.
+// setting changes a setting and waits until a new revision is published. Otherwise the next check would find that
+// everything has converged at the old revision.
 func (r *run) setting(ctx context.Context, setting Setting, n int) error {
 	var before string
 	if err := r.await(ctx, "reading the revision", func(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (r *run) revision(ctx context.Context) (string, error) {
 	return config.Status.DesiredRevision, err
 }
 
-// reboot asks for it by the annotation, as a user does, and waits until each host runs another boot.
+// reboot requests a reboot with the annotation, as a user does, and waits until each host runs in a new boot.
 func (r *run) reboot(ctx context.Context, hosts []*fleet.Host) error {
 	before := map[string]string{}
 	for _, h := range hosts {
@@ -106,7 +106,7 @@ func (r *run) reboot(ctx context.Context, hosts []*fleet.Host) error {
 	})
 }
 
-// boot is the boot that a host is in, the last one while it is off.
+// boot returns the id of a host's boot. If the host is off, it waits for the next boot.
 func (r *run) boot(ctx context.Context, h *fleet.Host) string {
 	boot, err := h.Machine.WaitBoot(ctx)
 	if err != nil {
@@ -115,8 +115,7 @@ func (r *run) boot(ctx context.Context, h *fleet.Host) string {
 	return boot.ID
 }
 
-// vanish has hosts lose their power without a word, and gives it back after a while. Whatever happens,
-// it is given back.
+// vanish cuts the power of hosts without notice, and restores it after a while, also after an error.
 func (r *run) vanish(ctx context.Context, hosts []*fleet.Host, away time.Duration) error {
 	for _, h := range hosts {
 		h.Machine.PowerCut()
@@ -125,7 +124,7 @@ func (r *run) vanish(ctx context.Context, hosts []*fleet.Host, away time.Duratio
 	return sleep(ctx, away)
 }
 
-// replace takes hosts off the list, sees that they are clean, and lists them again.
+// replace removes hosts from the list, checks that they are clean, and lists them again.
 func (r *run) replace(ctx context.Context, hosts []*fleet.Host) error {
 	if err := r.list(ctx, hosts, false); err != nil {
 		return err
@@ -139,14 +138,14 @@ func (r *run) replace(ctx context.Context, hosts []*fleet.Host) error {
 	return errors.Join(err, r.list(ctx, hosts, true))
 }
 
-// gone waits until hosts have neither instance nor node.
+// gone waits until the hosts' instances and nodes are deleted.
 func (r *run) gone(ctx context.Context, hosts []*fleet.Host) error {
 	return r.await(ctx, "hosts to be gone", func(ctx context.Context) error {
 		return r.scene.WaitGone(ctx, pace, hosts...)
 	})
 }
 
-// list lists hosts, or no longer, beside those that are listed.
+// list adds hosts to the list of hosts, or removes them.
 func (r *run) list(ctx context.Context, hosts []*fleet.Host, listed bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +161,7 @@ func (r *run) list(ctx context.Context, hosts []*fleet.Host, listed bool) error 
 	return r.await(ctx, "listing hosts", func(ctx context.Context) error { return r.scene.List(ctx, all...) })
 }
 
-// kill ends the operator as kill -9 does, and starts it again.
+// kill ends the operator like kill -9, and starts it again.
 func (r *run) kill(ctx context.Context) error {
 	if err := r.scene.Operator.Kill(); err != nil {
 		return err
@@ -170,7 +169,7 @@ func (r *run) kill(ctx context.Context) error {
 	return r.scene.Operator.Start(ctx)
 }
 
-// outage takes the API server away, and brings it back whatever happens.
+// outage stops the API server for a while, and always starts it again.
 func (r *run) outage(ctx context.Context, away time.Duration) error {
 	if err := r.scene.Cluster.StopAPIServer(); err != nil {
 		return err
@@ -179,8 +178,8 @@ func (r *run) outage(ctx context.Context, away time.Duration) error {
 	return errors.Join(over, r.scene.Cluster.StartAPIServer(context.WithoutCancel(ctx)))
 }
 
-// await repeats something small until it succeeds. The API server may be away meanwhile, so that
-// any error is a reason to try again until the limit is over.
+// await repeats a short step until it succeeds. The API server may be down at the time, so await retries after any
+// error until the limit is over.
 func (r *run) await(ctx context.Context, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pace, r.options.Limit, true, func(ctx context.Context) (bool, error) {
@@ -198,7 +197,7 @@ func (r *run) await(ctx context.Context, what string, try func(ctx context.Conte
 	return nil
 }
 
-// sleep lets real processes go on for a while.
+// sleep waits while real processes continue.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

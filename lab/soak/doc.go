@@ -1,6 +1,6 @@
-// Package soak answers whether everything still holds, and nothing has leaked, after nodes, settings,
-// operator and API server were disrupted for hours: it draws the disruptions from a seed, makes them,
-// waits until all has converged, and compares what is counted with what was counted before.
+// Package soak answers whether the cluster still converges, and whether anything leaks, after hours of disruptions
+// to nodes, settings, the operator and the API server. It draws the disruptions from a seed, makes them, waits
+// until the cluster has converged, and compares its figures with the figures from before.
 //
-// Command winlab and its own test run it; product code never imports it.
+// Command winlab and the package's own test run it. Product code never imports it.
 package soak

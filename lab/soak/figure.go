@@ -9,50 +9,49 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Figures are what is counted at a calm point.
+// Figures are the counts at a calm point.
 type Figures struct {
 	Operator Process `json:"operator"`
 	// Lab is this process with all simulated hosts.
 	Lab Process `json:"lab"`
-	// Stacks are goroutines of the lab, and with it of all simulated daemons, by the function that they
-	// are for.
+	// Stacks counts the goroutines of the lab, including all simulated daemons, by function.
 	Stacks map[string]int `json:"stacks"`
 	// Objects in the API server, by kind.
 	Objects map[string][]string `json:"-"`
 	// Hosts by their names.
 	Hosts map[string]Host `json:"-"`
-	// Counts are the lengths of what is too long for a report: objects by kind, and of all hosts
-	// together.
+	// Counts are the lengths of the lists that are too long for a report: objects by kind, and the lists of all
+	// hosts together.
 	Counts map[string]int `json:"counts"`
 }
 
-// Process is what a program holds.
+// Process is what a program uses.
 type Process struct {
 	Goroutines int `json:"goroutines"`
-	// Descriptors are open files and sockets, and Resident is its memory in bytes. Both are 0 where
-	// there is no /proc.
+	// Descriptors is the number of open files and sockets, and Resident is the memory in bytes. Without /proc, both
+	// are 0.
 	Descriptors int   `json:"descriptors"`
 	Resident    int64 `json:"residentBytes"`
 }
 
-// Host is what a simulated host holds.
+// Host is what exists on a simulated host.
 type Host struct {
-	// Files are paths, and Others whatever else it has: services, certificates, variables, networks.
+	// Files are paths. Others are services, certificates, variables and networks.
 	Files, Others []string
-	// Open are handles of files, and Processes those that run.
+	// Open is the number of open file handles, and Processes the number of running processes.
 	Open, Processes int
 }
 
-// Leak is a figure that grew by more than it may.
+// Leak is a figure that grew more than allowed.
 type Leak struct {
 	What string `json:"what"`
 	From int64  `json:"from"`
 	To   int64  `json:"to"`
-	// More names some of what was not there before.
+	// More names some of the new items.
 	More []string `json:"more,omitempty"`
 }
 
-// String is one line for a terminal.
+// String returns one line for a terminal.
 func (l Leak) String() string {
 	line := fmt.Sprintf("%s grew from %d to %d", l.What, l.From, l.To)
 	if len(l.More) > 0 {
@@ -61,19 +60,18 @@ func (l Leak) String() string {
 	return line
 }
 
-// slack is by how much a figure may grow: a fixed part, which idle connections and the like need, and
-// one in parts of a hundred.
+// slack is the allowed growth of a figure: a fixed part, for idle connections and the like, plus a percentage.
 type slack struct{ fixed, percent int64 }
 
-// What figures may grow by. Memory is what garbage collection leaves it at; descriptors and goroutines
-// hold connections that are kept for the next request.
+// slacks returns the allowed growth of figures. Memory is measured after garbage collection. Descriptors and
+// goroutines include connections that are kept for the next request.
 func slacks() (goroutines, descriptors, resident, stack slack) {
 	return slack{20, 10}, slack{20, 10}, slack{48 << 20, 30}, slack{8, 20}
 }
 
 func (s slack) exceeded(from, to int64) bool { return to > from+s.fixed+from*s.percent/100 }
 
-// Leaks compares two calm points. Objects and files may not grow at all, but for files of logs.
+// Leaks compares two calm points. The numbers of objects and files must not grow. Exception: log files.
 func Leaks(before, after Figures) (leaks []Leak) {
 	goroutines, descriptors, resident, stack := slacks()
 	number := func(what string, from, to int64, may slack) {
@@ -101,10 +99,11 @@ func Leaks(before, after Figures) (leaks []Leak) {
 	return leaks
 }
 
-// rotated is how many more files of logs a host may have: each of its ten services may begin another.
+// rotated is the allowed growth of the number of log files on a host: each of its ten services may begin another
+// file.
 const rotated = 10
 
-// held is how many more handles, or processes, a host may have at the moment at which it is looked at.
+// held is the allowed growth of the number of handles, and of processes, on a host.
 const held = 3
 
 func leaksOf(name string, before, after Host) (leaks []Leak) {
@@ -115,7 +114,7 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 		case under(dir, contract.DirLog):
 			may = rotated
 		case under(dir, contract.DirCNIConfig):
-			may = 1 // the hybrid overlay's certificate of before its first renewal: the daemon keeps two
+			may = 1 // the hybrid overlay's first certificate: the daemon keeps two
 		}
 		leaks = append(leaks, grown("files of "+name+" in "+dir, from[dir], to[dir], may)...)
 	}
@@ -131,12 +130,12 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 	return leaks
 }
 
-// under says whether one directory is another or below it, in whatever letter case.
+// under reports whether dir is other, or below it. It ignores case.
 func under(dir, other string) bool {
 	return strings.HasPrefix(strings.ToLower(dir)+`\`, strings.ToLower(other)+`\`)
 }
 
-// byDirectory sorts paths by the directory that they lie in.
+// byDirectory groups paths by directory.
 func byDirectory(paths []string) map[string][]string {
 	by := map[string][]string{}
 	for _, path := range paths {
@@ -146,10 +145,10 @@ func byDirectory(paths []string) map[string][]string {
 	return by
 }
 
-// named is how many of what is new are named.
+// named is the maximum number of new items in a Leak.
 const named = 5
 
-// grown says that a list is longer by more than it may, and names what is new.
+// grown returns a Leak if a list grew by more than may, with the names of new items.
 func grown(what string, before, after []string, may int) []Leak {
 	if len(after) <= len(before)+may {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// measure counts everything. Nothing is disrupted meanwhile.
+// measure counts everything. There are no disruptions during the count.
 func (r *run) measure(ctx context.Context) (Figures, error) {
 	f := Figures{Hosts: map[string]Host{}}
 	var err error
@@ -41,14 +41,14 @@ func (r *run) measure(ctx context.Context) (Figures, error) {
 	if f.Stacks, err = stacks(); err != nil {
 		return f, err
 	}
-	debug.FreeOSMemory() // what is garbage is nobody's
+	debug.FreeOSMemory() // don't count garbage
 	f.Lab, err = process(os.Getpid())
 	f.Lab.Goroutines = runtime.NumGoroutine()
 	f.count()
 	return f, err
 }
 
-// hostFigures are what one host holds.
+// hostFigures counts what exists on one host.
 func hostFigures(ctx context.Context, h *fleet.Host) (Host, error) {
 	now, err := h.Snapshot(ctx)
 	if err != nil {
@@ -74,16 +74,17 @@ func stacks() (map[string]int, error) {
 	return parseStacks(profile.String()), nil
 }
 
-// parseStacks reads the text form of a profile of goroutines: for each stack a line with how many have it,
-// then its functions, the one that it began with last. A stack is named after the outermost function of the
-// product in it, else of the lab, else of all: what starts goroutines for others says nothing.
+// parseStacks reads the text form of a goroutine profile. For each stack, the profile has a line with the number of
+// goroutines, and then the functions, innermost first. A stack is named after the outermost function of the
+// product, else of the lab, else of any package, because functions that start goroutines for others don't tell
+// their purpose.
 func parseStacks(profile string) map[string]int {
 	began := regexp.MustCompile(`(?m)^(\d+) @ .*\n((?:#.*\n)+)`)
 	function := regexp.MustCompile(`^#\s+\S+\s+(\S+)\+0x`)
 	counts := map[string]int{}
 	for _, stack := range began.FindAllStringSubmatch(profile, -1) {
 		lines := strings.Split(strings.TrimSpace(stack[2]), "\n")
-		n, _ := strconv.Atoi(stack[1]) // it is digits
+		n, _ := strconv.Atoi(stack[1]) // the pattern matches digits only
 		var functions []string
 		for _, line := range slices.Backward(lines) {
 			if found := function.FindStringSubmatch(line); found != nil {
@@ -101,17 +102,17 @@ func parseStacks(profile string) map[string]int {
 	return counts
 }
 
-// module is how names of our own functions begin.
+// module is the prefix of the names of our own functions.
 const module = "github.com/windows-nodes/wmco/"
 
-// expiring are kinds whose objects the API server or its controllers remove an hour after they were made,
-// so that their number says how much happened in that hour.
+// expiring lists the kinds whose objects the API server or its controllers delete after an hour. Their number
+// depends on the activity in that hour, so they aren't counted.
 func expiring() []string { return []string{"events", "certificatesigningrequests"} }
 
-// objects lists all by their kind, as namespace and name.
+// objects lists all objects by kind, as namespace/name.
 func (r *run) objects(ctx context.Context) (map[string][]string, error) {
 	config := rest.CopyConfig(r.scene.Cluster.Admin())
-	config.WarningHandler = rest.NoWarnings{} // kinds that are deprecated are counted, too
+	config.WarningHandler = rest.NoWarnings{} // also count deprecated kinds
 	all, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tokenLife is longer than any soak.
+// tokenLife is longer than any soak test.
 const tokenLife = 24 * time.Hour
 
-// letScrape makes an account that may read the operator's metrics, and keeps its token.
+// letScrape creates a ServiceAccount that may read the operator's metrics, and keeps its token.
 func (r *run) letScrape(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: mark}}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: mark},
@@ -39,10 +39,10 @@ func (r *run) letScrape(ctx context.Context) error {
 	return nil
 }
 
-// mostMetrics bounds what is read of the operator's metrics.
+// mostMetrics is the maximum size of the operator's metrics in bytes.
 const mostMetrics = 64 << 20
 
-// operatorProcess is what the operator holds: goroutines by what its metrics say, the rest by the kernel.
+// operatorProcess reads the number of goroutines from the operator's metrics, and the rest from the kernel.
 func (r *run) operatorProcess(ctx context.Context) (Process, error) {
 	p, err := process(r.scene.Operator.PID())
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *run) operatorProcess(ctx context.Context) (Process, error) {
 		return p, fmt.Errorf("reading the operator's metrics: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+r.token)
-	// nobody vouches for its certificate here
+	// The lab has no CA for this certificate.
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
 	defer transport.CloseIdleConnections()

@@ -2,5 +2,5 @@
 
 package soak
 
-// process knows nothing where there is no /proc.
+// process returns nothing, because only Linux has /proc.
 func process(int) (Process, error) { return Process{}, nil }

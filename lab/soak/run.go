@@ -23,77 +23,76 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Options of a soak.
+// Options of a soak test.
 type Options struct {
 	// Operator is the path of the operator's binary. Required.
 	Operator string
-	// Schedule says what happens when.
+	// Schedule is the plan of the disruptions.
 	Schedule Schedule
-	// Time is how long it goes on after all hosts have joined; no round begins later. MostRounds ends
-	// it earlier, after so many beside the warm-up. 0 is no bound.
+	// Time is the duration of the test after all hosts have joined. No round begins later. MostRounds is the
+	// maximum number of rounds, without the warm-up. 0 means no limit.
 	Time       time.Duration
 	MostRounds int
-	// Limit is how long one disruption, and then everything, may take until it has converged.
+	// Limit is the maximum time for one disruption, and then for convergence.
 	Limit time.Duration
-	// Calm is how long nothing is done before things are counted.
+	// Calm is the pause before each count.
 	Calm time.Duration
-	// Certificates is their longest life.
+	// Certificates is the maximum lifetime of certificates.
 	Certificates time.Duration
-	// Keep leaves the directory with logs and data behind, Debug lets the operator log in detail.
+	// Keep keeps the directory with logs and data. Debug enables the operator's debug log.
 	Keep, Debug bool
 	// Progress receives a line for each thing that happens.
 	Progress io.Writer
 }
 
-// Report is what came of a soak.
+// Report is the result of a soak test.
 type Report struct {
 	Seed  uint64 `json:"seed"`
 	Hosts int    `json:"hosts"`
-	// JoinSeconds is how long all hosts took to become nodes, and Seconds all that followed.
+	// JoinSeconds is the time until all hosts are nodes. Seconds is the time after that.
 	JoinSeconds float64       `json:"joinSeconds"`
 	Seconds     float64       `json:"seconds"`
 	Rounds      []RoundReport `json:"rounds"`
-	// Made counts the disruptions by their kind.
+	// Made counts the disruptions by kind.
 	Made map[string]int `json:"made"`
-	// Before is counted after the warm-up, After at the end.
+	// Before are the figures after the warm-up, After the figures at the end.
 	Before *Figures `json:"before,omitempty"`
 	After  *Figures `json:"after,omitempty"`
-	// Unsettled names what did not converge, and Leaks what grew.
+	// Unsettled lists what didn't converge. Leaks lists the figures that grew.
 	Unsettled []string `json:"unsettled"`
 	Leaks     []Leak   `json:"leaks"`
-	// Interrupted says that it was ended before its time.
+	// Interrupted reports that the test was stopped early.
 	Interrupted bool `json:"interrupted"`
 }
 
 // RoundReport is one round.
 type RoundReport struct {
-	// Number from 1; those of the warm-up are 0.
+	// Number counts rounds from 1. It is 0 for rounds of the warm-up.
 	Number int   `json:"number"`
 	Round  Round `json:"disruptions"`
-	// Seconds until everything had converged.
+	// Seconds until the cluster had converged.
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 }
 
-// run is a soak under way.
+// run is a running soak test.
 type run struct {
 	options Options
 	scene   *scene.Scene
-	// admin speaks of OpenShift's objects.
+	// admin is a client that also knows OpenShift's objects.
 	admin client.Client
-	// token lets the operator's metrics be read.
+	// token authorizes requests for the operator's metrics.
 	token  string
 	began  time.Time
 	report Report
-	// warm is how many rounds of the warm-up have been made.
+	// warm counts the rounds of the warm-up so far.
 	warm int
 
 	mu     sync.Mutex
 	listed map[*fleet.Host]bool
 }
 
-// Run soaks a scene of its own. Its error says why it could not go on; what it found is in the report,
-// as far as it came.
+// Run runs a soak test in its own scene. Its error says why it stopped. The report contains the results until then.
 func Run(ctx context.Context, options Options) (_ Report, err error) {
 	r := &run{options: options, listed: map[*fleet.Host]bool{}, report: Report{Seed: options.Schedule.Seed,
 		Hosts: options.Schedule.Hosts, Made: map[string]int{}, Unsettled: []string{}, Leaks: []Leak{}}}
@@ -101,7 +100,7 @@ func Run(ctx context.Context, options Options) (_ Report, err error) {
 	r.scene, err = scene.Start(ctx, scene.Options{
 		Operator: options.Operator, Progress: options.Progress, AnyKubectl: true,
 		Keep: options.Keep, Debug: options.Debug, Metrics: true, SigningDuration: options.Certificates,
-		// What nobody uses goes soon: at the end only what is in use may be left.
+		// Delete unused manifests soon, so that only used ones are left at the end.
 		Arguments: []string{"--manifest-retention=10s"},
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20,
 			MaxUnavailable: &share, SettleTime: &metav1.Duration{Duration: time.Second}}},
@@ -129,8 +128,8 @@ func Run(ctx context.Context, options Options) (_ Report, err error) {
 	return r.report, err
 }
 
-// countAnyway counts after a round that did not converge: what it left behind is a clue. It says of nothing that
-// it leaked, since much is still at work.
+// countAnyway counts after a round that didn't converge, because the figures help to find the cause. It reports no
+// leaks, because much work is still running.
 func (r *run) countAnyway(ctx context.Context) {
 	if r.report.Before == nil {
 		return
@@ -145,7 +144,7 @@ func (r *run) countAnyway(ctx context.Context) {
 	r.report.After = &after
 }
 
-// soak has all hosts join, disrupts them, and counts before and after.
+// soak lets all hosts join, disrupts them, and counts before and after.
 func (r *run) soak(ctx context.Context) error {
 	r.began = time.Now()
 	if err := r.list(ctx, r.scene.Fleet.Hosts, true); err != nil {
@@ -184,7 +183,7 @@ func (r *run) soak(ctx context.Context) error {
 	return r.compare(ctx, before)
 }
 
-// calm counts when nothing was done for a while.
+// calm counts after a pause without disruptions.
 func (r *run) calm(ctx context.Context) (Figures, error) {
 	if err := sleep(ctx, r.options.Calm); err != nil {
 		return Figures{}, err
@@ -195,8 +194,8 @@ func (r *run) calm(ctx context.Context) (Figures, error) {
 	return r.measure(ctx)
 }
 
-// compare counts until nothing has leaked. What ends by itself within the limit is no leak: a
-// connection that idles, a revision that nobody uses.
+// compare counts until no figure has leaked, or until half the limit is over. A resource that disappears within
+// this time is no leak, such as an idle connection or an unused revision.
 func (r *run) compare(ctx context.Context, before Figures) error {
 	for began := time.Now(); ; {
 		after, err := r.calm(ctx)
@@ -211,8 +210,8 @@ func (r *run) compare(ctx context.Context, before Figures) error {
 	}
 }
 
-// round makes the disruptions of a round side by side, and waits until everything has converged. Every
-// one comes to its end, whatever becomes of the others, so that nothing is left switched off.
+// round makes all disruptions of a round in parallel, and waits until the cluster has converged. If a disruption
+// fails, round still waits for the others, so that everything is switched on again.
 func (r *run) round(ctx context.Context, n int, round Round) error {
 	began, number := time.Now(), n+len(r.options.Schedule.WarmUp())
 	if n == 0 {
@@ -246,7 +245,7 @@ func roundName(n int) string {
 	return fmt.Sprintf("round %d", n)
 }
 
-// String is a line for a terminal.
+// String returns one line for a terminal.
 func (r Round) String() string {
 	var all []string
 	for _, d := range r {
@@ -255,11 +254,11 @@ func (r Round) String() string {
 	return strings.Join(all, "; ")
 }
 
-// steady is how often in a row everything must have been found converged: what was written just now may
-// not have been seen by anybody yet.
+// steady is how many checks in a row must find that the cluster has converged. The operator may not have seen the
+// last change yet.
 const steady = 6
 
-// converge waits until everything has converged, and keeps what has not.
+// converge waits until the cluster has converged. The report keeps the list of what has not.
 func (r *run) converge(ctx context.Context) error {
 	seen, hosts := 0, len(r.scene.Fleet.Hosts)
 	err := r.await(ctx, "everything to converge", func(ctx context.Context) error {
@@ -280,7 +279,7 @@ func (r *run) converge(ctx context.Context) error {
 	return err
 }
 
-// say prints what happens, and how much time is left.
+// say prints a message and the time that is left.
 func (r *run) say(format string, arguments ...any) {
 	left := ""
 	if r.report.JoinSeconds > 0 {
@@ -290,10 +289,10 @@ func (r *run) say(format string, arguments ...any) {
 		fmt.Sprintf(format, arguments...))
 }
 
-// Err says what is wrong, or nil.
+// Err returns the failures of the test, or nil.
 func (r Report) Err() error {
 	var all []error
-	if r.Interrupted { // what was under way had no time to converge
+	if r.Interrupted { // the last round had no time to converge
 		converged := 0
 		for _, round := range r.Rounds {
 			if round.Error == "" {
@@ -311,7 +310,7 @@ func (r Report) Err() error {
 	return errors.Join(all...)
 }
 
-// Compared is a line for each figure, before and after.
+// Compared returns a line for each figure, before and after.
 func (r Report) Compared() (lines []string) {
 	if r.Before == nil || r.After == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 // Kind is a kind of disruption.
 type Kind string
 
-// Kinds of disruptions. A setting is one more by itself: see Settings.
+// Kinds of disruptions. For KindSetting, see also Settings.
 const (
 	KindSetting Kind = "setting"
 	KindReboot  Kind = "reboot"
@@ -24,7 +24,7 @@ const (
 	KindOutage  Kind = "API server away"
 )
 
-// Setting is what an administrator changes.
+// Setting is a setting that an administrator changes.
 type Setting string
 
 // Settings that change.
@@ -37,25 +37,25 @@ const (
 	SettingKubelet    Setting = "kubelet"
 )
 
-// Settings lists them all.
+// Settings lists all settings.
 func Settings() []Setting {
 	return []Setting{SettingMirror, SettingCA, SettingPullSecret, SettingProxy, SettingLogging, SettingKubelet}
 }
 
-// Disruption is one thing that happens to the cluster.
+// Disruption is one disruption of the cluster.
 type Disruption struct {
 	Kind Kind `json:"kind"`
-	// Setting that changes, for KindSetting.
+	// Setting is the changed setting, for KindSetting.
 	Setting Setting `json:"setting,omitempty"`
-	// Hosts that it happens to, by their place in the fleet, from 0.
+	// Hosts are the disrupted hosts, by index in the fleet.
 	Hosts []int `json:"hosts,omitempty"`
-	// After is when it begins, since the beginning of its round.
+	// After is the delay from the start of the round.
 	After time.Duration `json:"afterNanoseconds"`
-	// Away is how long a host or the API server does not answer.
+	// Away is the time that a host or the API server is down.
 	Away time.Duration `json:"awayNanoseconds,omitempty"`
 }
 
-// String is one line for a terminal.
+// String returns one line for a terminal.
 func (d Disruption) String() string {
 	switch d.Kind {
 	case KindSetting:
@@ -78,22 +78,22 @@ func oneBased(hosts []int) []int {
 	return named
 }
 
-// Round is what happens side by side. The next one begins when everything has converged.
+// Round is a list of disruptions that happen in parallel. The next round begins when the cluster has converged.
 type Round []Disruption
 
-// Schedule says which disruption comes when. It is a function of its fields alone.
+// Schedule draws the disruptions. The result depends only on its fields.
 type Schedule struct {
 	// Seed of all draws.
 	Seed uint64
-	// Hosts is how many there are.
+	// Hosts is the number of hosts.
 	Hosts int
-	// Vanish and Outage are how long a host and the API server are away at most; Spread is how late
-	// in its round a disruption begins at most.
+	// Vanish and Outage are the maximum times that a host and the API server are down. Spread is the maximum delay
+	// of a disruption in its round.
 	Vanish, Outage, Spread time.Duration
 }
 
-// WarmUp makes one disruption of each kind and changes each setting, so that what appears with the
-// first one is there when things are counted.
+// WarmUp returns one disruption of each kind and a change of each setting. So the first count includes everything
+// that only a first disruption creates.
 func (s Schedule) WarmUp() []Round {
 	random := rand.New(rand.NewPCG(s.Seed, 0))
 	var settings Round
@@ -101,7 +101,7 @@ func (s Schedule) WarmUp() []Round {
 		settings = append(settings, Disruption{Kind: KindSetting, Setting: setting})
 	}
 	rounds := []Round{settings}
-	// Whatever a host's first reboot leaves on it is there, too, when things are counted.
+	// Reboot each host, because a first reboot can leave files on it. The first count must include them.
 	every := make([]int, s.Hosts)
 	for i := range every {
 		every[i] = i
@@ -117,15 +117,15 @@ func (s Schedule) WarmUp() []Round {
 	return append(rounds, gone, Round{{Kind: KindOutage, Away: s.Outage}}, Round{{Kind: KindKill}})
 }
 
-// Rounds of a schedule have at most so many disruptions.
+// mostInRound is the maximum number of disruptions in a round.
 const mostInRound = 4
 
-// Rounds draws one round after the other, without end. Disruptions in a round are in the order in which
-// they begin, and none conflicts with another. No host is rebooted more often, with the warm-up, than the
-// operator grants in a row: it would leave that host alone.
+// Rounds draws an endless sequence of rounds. The disruptions in a round are sorted by their start, and don't
+// conflict with each other. The number of a host's reboots, including the warm-up, stays below the limit of reboots
+// in a row, because the operator stops rebooting a host at the limit.
 func (s Schedule) Rounds() iter.Seq[Round] {
 	return func(yield func(Round) bool) {
-		reboots := slices.Repeat([]int{1}, s.Hosts) // by the warm-up
+		reboots := slices.Repeat([]int{1}, s.Hosts) // from the warm-up
 		for n := uint64(1); ; n++ {
 			round := s.round(n, reboots)
 			for _, d := range round {
@@ -143,7 +143,7 @@ func (s Schedule) Rounds() iter.Seq[Round] {
 	}
 }
 
-// round draws one, when hosts have been rebooted so often. A round is never empty.
+// round draws one round. reboots is the number of reboots of each host so far. A round is never empty.
 func (s Schedule) round(n uint64, reboots []int) Round {
 	random := rand.New(rand.NewPCG(s.Seed, n))
 	spent := func(h int) bool { return reboots[h] >= disrupt.MaxReboots }
@@ -164,7 +164,8 @@ func (s Schedule) round(n uint64, reboots []int) Round {
 	return round
 }
 
-// draw gives settings half of all turns, and the API server, without which nothing goes on, the fewest.
+// draw draws one disruption. Half of them are changes of settings. Outages of the API server are rare, because no
+// work continues without it.
 func (s Schedule) draw(random *rand.Rand) Disruption {
 	d := Disruption{After: between(random, 0, s.Spread)}
 	switch n := random.IntN(12); {
@@ -184,7 +185,7 @@ func (s Schedule) draw(random *rand.Rand) Disruption {
 	return d
 }
 
-// some hosts: one, or up to a tenth of all.
+// some draws one host, or up to a tenth of all hosts.
 func (s Schedule) some(random *rand.Rand) []int {
 	hosts := random.Perm(s.Hosts)[:1+random.IntN(max(1, s.Hosts/10))]
 	slices.Sort(hosts)
@@ -196,8 +197,8 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(random.Int64N(int64(most-least)+1))
 }
 
-// conflicts says whether two disruptions can't happen side by side: each would undo, or could not
-// tell, what the other does.
+// conflicts reports whether two disruptions can't happen in parallel, because one would undo or hide the effect of
+// the other.
 func (d Disruption) conflicts(other Disruption) bool {
 	switch {
 	case slices.ContainsFunc(d.Hosts, func(h int) bool { return slices.Contains(other.Hosts, h) }):
@@ -210,13 +211,12 @@ func (d Disruption) conflicts(other Disruption) bool {
 	return slices.Contains(programs, d.Kind) && slices.Contains(programs, other.Kind)
 }
 
-// What an hour's soak does. An unresponsive node is NotReady after 20 s in the lab, so that hosts which vanish
-// are noticed in half of all cases. The API server is away for less than it takes the operator to lose
-// its lease.
+// Values for a test of an hour. In the lab, an unresponsive node is NotReady after 20 s, so about half of the hosts
+// that vanish are noticed. The API server's outage is too short for the operator to lose its lease.
 const (
 	Vanish = 40 * time.Second
 	Outage = 12 * time.Second
 	Spread = 10 * time.Second
-	// ShortestCertificate is the least life that a request may ask for.
+	// ShortestCertificate is the minimum lifetime that a request may ask for.
 	ShortestCertificate = 10 * time.Minute
 )

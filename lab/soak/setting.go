@@ -18,11 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// mark names the objects that a soak makes. There is one of each, which changes from then on: their
-// number stays the same.
+// mark is the name of the test's own objects. Each object is created once and then updated, so the number of
+// objects stays the same.
 const mark = "soak"
 
-// change gives a setting a value that it never had, by the number of the round.
+// change gives a setting a new value that depends on the round's number n.
 func (r *run) change(ctx context.Context, setting Setting, n int) error {
 	named := metav1.ObjectMeta{Name: mark}
 	switch setting {
@@ -86,7 +86,7 @@ func (r *run) changeConfig(ctx context.Context, change func(*v1alpha1.WindowsMac
 	return wrong
 }
 
-// put changes an object, or makes it where there is none.
+// put updates an object, or creates it if it is missing.
 func put(ctx context.Context, c client.Client, object client.Object, change func()) error {
 	err := c.Get(ctx, client.ObjectKeyFromObject(object), object)
 	switch {
