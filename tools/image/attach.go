@@ -20,8 +20,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// Media types of what is attached. Those of the signature are cosign's, so that it verifies with
-// `cosign verify --key`: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md.
+// Media types of the attachments. A signature uses cosign's types, so that you can verify it with `cosign verify
+// --key`: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md.
 const (
 	bomType             = "application/vnd.cyclonedx+json"
 	signatureType       = "application/vnd.dev.cosign.artifact.sig.v1+json"
@@ -31,7 +31,7 @@ const (
 	passwordVariable = "COSIGN_PASSWORD"
 )
 
-// attach makes a referrer: a manifest with one piece of content that says which image it is about.
+// attach creates a referrer: a manifest that names its image and contains one blob.
 func attach(to v1.Descriptor, kind types.MediaType, content []byte, contentType types.MediaType,
 	annotations map[string]string) (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), kind)
@@ -44,7 +44,7 @@ func attach(to v1.Descriptor, kind types.MediaType, content []byte, contentType 
 	return mutate.Subject(referrer, subject).(v1.Image), nil
 }
 
-// signer reads a private key of PEM, encrypted or not, as cosign writes it.
+// signer reads a private key in PEM, encrypted or not, in cosign's format.
 func signer(path string) (signature.Signer, error) {
 	loaded, err := signature.LoadSignerFromPEMFile(path, crypto.SHA256,
 		func(bool) ([]byte, error) { return []byte(os.Getenv(passwordVariable)), nil })
@@ -55,7 +55,7 @@ func signer(path string) (signature.Signer, error) {
 	return loaded, nil
 }
 
-// sign makes the signature of an image that is published under a name.
+// sign signs an image that is published in repository.
 func sign(key signature.Signer, repository name.Repository, image v1.Descriptor) (v1.Image, error) {
 	statement, err := payload.Cosign{Image: repository.Digest(image.Digest.String())}.MarshalJSON()
 	if err != nil {
@@ -69,11 +69,11 @@ func sign(key signature.Signer, repository name.Repository, image v1.Descriptor)
 		map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(made)})
 }
 
-// errUnsigned is the answer where no signature is by the given key.
+// errUnsigned means that no signature is by the given key.
 var errUnsigned = errors.New("no signature of it is by this key")
 
-// signedBy says whether a referrer is a signature of the image by the key: nil, errUnsigned, or
-// what made it unreadable.
+// signedBy checks whether a referrer is a signature of the image by the key. If it isn't, it returns errUnsigned.
+// It returns another error if the referrer can't be read.
 func signedBy(key signature.Verifier, referrer v1.Image, image v1.Hash) error {
 	manifest, err := referrer.Manifest()
 	if err != nil {
@@ -105,7 +105,7 @@ func signedBy(key signature.Verifier, referrer v1.Image, image v1.Hash) error {
 	return errUnsigned
 }
 
-// verifier reads a public key of PEM.
+// verifier reads a public key in PEM.
 func verifier(path string) (signature.Verifier, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func verifier(path string) (signature.Verifier, error) {
 	return signature.LoadVerifier(key, crypto.SHA256)
 }
 
-// largestAttachment bounds what is read of a referrer. A list of parts is some 500 KiB.
+// largestAttachment is the maximum size of an attachment in bytes. A list of parts has about 500 KiB.
 const largestAttachment = 16 << 20
 
 func content(of v1.Image, digest v1.Hash) (text []byte, err error) {

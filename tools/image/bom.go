@@ -21,7 +21,7 @@ import (
 
 // part is one program in an image.
 type part struct {
-	// name and version of the program, and where its file lies on this machine.
+	// name and version of the program, and the path of its file on this machine.
 	name, version, path string
 }
 
@@ -34,10 +34,9 @@ func payloadParts(directory string, manifest payload.Manifest) []part {
 	return parts
 }
 
-// list makes the CycloneDX list of an image's parts. What a program is made of comes from the build
-// information that the Go linker left in it, Windows programs included; a program without any is
-// listed by its digest alone. There is no time and no random serial number in it: the same parts
-// give the same list.
+// list creates the CycloneDX list of an image's parts. It reads a program's modules from the build information of
+// the Go linker, also for Windows programs. A program without build information is listed by its digest alone. The
+// list contains no time and no random serial number: the same parts give the same list.
 func list(image, version string, parts []part) ([]byte, error) {
 	bom := cyclonedx.NewBOM()
 	bom.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
@@ -70,7 +69,7 @@ func list(image, version string, parts []part) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// describe reads one program: what it is, and the modules in it by their package URLs.
+// describe returns the component of one program, and its modules by package URL.
 func describe(p part) (cyclonedx.Component, map[string]cyclonedx.Component, error) {
 	digest, err := digestOf(p.path)
 	if err != nil {
@@ -83,8 +82,8 @@ func describe(p part) (cyclonedx.Component, map[string]cyclonedx.Component, erro
 	modules := map[string]cyclonedx.Component{}
 	info, err := buildinfo.ReadFile(p.path)
 	if err != nil {
-		// Not a Go program, or stripped of its build information: its digest is what can be said.
-		return program, modules, nil //nolint:nilerr // a program without build information is listed, too
+		// This is no Go program, or its build information was stripped. So only its digest is known.
+		return program, modules, nil //nolint:nilerr // a program without build information is also listed
 	}
 	add := func(name, version string) {
 		url := "pkg:golang/" + name + "@" + version

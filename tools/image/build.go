@@ -72,17 +72,17 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 	return say(out, o, runs, carried, checks)
 }
 
-// program is one that an image is made of.
+// program is the program of an image.
 type program struct {
-	// image is its name in the layout, name that of the program, source the package that it is built of.
+	// image is the image's name in the layout, name the program's name, and source its Go package.
 	image, name, source string
 	labels              labels
-	// beside are layers with what lies beside it, and parts are those of them.
+	// beside are further layers of the image, and parts are the programs in them.
 	beside []v1.Layer
 	parts  []part
 }
 
-// programImages makes an image of a program for each platform, and joins them.
+// programImages builds an image of a program for each platform, and joins the images to an index.
 func (o buildOptions) programImages(ctx context.Context, out io.Writer, scratch string, p program,
 	key signature.Signer) (made, error) {
 	images, order := map[string]v1.Image{}, make([]v1.Platform, 0, len(o.platforms))
@@ -109,7 +109,8 @@ func (o buildOptions) programImages(ctx context.Context, out io.Writer, scratch 
 	return finish(p.image, index(images, order), o.version, p.parts, repository, key)
 }
 
-// complete refuses a payload without programs that somebody has to supply, unless that is meant.
+// complete returns an error if the payload lacks programs that you must supply, unless the option incomplete is
+// set.
 func (o buildOptions) complete(manifest payload.Manifest) error {
 	if len(manifest.Missing) == 0 || o.incomplete {
 		return nil
@@ -122,10 +123,10 @@ func (o buildOptions) complete(manifest payload.Manifest) error {
 		"--incomplete, make image INCOMPLETE=1", strings.Join(lines, "\n"))
 }
 
-// compile builds a program so that the same source gives the same bytes.
+// compile builds a program reproducibly: the same source gives the same bytes.
 func (o buildOptions) compile(ctx context.Context, platform v1.Platform, source, to string) error {
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", // as the Makefile has it: what is compiled already is found
+		"-gcflags=all=-dwarf=false", // as in the Makefile, so that the build cache is used
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
 		"-o", to, source)
 	command.Dir = o.root
@@ -137,7 +138,7 @@ func (o buildOptions) compile(ctx context.Context, platform v1.Platform, source,
 	return nil
 }
 
-// say prints the digests.
+// say prints the digests of the images.
 func say(out io.Writer, o buildOptions, all ...made) error {
 	for _, m := range all {
 		digest, err := m.image.(interface{ Digest() (v1.Hash, error) }).Digest()

@@ -24,7 +24,7 @@ type file struct {
 	open func() (io.ReadCloser, error)
 }
 
-// fromDisk describes a file of this machine.
+// fromDisk returns a file of this machine, with its path in the image.
 func fromDisk(source, target string, mode int64) (file, error) {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -37,8 +37,8 @@ func fromDisk(source, target string, mode int64) (file, error) {
 		open: func() (io.ReadCloser, error) { return os.Open(source) }}, nil
 }
 
-// layer packs files so that the same content always gives the same bytes: sorted, owned by root,
-// and with the time 1970-01-01, which says nothing about the machine that built it.
+// layer packs files so that the same content always gives the same bytes. The files are sorted and owned by root.
+// Their time is 1970-01-01, so that it doesn't depend on the machine that builds the image.
 func layer(files ...file) (v1.Layer, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b file) int { return bytes.Compare([]byte(a.path), []byte(b.path)) })
@@ -50,7 +50,7 @@ func layer(files ...file) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
-// writeTar writes directories before what is in them.
+// writeTar writes files as a tar. Each directory comes before its content.
 func writeTar(to io.Writer, files []file) error {
 	out := tar.NewWriter(to)
 	made := map[string]bool{".": true}
@@ -86,7 +86,7 @@ func writeFile(out *tar.Writer, f file) (err error) {
 	return err
 }
 
-// parents lists the folders above a path, the outermost first.
+// parents lists the folders above a path, outermost first.
 func parents(name string) []string {
 	var folders []string
 	for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {

@@ -15,13 +15,13 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// Annotations in the index of an OCI layout: the image's name, and what its referrers are about.
+// Annotations in the index of an OCI layout: the name of an image, and the digest of a referrer's image.
 const (
 	nameAnnotation    = "org.opencontainers.image.ref.name"
 	subjectAnnotation = "io.windows-nodes.subject"
 )
 
-// made is one image with what is attached to it.
+// made is one image with its attachments.
 type made struct {
 	// name is "operator", "payload" or "e2e".
 	name      string
@@ -29,7 +29,7 @@ type made struct {
 	referrers []v1.Image
 }
 
-// finish attaches the list of parts, and the signature where there is a key.
+// finish attaches the list of parts, and the signature if there is a key.
 func finish(as string, image mutate.Appendable, version string, parts []part, repository name.Repository,
 	key signature.Signer) (made, error) {
 	subject, err := partial.Descriptor(image)
@@ -55,7 +55,7 @@ func finish(as string, image mutate.Appendable, version string, parts []part, re
 	return all, nil
 }
 
-// write replaces the layout in a directory. The old one stands until the new one is whole.
+// write replaces the layout in a directory. The old layout stays until the new one is complete.
 func write(directory string, all ...made) error {
 	scratch, err := os.MkdirTemp(parentOf(directory), ".image-")
 	if err != nil {
@@ -74,7 +74,7 @@ func write(directory string, all ...made) error {
 	if err := os.RemoveAll(directory); err != nil {
 		return err
 	}
-	// MkdirTemp makes a directory for its owner alone; images are for everybody to read.
+	// MkdirTemp creates a directory for its owner only, but every user may read images.
 	return errors.Join(os.Chmod(scratch, 0o755), os.Rename(scratch, directory))
 }
 

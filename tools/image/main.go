@@ -192,7 +192,7 @@ func supplyCommand() *cobra.Command {
 		"`file` with the credentials, such as OpenShift's pull secret; without it, those of docker login or podman login")
 	for _, flag := range []string{"from", "path"} {
 		if err := c.MarkFlagRequired(flag); err != nil {
-			panic(err) // it is defined above
+			panic(err) // the flag is defined above
 		}
 	}
 	return c

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// programs is where they lie in images, which scripts of users rely on.
+	// programs is the directory of programs in images. Users' scripts rely on it.
 	programs = "usr/local/bin/"
 	operator = "windows-machine-config-operator"
 	e2e      = "wmco-e2e"
 	copier   = "copy-payload"
-	// user runs it. It is a number, so that runAsNonRoot can be checked without the image's files.
+	// user is the user of the image's process. It is a number, so that runAsNonRoot can be checked without the
+	// image's files.
 	user = "65532:65532"
 )
 
-// labels are said of every image; the names are those of the OCI image specification.
+// labels are the labels of every image. Their names come from the OCI image specification.
 type labels struct{ title, description, version, revision string }
 
 func (l labels) all() map[string]string {
@@ -39,8 +40,8 @@ func (l labels) all() map[string]string {
 	}
 }
 
-// payloadLayers packs a payload directory: payload.json in one layer and each blob in one of its
-// own, so that a blob which two releases share is stored and copied once.
+// payloadLayers packs a payload directory: payload.json and each blob have their own layer. So if two releases
+// share a blob, it is stored and copied once.
 func payloadLayers(directory string) (payload.Manifest, []v1.Layer, error) {
 	opened, err := payload.OpenDir(directory)
 	if err != nil {
@@ -65,7 +66,7 @@ func payloadLayers(directory string) (payload.Manifest, []v1.Layer, error) {
 	return opened.Manifest(), layers, nil
 }
 
-// assemble makes an image of layers.
+// assemble creates an image of layers.
 func assemble(platform v1.Platform, config v1.Config, layers []v1.Layer) (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.AppendLayers(base, layers...)
@@ -83,8 +84,8 @@ func assemble(platform v1.Platform, config v1.Config, layers []v1.Layer) (v1.Ima
 	return mutate.ConfigFile(image, described)
 }
 
-// programImage makes an image of a static program for one platform, with what lies beside it: of the
-// operator, the payload.
+// programImage creates an image of a static program for one platform. beside are further layers, such as the
+// payload in the operator's image.
 func programImage(platform v1.Platform, program, binary string, l labels, beside []v1.Layer) (v1.Image, error) {
 	program = programs + program
 	f, err := fromDisk(binary, program, 0o555)
@@ -100,7 +101,7 @@ func programImage(platform v1.Platform, program, binary string, l labels, beside
 	return assemble(platform, config, append(append([]v1.Layer{}, beside...), top))
 }
 
-// index joins one image per platform.
+// index joins the images of several platforms.
 func index(images map[string]v1.Image, order []v1.Platform) v1.ImageIndex {
 	joined := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range order {

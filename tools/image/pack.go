@@ -15,11 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// filesPlatform is what an image of nothing but files says it is for.
+// filesPlatform is the platform of an image that contains only files.
 const filesPlatform = "linux/amd64"
 
-// directories are the images that consist of a directory: what they are, and the labels by which OLM
-// finds its way in them.
+// directories describes the images that consist of a directory: title, description, and the labels that OLM reads.
 var directories = map[string]struct { //nolint:gochecknoglobals // a table
 	title, description string
 	labels             func(directory string) (map[string]string, error)
@@ -33,7 +32,7 @@ var directories = map[string]struct { //nolint:gochecknoglobals // a table
 
 type packOptions struct{ name, directory, out, version, revision, repository, key string }
 
-// pack makes an image of a directory and writes it as a layout.
+// pack creates an image of a directory and writes it as a layout.
 func pack(out io.Writer, o packOptions) error {
 	about, known := directories[o.name]
 	if !known {
@@ -86,7 +85,7 @@ func pack(out io.Writer, o packOptions) error {
 	return err
 }
 
-// tree are all files of a directory.
+// tree lists all files of a directory.
 func tree(directory string) ([]file, error) {
 	var all []file
 	err := fs.WalkDir(os.DirFS(directory), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -100,7 +99,7 @@ func tree(directory string) ([]file, error) {
 	return all, err
 }
 
-// bundleLabels are the annotations of a bundle, which its image repeats.
+// bundleLabels returns the annotations of a bundle. The bundle's image has them as labels.
 func bundleLabels(directory string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(directory, "metadata", "annotations.yaml"))
 	if err != nil {
@@ -113,7 +112,8 @@ func bundleLabels(directory string) (map[string]string, error) {
 	return said.Annotations, nil
 }
 
-// nameByDigest is the image of this name and version in a layout, as repository@digest.
+// nameByDigest returns repository@digest for an image in a layout. It returns an error if the image has another
+// version.
 func nameByDigest(directory, image, version, repository string) (string, error) {
 	manifest, all, err := open(directory)
 	if err != nil {
@@ -135,7 +135,7 @@ func nameByDigest(directory, image, version, repository string) (string, error) 
 	return "", fmt.Errorf("the layout %s has no image %s", directory, image)
 }
 
-// versionOf reads the version that an image, or the first of an index, is labelled with.
+// versionOf returns the version in the labels of an image, or of the first image of an index.
 func versionOf(all v1.ImageIndex, d v1.Descriptor) (string, error) {
 	if d.MediaType.IsIndex() {
 		index, err := all.ImageIndex(d.Digest)

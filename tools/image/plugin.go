@@ -12,23 +12,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// pluginManifest is the name of Krew's manifest: the plugin's, windows.
+// pluginManifest is the file name of Krew's manifest. The plugin's name is windows.
 const pluginManifest = "windows.yaml"
 
-// pluginPlatforms are those that a release must have the plugin for, as os_arch.
+// pluginPlatforms lists the platforms of the plugin that a release must contain, as os_arch.
 func pluginPlatforms() []string {
 	return []string{"darwin_amd64", "darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"}
 }
 
-// archive is what Krew's manifest says of a platform.
+// archive is a platform's entry in Krew's manifest.
 type archive struct {
 	URI, SHA256 string
 	Selector    struct{ MatchLabels map[string]string }
 }
 
-// collectPlugin copies Krew's manifest and the archives that it names, and writes the list of their
-// parts. A manifest of another version or of other archives is refused: Krew would refuse it at
-// every user's.
+// collectPlugin copies Krew's manifest and its archives, and writes the list of their parts. It returns an error if
+// the manifest has another version, or if an archive has another digest, because Krew would then refuse to install
+// the plugin.
 func collectPlugin(to, from, version string) error {
 	data, err := os.ReadFile(filepath.Join(from, pluginManifest))
 	if err != nil {
@@ -76,7 +76,7 @@ func collectPlugin(to, from, version string) error {
 	return copyFile(filepath.Join(from, pluginManifest), filepath.Join(to, pluginManifest))
 }
 
-// copyChecked copies an archive, if it has the digest that the manifest gives.
+// copyChecked copies an archive if it has the digest in the manifest.
 func (a archive) copyChecked(to, from string) error {
 	name := path.Base(a.URI)
 	digest, err := digestOf(filepath.Join(from, name))

@@ -35,9 +35,9 @@ func open(directory string) (*v1.IndexManifest, v1.ImageIndex, error) {
 	return manifest, all, err
 }
 
-// push copies a layout into a registry: the operator to repository:tag, the others to
-// repository-<name>:tag, and what is attached to them beside them. What the registry has already
-// is not sent again, so a push that broke off is simply run again.
+// push copies a layout to a registry: the operator's image to repository:tag, the others to repository-<name>:tag,
+// and attachments to the repository of their image. It skips content that the registry already has, so after an
+// interruption you can run it again.
 func push(ctx context.Context, out io.Writer, directory, repository, tag string, options ...remote.Option) error {
 	manifest, all, err := open(directory)
 	if err != nil {
@@ -70,7 +70,7 @@ func push(ctx context.Context, out io.Writer, directory, repository, tag string,
 	return nil
 }
 
-// withFix says what to do about a registry that refuses. Other errors it leaves as they are.
+// withFix adds a fix to an error if the registry refuses access. It returns other errors unchanged.
 func withFix(err error, repository name.Repository) error {
 	refused := (*transport.Error)(nil)
 	if !errors.As(err, &refused) {
@@ -102,8 +102,8 @@ func pushOne(from v1.ImageIndex, d v1.Descriptor, to name.Reference, options []r
 	return remote.Write(to, image, options...)
 }
 
-// pushReferrer pushes by digest, and a signature by the tag as well under which cosign looks for it
-// in registries that do not list referrers.
+// pushReferrer pushes a referrer by digest. It also pushes a signature by tag: in registries that don't list
+// referrers, cosign looks for this tag.
 func pushReferrer(from v1.ImageIndex, referrer, image v1.Descriptor, to name.Tag, options []remote.Option) error {
 	if err := pushOne(from, referrer, to.Context().Digest(referrer.Digest.String()), options); err != nil {
 		return err
@@ -139,7 +139,7 @@ func verify(ctx context.Context, image name.Reference, key signature.Verifier, o
 	return fmt.Errorf("verifying %s: %w", image, errUnsigned)
 }
 
-// referrers fetches what is attached to an image.
+// referrers fetches the attachments of an image.
 func referrers(image name.Digest, options ...remote.Option) ([]v1.Image, error) {
 	list, err := remote.Referrers(image, options...)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// releaseOptions are where the parts of a release lie. changes is a file with a line for each change, and notes is
-// docs/release-notes.md; both may be empty. source is the project's home on GitHub.
+// releaseOptions are the paths of a release's parts. changes is a file with a line for each change, and notes is
+// docs/release-notes.md; both may be empty. source is the project's URL on GitHub.
 type releaseOptions struct {
 	images, bundle, catalog, chart, payload, plugin, sonobuoy, repository, changes, notes, source, out, version string
 }
 
-// makeRelease collects everything that is published of a version in one directory: archives of the images,
-// the chart, the plugins of kubectl and Sonobuoy, lists of parts, notes, and the digests of all these files.
-// It replaces the directory when it is whole. The same parts give the same files.
+// makeRelease collects all published files of a version in one directory: archives of the images, the chart, the
+// plugins of kubectl and Sonobuoy, lists of parts, notes, and the digests of all these files. The old directory
+// stays until the new one is complete. The same parts give the same files.
 func makeRelease(out io.Writer, o releaseOptions) error {
 	scratch, err := os.MkdirTemp(parentOf(o.out), ".release-")
 	if err != nil {
@@ -77,8 +77,8 @@ func makeRelease(out io.Writer, o releaseOptions) error {
 	return err
 }
 
-// collect writes a layout as an archive, and the list of parts of each image in it beside that. It
-// returns the images' names with their digests.
+// collect writes a layout as an archive, and next to it the list of parts of each image. It returns the images'
+// names with their digests.
 func collect(to, from string) ([]string, error) {
 	manifest, all, err := open(from)
 	if err != nil {
@@ -120,10 +120,10 @@ func collect(to, from string) ([]string, error) {
 	return published, errors.Join(writeTar(archive, files), archive.Close())
 }
 
-// sonobuoyImage is where the plugin for Sonobuoy names its image.
+// sonobuoyImage matches the line with the image in the plugin for Sonobuoy.
 var sonobuoyImage = regexp.MustCompile(`(?m)^(  image: )\S+$`)
 
-// collectSonobuoy writes the plugin for Sonobuoy, with the image of this version by its digest.
+// collectSonobuoy writes the plugin for Sonobuoy, with the digest of this version's image.
 func (o releaseOptions) collectSonobuoy(to string) error {
 	named, err := nameByDigest(o.images, "e2e", o.version, o.repository)
 	if err != nil {
@@ -140,7 +140,7 @@ func (o releaseOptions) collectSonobuoy(to string) error {
 	return os.WriteFile(filepath.Join(to, filepath.Base(o.sonobuoy)), text, 0o644) //nolint:gosec // published
 }
 
-// partsOf reads the list of parts in a referrer, which is nil if it is something else.
+// partsOf reads the list of parts in a referrer. It returns nil for other referrers.
 func partsOf(all v1.ImageIndex, referrer v1.Descriptor) ([]byte, error) {
 	attached, err := all.Image(referrer.Digest)
 	if err != nil {
@@ -161,8 +161,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, data, 0o644) //nolint:gosec // published
 }
 
-// nameImages writes images.txt: a line for each image with its digest and its repository, in the form of sha256sum, by
-// which a workflow attests them.
+// nameImages writes images.txt: a line for each image with its digest and its repository, in the format of
+// sha256sum. A workflow uses it to attest the images.
 func (o releaseOptions) nameImages(to string, published []string) error {
 	var text strings.Builder
 	for _, image := range published {
@@ -177,14 +177,14 @@ func (o releaseOptions) nameImages(to string, published []string) error {
 }
 
 var (
-	// pageLink is a link to a page beside docs/release-notes.md, or below it.
+	// pageLink matches a link to another page in docs/ or below it.
 	pageLink = regexp.MustCompile(`\]\(([a-z0-9/-]+\.md)`)
-	// section is the heading of a release in docs/release-notes.md.
+	// section matches the heading of a release in docs/release-notes.md.
 	section = regexp.MustCompile(`(?m)^## (.+)$`)
 )
 
-// changelog is the version's section of docs/release-notes.md, with links that work outside docs/. A version without
-// a section, such as a fork's, has none.
+// changelog returns the version's section of docs/release-notes.md, with links that work outside docs/. It is empty
+// if the version has no section, such as in a fork.
 func (o releaseOptions) changelog() (string, error) {
 	if o.notes == "" {
 		return "", nil
@@ -208,7 +208,7 @@ func (o releaseOptions) changelog() (string, error) {
 	return "", nil
 }
 
-// describe writes the notes: what is in the release, and what changed.
+// describe returns the notes: the content of the release, and the changes.
 func (o releaseOptions) describe(published []string) ([]byte, error) {
 	opened, err := payload.OpenDir(o.payload)
 	if err != nil {
@@ -252,7 +252,7 @@ func (o releaseOptions) describe(published []string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checksums are the digests of a directory's files, as sha256sum checks them.
+// checksums returns the digests of a directory's files in the format of sha256sum.
 func checksums(directory string) ([]byte, error) {
 	files, err := tree(directory)
 	if err != nil {

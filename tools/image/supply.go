@@ -27,20 +27,20 @@ import (
 
 const (
 	maxProgram = 512 << 20 // bytes of a supplied program
-	maxImage   = 8 << 30   // bytes of the image that carries it
-	maxLinks   = 8         // symbolic links that are followed to it
+	maxImage   = 8 << 30   // bytes of the image that contains it
+	maxLinks   = 8         // links on the way to it
 )
 
-// supplyOptions say which program is taken out of which image.
+// supplyOptions name a program and the image that contains it.
 type supplyOptions struct {
 	program        string // its name in the payload
 	image          string // with its digest
-	path, platform string // where it is in the image, and in which of its platforms
+	path, platform string // the program's path in the image, and the image's platform
 	into, version  string
 }
 
-// supply takes a program out of an image and puts it into a directory for `make payload SUPPLIED=`.
-// The image is named by its digest, against which everything that the registry sends is checked.
+// supply copies a program from an image to a directory for `make payload SUPPLIED=`. The image must be named by its
+// digest, and all data from the registry is checked against this digest.
 func supply(ctx context.Context, out io.Writer, o supplyOptions, options ...remote.Option) error {
 	if _, known := payload.PartNamed(o.program); !known {
 		return fmt.Errorf("%s is not the name of a part of the payload, see docs/payload.md", o.program)
@@ -84,7 +84,7 @@ func supply(ctx context.Context, out io.Writer, o supplyOptions, options ...remo
 	return err
 }
 
-// unpinned refuses an image without a digest, and says what it is now.
+// unpinned returns an error for an image without a digest. The error contains the present digest.
 func unpinned(image string, cause error, options []remote.Option) error {
 	tag, err := name.NewTag(image)
 	if err != nil {
@@ -97,7 +97,7 @@ func unpinned(image string, cause error, options []remote.Option) error {
 	return fmt.Errorf("%s is named without its digest; now it is %s@%s", image, tag.Context(), now.Digest)
 }
 
-// pick is the image for a platform, where the digest names an index of several.
+// pick returns the image. If the digest names an index, it returns the index's image for the platform.
 func pick(reference name.Digest, platform v1.Platform, options []remote.Option) (v1.Image, error) {
 	found, err := remote.Get(reference, options...)
 	if err != nil {
@@ -128,8 +128,8 @@ func pick(reference name.Digest, platform v1.Platform, options []remote.Option) 
 		strings.Join(has, ", "))
 }
 
-// download is the image on disk. A digest is checked at the end of a layer only, so nothing is read from
-// one that is still on its way.
+// download copies an image to disk and returns the copy. A layer's digest is only verified at its end, so a layer
+// must be complete before it is read.
 func download(image v1.Image, directory string) (v1.Image, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -155,7 +155,7 @@ func download(image v1.Image, directory string) (v1.Image, error) {
 	return disk.Image(digest)
 }
 
-// extract writes one file of an image to target. Links are followed within the image.
+// extract writes one file of an image to target. It follows links within the image.
 func extract(image v1.Image, file, target string) error {
 	for range maxLinks {
 		next, err := extractOnce(image, clean(file), target)
@@ -167,12 +167,12 @@ func extract(image v1.Image, file, target string) error {
 	return fmt.Errorf("more than %d links lead to it", maxLinks)
 }
 
-// clean is a path of an image as a tar has it.
+// clean returns a path in the form that a tar uses.
 func clean(file string) string {
 	return strings.TrimPrefix(path.Join("/", filepath.ToSlash(file)), "/")
 }
 
-// extractOnce writes a file, or says which one the link at its place leads to.
+// extractOnce writes a file. If the file is a link, it returns the link's target instead.
 func extractOnce(image v1.Image, file, target string) (next string, err error) {
 	flat := mutate.Extract(image)
 	defer func() { err = errors.Join(err, flat.Close()) }()
@@ -203,7 +203,7 @@ func extractOnce(image v1.Image, file, target string) (next string, err error) {
 	}
 }
 
-// writeProgram puts a file at its place whole or not at all.
+// writeProgram writes a file completely or not at all.
 func writeProgram(target string, from io.Reader, size int64) error {
 	if size > maxProgram {
 		return fmt.Errorf("it has %d bytes, and %d are allowed", size, maxProgram)
@@ -212,7 +212,7 @@ func writeProgram(target string, from io.Reader, size int64) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // there is nothing to remove after the rename
+	defer os.Remove(file.Name()) // after the rename, this does nothing
 	_, err = io.CopyN(file, from, size)
 	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
 		return err
@@ -220,7 +220,7 @@ func writeProgram(target string, from io.Reader, size int64) error {
 	return os.Rename(file.Name(), target)
 }
 
-// pullSecret has the credentials of a file such as OpenShift's pull secret.
+// pullSecret contains the credentials of a file such as OpenShift's pull secret.
 type pullSecret struct{ *configfile.ConfigFile }
 
 func readPullSecret(file string) (pullSecret, error) {
@@ -228,7 +228,7 @@ func readPullSecret(file string) (pullSecret, error) {
 	if err != nil {
 		return pullSecret{}, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // only read
 	c, err := config.LoadFromReader(io.LimitReader(f, 1<<20))
 	if err != nil {
 		return pullSecret{}, fmt.Errorf("reading the pull secret %s: %w", file, err)
@@ -236,7 +236,7 @@ func readPullSecret(file string) (pullSecret, error) {
 	return pullSecret{c}, nil
 }
 
-// Resolve is the entry for a repository, or else for its registry.
+// Resolve returns the credentials for a repository, or else for its registry.
 func (p pullSecret) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	for key := of.String(); ; key = path.Dir(key) {
 		if entry, ok := p.AuthConfigs[key]; ok {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// platform is one archive, in Krew's words.
+// platform is the entry of one archive in Krew's manifest.
 type platform struct {
 	Selector selector `json:"selector"`
 	URI      string   `json:"uri"`
@@ -37,10 +37,10 @@ type member struct {
 	content []byte
 }
 
-// pack writes the archive of one binary beside it: zip for Windows, where nothing unpacks another kind
-// by a click, tar.gz for the others.
+// pack writes the archive of one binary to the binary's directory: zip for Windows, which opens zip files without
+// other tools, and tar.gz for other systems.
 func pack(binary, url string, licence []byte) (platform, error) {
-	content, err := os.ReadFile(binary) //nolint:gosec // who builds names it
+	content, err := os.ReadFile(binary) //nolint:gosec // the user of this tool names it
 	if err != nil {
 		return platform{}, err
 	}
@@ -79,7 +79,7 @@ func tarball(to io.Writer, members []member) error {
 func zipped(to io.Writer, members []member) error {
 	writer := zip.NewWriter(to)
 	for _, m := range members {
-		// The first time that the format knows: zero is no date, about which some programs complain.
+		// This is the earliest time that zip supports. Some programs complain about a zero time.
 		epoch := time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 		header := &zip.FileHeader{Name: m.name, Method: zip.Deflate, Modified: epoch}
 		header.SetMode(m.mode)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// build compiles the plugin for a platform. Nothing of the machine, of the folder or of the checkout is
-// in the result: with version control stamps, a binary of a clone would differ from one of an archive.
+// build compiles the plugin for a platform. The result doesn't depend on the machine, the folder or the checkout.
+// With version control stamps, a binary from a clone would differ from a binary from an archive of the source.
 func build(ctx context.Context, o options, platform, into string) (string, error) {
 	system, arch, _ := strings.Cut(platform, "/")
 	binary := filepath.Join(into, "kubectl-windows_"+system+"_"+arch)
@@ -21,9 +21,9 @@ func build(ctx context.Context, o options, platform, into string) (string, error
 	if err != nil {
 		return "", err
 	}
-	compile := exec.CommandContext(ctx, "go", "build", //nolint:gosec // who builds names what is made
+	compile := exec.CommandContext(ctx, "go", "build", //nolint:gosec // the user of this tool names the output
 		"-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", // which the linker drops anyway; the operator is compiled with the same
+		"-gcflags=all=-dwarf=false", // the linker drops this data anyway; the operator is compiled with the same flag
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
 		"-o", binary, "./cmd/kubectl-windows")
 	compile.Dir = o.root

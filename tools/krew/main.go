@@ -1,7 +1,6 @@
-// Command krew makes what Krew, the package manager for plugins of kubectl, installs: it builds
-// kubectl-windows for each platform, packs each binary with the licence, and writes the manifest that
-// names the archives by their SHA-256. `make plugin` runs it. The same source gives the same bytes,
-// wherever and by whom it is built.
+// Command krew creates the files that Krew, the package manager for plugins of kubectl, installs: it builds
+// kubectl-windows for each platform, packs each binary with the licence, and writes the manifest with the SHA-256
+// of each archive. `make plugin` runs it. The same source gives the same bytes on every machine.
 package main
 
 import (
@@ -34,26 +33,26 @@ func main() {
 	}
 }
 
-// homepage is the project's.
+// homepage is the project's URL.
 const homepage = "https://github.com/windows-nodes/wmco"
 
-// options say what to make, of what, and where to.
+// options of the command.
 type options struct {
-	// root is the top folder of the source, out the one that is written.
+	// root is the top folder of the source, and out the folder for the result.
 	root, out string
-	// version of the plugin; url is the folder that the archives will be downloaded from.
+	// version of the plugin. url is the folder that users download the archives from.
 	version, url string
-	// platforms are those to build for, each as os/arch.
+	// platforms to build for, each as os/arch.
 	platforms []string
 }
 
-// everywhere is each platform of administrators.
+// everywhere lists the platforms that administrators use.
 func everywhere() []string {
 	return []string{"darwin/amd64", "darwin/arm64", "linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64"}
 }
 
-// run writes binaries, archives and the manifest into a folder of its own, which takes the place of
-// the one before when it is whole.
+// run writes binaries, archives and the manifest to a temporary folder. When the folder is complete, it replaces
+// the old result.
 func run(ctx context.Context, o options) error {
 	url := cmp.Or(o.url, homepage+"/releases/download/v"+o.version)
 	if !strings.HasPrefix(url, "https://") {
@@ -63,7 +62,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("reading the licence: %w", err)
 	}
-	if err = os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil { //nolint:gosec // what anybody may read
+	if err = os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil { //nolint:gosec // everyone may read it
 		return err
 	}
 	scratch, err := os.MkdirTemp(filepath.Dir(o.out), ".plugin-")
@@ -89,5 +88,5 @@ func run(ctx context.Context, o options) error {
 	if err = os.RemoveAll(o.out); err != nil {
 		return err
 	}
-	return errors.Join(os.Chmod(scratch, 0o755), os.Rename(scratch, o.out)) //nolint:gosec // what anybody may read
+	return errors.Join(os.Chmod(scratch, 0o755), os.Rename(scratch, o.out)) //nolint:gosec // everyone may read it
 }
