@@ -20,7 +20,7 @@ type options struct {
 	minor, write bool
 }
 
-// bump prints what is newer than a go.mod's own requirements, and takes it with write.
+// bump prints newer versions of a go.mod's direct requirements. With the option write, it also updates them.
 func (o options) bump(ctx context.Context, out io.Writer, file string) error {
 	directory := filepath.Join(o.root, filepath.Dir(file))
 	data, err := os.ReadFile(filepath.Join(o.root, file))
@@ -63,8 +63,8 @@ func (o options) bump(ctx context.Context, out io.Writer, file string) error {
 	return nil
 }
 
-// newest is the highest release of a module in the pinned one's minor version, or in its major version
-// with minor. It is the pinned one where there is no higher.
+// newest returns the highest release of a module within the pinned minor version. With the option minor, it looks
+// within the pinned major version. If there is no higher release, it returns the pinned version.
 func (o options) newest(ctx context.Context, directory, path, pinned string) (string, error) {
 	text, err := run(ctx, directory, "go", "list", "-mod=mod", "-m", "-versions", "-json", path)
 	if err != nil {
@@ -84,7 +84,7 @@ func (o options) newest(ctx context.Context, directory, path, pinned string) (st
 	return newest, nil
 }
 
-// reason is what the go command says in an error that is JSON, or the whole error.
+// reason returns the go command's message from an error in JSON, or the whole error.
 func reason(err error) string {
 	for line := range strings.Lines(err.Error()) {
 		if said, found := strings.CutPrefix(strings.TrimSpace(line), `"Error": `); found {
@@ -94,7 +94,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// licences says whether a module's licence is another one in a later version.
+// licences reports whether a module's licence changes in a later version.
 func licences(ctx context.Context, directory, path, from, to string) (string, error) {
 	before, err := licence(ctx, directory, path+"@"+from)
 	if err != nil {
@@ -113,7 +113,7 @@ func licences(ctx context.Context, directory, path, from, to string) (string, er
 	return "ANOTHER LICENCE: " + first, nil
 }
 
-// licence reads the licence of a module, nil if it has none.
+// licence reads the licence of a module. It returns nil if there is none.
 func licence(ctx context.Context, directory, module string) ([]byte, error) {
 	text, err := run(ctx, directory, "go", "mod", "download", "-json", module)
 	if err != nil {

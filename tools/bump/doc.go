@@ -1,4 +1,4 @@
-// Command bump shows which pinned modules have newer versions, what would change with them, and on
-// request takes them. It looks at every go.mod of the repository, as each pins what it builds:
-// operator, programs of nodes, lab and tools.
+// Command bump shows newer versions of pinned modules and the effects of an update. With -write, it updates them.
+// It reads every go.mod of the repository, because each go.mod pins what it builds: the operator, programs of
+// nodes, lab and tools.
 package main

@@ -60,7 +60,7 @@ whether its licence is another one. Nothing is changed without --write. Afterwar
 	return c
 }
 
-// modFiles are the go.mod files under version control, but for those of tests.
+// modFiles returns the go.mod files under version control, except the tests' go.mod files.
 func modFiles(ctx context.Context, root string) ([]string, error) {
 	text, err := run(ctx, root, "git", "ls-files", "go.mod", "*/go.mod")
 	if err != nil {
@@ -75,10 +75,10 @@ func modFiles(ctx context.Context, root string) ([]string, error) {
 	return all, nil
 }
 
-// govulncheck is the version that is run.
+// govulncheck is the pinned version of govulncheck.
 const govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
-// check prints the known vulnerabilities that a module's code can reach, or why that is not known.
+// check prints the known vulnerabilities that a module's code can reach. If the check fails, it prints the reason.
 func (o options) check(ctx context.Context, out io.Writer, file string) {
 	text, err := run(ctx, filepath.Join(o.root, filepath.Dir(file)), "go", "run", govulncheck, "./...")
 	if err != nil {
@@ -88,7 +88,7 @@ func (o options) check(ctx context.Context, out io.Writer, file string) {
 	_, _ = fmt.Fprintf(out, "%s: %s\n", file, strings.TrimSpace(text))
 }
 
-// run runs a program in a directory, and returns what it prints; on failure, all of that is the error.
+// run runs a program in a directory and returns its output. If the program fails, the error contains the output.
 func run(ctx context.Context, directory, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.Dir = directory

@@ -29,7 +29,7 @@ import (
 const (
 	namespace = contract.OperatorNamespace
 	operator  = "windows-machine-config-operator"
-	keep      = "helm.sh/resource-policy" // what uninstalling leaves
+	keep      = "helm.sh/resource-policy" // objects with it stay after helm uninstall
 )
 
 //go:embed files/*
@@ -38,9 +38,9 @@ var files embed.FS
 // stamp is the time of every file, so that the same source gives the same archive.
 var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// build makes the chart of a version out of the source tree at root, and saves it in out as a
-// directory and as an archive, whose path it returns. The chart installs the image in repository, or the one that
-// config/ names if repository is empty.
+// build creates the chart of a version from the source tree at root, and saves it in out as a directory and as an
+// archive. It returns the archive's path. The chart installs the image in repository. If repository is empty, it
+// installs the image in config/.
 func build(root, version, repository, out string) (string, error) {
 	content, err := contents(root, version, repository)
 	if err != nil {
@@ -67,7 +67,7 @@ func build(root, version, repository, out string) (string, error) {
 	return chartutil.Save(chart, out)
 }
 
-// contents are the chart's files by name.
+// contents returns the chart's files by name.
 func contents(root, version, repository string) (map[string][]byte, error) {
 	all := map[string][]byte{"Chart.yaml": fmt.Appendf(nil, header, version, version)}
 	for _, name := range []string{"templates/_helpers.tpl", "templates/uninstall.yaml", "templates/NOTES.txt"} {
@@ -149,7 +149,7 @@ type shared map[string]map[string]any
 
 func (s shared) has(object map[string]any) bool { return reflect.DeepEqual(s[id(object)], object) }
 
-// common are the objects that two directories make alike.
+// common returns the objects that are equal in two directories.
 func common(one, another string) (shared, error) {
 	made := [2]shared{{}, {}}
 	for i, directory := range []string{one, another} {
@@ -170,7 +170,8 @@ func id(object map[string]any) string {
 		get(object, []any{"metadata", "name"}))
 }
 
-// condition is when an object of every cluster is left out.
+// condition returns the template condition of an object that is the same on every cluster, so that a value can omit
+// it.
 func condition(object map[string]any) string {
 	switch object["kind"] {
 	case "Namespace":
@@ -197,7 +198,7 @@ func kustomize(directory string) ([]map[string]any, error) {
 	return objects, nil
 }
 
-// template is the template of an object. What it says today of a value goes into defaults.
+// template returns the template of an object. It adds the object's present values to defaults.
 func template(root string, object, defaults map[string]any) (string, error) {
 	switch object["kind"] {
 	case "CustomResourceDefinition", "Namespace":
@@ -253,7 +254,7 @@ func component(root, name, image string) ([]any, error) {
 
 func placeholder(i int) string { return fmt.Sprintf("@@%d@@", i) }
 
-// mark puts placeholders where values stand in an object that is no Deployment.
+// mark replaces fields of an object, except a Deployment, with placeholders of values.
 func mark(object map[string]any) error {
 	name := get(object, []any{"metadata", "name"})
 	for i, v := range values {
@@ -272,7 +273,7 @@ func mark(object map[string]any) error {
 	return nil
 }
 
-// parameterise puts placeholders where values stand in the Deployment.
+// parameterise replaces fields of the Deployment with placeholders of values.
 func parameterise(object, defaults map[string]any) error {
 	for i, v := range values {
 		if v.field == nil {
@@ -314,8 +315,7 @@ func parameterise(object, defaults map[string]any) error {
 	return nil
 }
 
-// fill replaces placeholders by what renders their values. Values are rendered as JSON, which is YAML
-// wherever it stands.
+// fill replaces placeholders with template expressions. They render values as JSON, which is also valid YAML.
 func fill(root, text string) (string, error) {
 	for i, v := range values {
 		if v.component != "" {
@@ -355,7 +355,7 @@ func fill(root, text string) (string, error) {
 	return text, nil
 }
 
-// get is what stands at a path of keys and indexes; nil for nothing.
+// get returns the object at a path of keys and indexes, or nil.
 func get(object any, path []any) any {
 	for _, step := range path {
 		switch at := object.(type) {
@@ -375,7 +375,7 @@ func get(object any, path []any) any {
 	return object
 }
 
-// set puts something at a path, whose last step is a key. Maps that are missing on the way are made.
+// set sets an object at a path. The last step of the path is a key. Missing maps on the way are created.
 func set(object map[string]any, path []any, what any) error {
 	last := len(path) - 1
 	parent := get(object, path[:last])
@@ -394,8 +394,7 @@ func set(object map[string]any, path []any, what any) error {
 	return nil
 }
 
-// describe writes values.yaml, each value with what it does, and the schema that Helm holds what is
-// set against.
+// describe returns values.yaml, with a description of each value, and the schema that Helm checks values with.
 func describe(defaults map[string]any) (text, rules []byte, err error) {
 	lines := []string{"# Made from config/ by `make chart`. `helm show values` prints this file."}
 	properties := schema{

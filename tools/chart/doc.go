@@ -1,4 +1,4 @@
-// Command chart makes the project's Helm chart out of config/, which stays the one truth: what the
-// chart's defaults render is what kustomize makes of config/default. A table says which field of which
-// object is a value of the chart; its default is what stands in that field.
+// Command chart creates the project's Helm chart from config/, the only source. With default values, the chart
+// renders the same objects as kustomize renders from config/default. A table maps fields of objects to the chart's
+// values. The default of a value is the field's content.
 package main

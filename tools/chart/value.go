@@ -1,28 +1,29 @@
 package main
 
-// value is what an administrator may set in the chart.
+// value is a setting in the chart.
 type value struct {
 	// key is its path in values.yaml.
 	key string
-	// about is what it does, for values.yaml and the schema.
+	// about describes the value, for values.yaml and the schema.
 	about string
-	// schema is the JSON schema of it, without its description.
+	// schema is its JSON schema, without the description.
 	schema schema
-	// field is where it stands in the Deployment; its default is what stands there. Nil for a value
-	// that a template of files/ reads, that adds a field, or that stands in other objects.
+	// field is its field in the Deployment. The field's content is the default. For adds, component and appends, it
+	// is the object or list that they extend. It is nil if only a template in files/ reads the value, or if its
+	// fields are in other objects.
 	field []any
-	// places are where it stands in other objects, rendered by expression.
+	// places are its fields in other objects, rendered by expression.
 	places []place
-	// expression renders it where it is not simply the value.
+	// expression renders the value. If it is empty, the value itself is rendered.
 	expression string
 	// otherwise is the default of a value without a field.
 	otherwise any
-	// adds is the field that a value which is not empty adds to the object at field.
+	// adds is the name of a field that is added to the object at field if the value is not empty.
 	adds string
 	// component names a component of config/ that is applied to the Deployment if the value is not empty. It adds fields;
 	// the value is the image of its init container.
 	component string
-	// appends says that the value is a list whose elements follow those at field.
+	// appends means that the value is a list, which is appended to the list at field.
 	appends bool
 }
 
@@ -37,7 +38,7 @@ type schema map[string]any
 // container is the path of the operator's container in its Deployment.
 var pod, container = []any{"spec", "template", "spec"}, []any{"spec", "template", "spec", "containers", 0}
 
-// subjects are who may read the metrics.
+// subjects returns the fields with the subject that may read the metrics.
 func subjects(key string) []place {
 	field := []any{"subjects", 0, key}
 	return []place{{"RoleBinding", "prometheus-k8s", field}, {"ClusterRoleBinding", operator + "-metrics", field}}
@@ -46,18 +47,18 @@ func subjects(key string) []place {
 func at(path []any, more ...any) []any { return append(append([]any{}, path...), more...) }
 
 const (
-	present = "auto" // what it belongs to is in the cluster
+	present = "auto" // the API that it needs is in the cluster
 	dns     = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 )
 
 var (
 	text   = schema{"type": "string"}
 	choice = schema{"enum": []any{present, true, false}}
-	// list is one whose elements the API server judges.
+	// list is a list whose elements the API server validates.
 	list = func(element schema) schema { return schema{"type": "array", "items": element} }
 )
 
-// values are all of them, in the order of values.yaml.
+// values are all values, in the order of values.yaml.
 var values = []value{
 	{key: "image.repository", about: "Registry and repository of the operator's image, such as a mirror's.",
 		schema: schema{"type": "string", "minLength": 1, "pattern": `^[^\s:@]+(:[0-9]+)?(/[^\s:@]+)+$`},

@@ -22,12 +22,12 @@ under Wine in ` + "`test/wine`" + `; the others show a part.
 
 var (
 	acceptanceRow = regexp.MustCompile(`(?m)^\| <a id="A\d\d"></a>(A\d\d) \|`)
-	// rowTest is a test that is named after one row or several, such as TestA21A26_…
+	// rowTest matches a test whose name contains one or more rows, such as TestA21A26_…
 	rowTest   = regexp.MustCompile(`(?m)^func (Test((?:A\d\d)+)_\w+)\(`)
 	rowNumber = regexp.MustCompile(`A\d\d`)
 )
 
-// acceptancePage lists which tests show which row, from the names of tests.
+// acceptancePage lists the tests of each row, from the tests' names.
 func acceptancePage(root string) ([]byte, error) {
 	list, err := os.ReadFile(filepath.Join(root, "docs", "acceptance.md"))
 	if err != nil {
@@ -60,7 +60,7 @@ func acceptancePage(root string) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// rowTests maps each row to its tests, and each test to the files that have it.
+// rowTests maps each row to its tests, and each test to its files.
 func rowTests(root string) (map[string]map[string][]string, error) {
 	tests := map[string]map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -97,8 +97,7 @@ func rowTests(root string) (map[string]map[string][]string, error) {
 	return tests, nil
 }
 
-// names lists the tests below a folder, and for none those that are in neither test/e2e nor
-// test/wine.
+// names lists the tests below a folder. Without a folder, it lists the tests outside test/e2e and test/wine.
 func names(tests map[string][]string, folder string) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(tests)) {

@@ -22,8 +22,7 @@ The operator brings two kinds of object, in the API group windowsmachineconfig.o
 
 `
 
-// apiPage describes every custom resource definition in config/crd, and the words of the API
-// package.
+// apiPage describes every custom resource definition in config/crd, and the constants of the API package.
 func apiPage(root string) ([]byte, error) {
 	definitions, err := filepath.Glob(filepath.Join(root, "config", "crd", "windowsmachineconfig.openshift.io_*.yaml"))
 	if err != nil {
@@ -87,7 +86,7 @@ func describe(b *bytes.Buffer, crd apiextensionsv1.CustomResourceDefinition,
 		for _, f := range flatten(part, property) {
 			row := []string{code(f.path), prose(f.kind()), f.initial(), f.limits(), prose(f.schema.Description)}
 			if part == "status" {
-				row = []string{row[0], row[1], row[4]} // the operator keeps its limits by itself
+				row = []string{row[0], row[1], row[4]} // omit defaults and limits: only the operator writes the status
 			}
 			rows = append(rows, row)
 		}
@@ -95,7 +94,7 @@ func describe(b *bytes.Buffer, crd apiextensionsv1.CustomResourceDefinition,
 	}
 }
 
-// columns are what kubectl get shows.
+// columns returns the columns of kubectl get.
 func columns(all []apiextensionsv1.CustomResourceColumnDefinition) string {
 	var usual, wide []string
 	for _, c := range all {
@@ -118,8 +117,8 @@ type field struct {
 	schema   apiextensionsv1.JSONSchemaProps
 }
 
-// flatten lists the fields below an object, parents first. Conditions are those of every Kubernetes
-// object and are not taken apart.
+// flatten lists the fields below an object, parents first. It doesn't list the fields of conditions, because they
+// are the same in all Kubernetes objects.
 func flatten(path string, object apiextensionsv1.JSONSchemaProps) []field {
 	var all []field
 	for name, schema := range object.Properties {
@@ -141,7 +140,7 @@ func flatten(path string, object apiextensionsv1.JSONSchemaProps) []field {
 	return flat
 }
 
-// kind is the field's type in words.
+// kind returns the field's type in words.
 func (f field) kind() string {
 	kind := typeOf(f.schema)
 	if f.required {
@@ -176,7 +175,7 @@ func (f field) initial() string {
 	return code(raw)
 }
 
-// limits are everything that the API server checks.
+// limits returns all checks of the API server.
 func (f field) limits() string {
 	s := f.schema
 	var words []string
@@ -222,7 +221,7 @@ func (f field) limits() string {
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// vocabulary explains the words that stand in fields: phases and types of conditions.
+// vocabulary explains the values of fields: phases and types of conditions.
 func vocabulary(b *bytes.Buffer, words []constant) {
 	b.WriteString("## Phases\n\nWhat `status.phase` of a WindowsInstance says, in the order of a host's life.\n\n")
 	var rows [][]string

@@ -11,15 +11,14 @@ import (
 	"strings"
 )
 
-// constant is a string constant of the source, with what stands above it or beside it.
+// constant is a string constant of the source, with its comment.
 type constant struct {
 	name, value, comment string
 	// kind is the name of its type, or empty.
 	kind string
 }
 
-// constants lists the string constants of a package's folder in the order of its files, without
-// tests.
+// constants lists the string constants of a package's folder in the order of its files. It omits tests.
 func constants(dir string) ([]constant, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -42,7 +41,7 @@ func constants(dir string) ([]constant, error) {
 				continue
 			}
 			for _, spec := range group.Specs {
-				for _, c := range constantsOf(spec.(*ast.ValueSpec), known) { // a const declaration holds nothing else
+				for _, c := range constantsOf(spec.(*ast.ValueSpec), known) { // constants have only ValueSpecs
 					known[c.name] = c.value
 					all = append(all, c)
 				}
@@ -52,7 +51,7 @@ func constants(dir string) ([]constant, error) {
 	return all, nil
 }
 
-// constantsOf lists those of one line. known are the values of constants that stand before it.
+// constantsOf lists the constants of one line. known maps the names of earlier constants to their values.
 func constantsOf(spec *ast.ValueSpec, known map[string]string) []constant {
 	var all []constant
 	for i, name := range spec.Names {
@@ -75,7 +74,7 @@ func constantsOf(spec *ast.ValueSpec, known map[string]string) []constant {
 	return all
 }
 
-// evaluate gives the value of a string literal, of a known constant, and of a sum of those.
+// evaluate returns the value of a string literal, of a known constant, or of a sum of both.
 func evaluate(expression ast.Expr, known map[string]string) (value string, ok bool) {
 	switch e := expression.(type) {
 	case *ast.BasicLit:

@@ -1,12 +1,15 @@
-// Command generate answers what the reference pages say that follow from the code: it writes
-// docs/reference/api.md from the generated custom resource definitions, and
-// docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions, and
-// docs/reference/acceptance-tests.md from the names of tests, and docs/reference/upgrade-steps.md from
-// the table of the upgrade's steps, and docs/reference/daemon-steps.md from the table of the daemon's,
-// and docs/reference/support.md from the pins, and docs/plugin.svg from what the plugin prints in its tests.
+// Command generate writes the pages that follow from the code:
 //
-// `make generate` runs it from the top of the repository, after the definitions. It is no part of
-// the product; its test keeps the committed pages fresh.
+// - docs/reference/api.md, from the generated custom resource definitions
+// - docs/reference/reasons.md, from the numbered reasons and the reasons of certificate decisions
+// - docs/reference/acceptance-tests.md, from the names of tests
+// - docs/reference/upgrade-steps.md, from the table of an upgrade's steps
+// - docs/reference/daemon-steps.md, from the table of the daemon's steps
+// - docs/reference/support.md, from the pinned versions
+// - docs/plugin.svg, from the plugin's output in its tests
+//
+// `make generate` runs it in the top directory of the repository, after it has generated the definitions. It is not
+// part of the product. Its test checks that the committed pages are up to date.
 package main
 
 import (
@@ -22,7 +25,7 @@ func main() {
 	}
 }
 
-// run writes every page below root, the top of the repository.
+// run writes every page below root, the top directory of the repository.
 func run(root string) error {
 	all, err := pages(root)
 	if err != nil {
@@ -36,7 +39,7 @@ func run(root string) error {
 	return nil
 }
 
-// page is one generated document. Its path is relative to the top of the repository, with slashes.
+// page is one generated document. Its path is relative to the top directory of the repository, with slashes.
 type page struct {
 	path    string
 	content []byte

@@ -14,17 +14,17 @@ const (
 	pluginMargin  = 24
 	pluginSize    = 13
 	pluginLine    = 18
-	// pluginWidth has room for the widest of common fonts.
+	// pluginWidth is wide enough for the widest common font.
 	pluginWidth = pluginColumns*pluginSize*63/100 + 2*pluginMargin
 )
 
-// screenText is what is printed for a command, up to a table.
+// screenText is the output of a command, up to a table.
 type screenText struct{ command, file, end string }
 
-// markedLine is one that the plugin colours on a terminal.
+// markedLine matches a line that the plugin colours on a terminal.
 var markedLine = regexp.MustCompile(`^(CONDITION +Degraded=True|ENTRY|FAILING|WAITING|WINDOW|PROBLEM)`)
 
-// pluginPicture draws what the plugin prints for the fleet of its tests, from their golden files.
+// pluginPicture draws the plugin's output for the fleet in its tests, from their golden files.
 func pluginPicture(root string) ([]byte, error) {
 	var texts strings.Builder
 	y := pluginMargin
@@ -43,7 +43,7 @@ func pluginPicture(root string) ([]byte, error) {
 		{"kubectl windows why 10.0.0.0", "why-refused.txt", "\n\nFACT"},
 	} {
 		file := filepath.Join(root, "internal", "diagnosis", "testdata", s.file)
-		golden, err := os.ReadFile(file) //nolint:gosec // ours
+		golden, err := os.ReadFile(file) //nolint:gosec // a file of this repository
 		if err != nil {
 			return nil, fmt.Errorf("reading what the plugin prints: %w", err)
 		}
@@ -71,7 +71,7 @@ func pluginPicture(root string) ([]byte, error) {
 `, pluginWidth, y, texts.String()), nil
 }
 
-// wrapped breaks a line between words, and indents the rest as the plugin does.
+// wrapped breaks a line between words, and indents the continuation lines as the plugin does.
 func wrapped(text string) []string {
 	const indent = "           "
 	var lines []string

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// chapter is what the reasons of one hundred have in common.
+// chapter is a chapter of the page: the reasons with the same first digit.
 type chapter struct {
 	hundred int
 	title   string
@@ -50,7 +50,7 @@ request of a kubelet stays pending, for an administrator to look at.
 
 `
 
-// reasons are the numbered reasons, in the order of their numbers.
+// reasons returns the numbered reasons, sorted by number.
 func reasons(root string) ([]constant, error) {
 	all, err := constants(filepath.Join(root, "internal", "contract"))
 	if err != nil {
@@ -63,7 +63,7 @@ func reasons(root string) ([]constant, error) {
 	return all, nil
 }
 
-// reasonPage lists the numbered reasons, and those of certificate decisions.
+// reasonPage lists the numbered reasons, and the reasons of certificate decisions.
 func reasonPage(root string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(generated + reasonIntroduction)

@@ -20,7 +20,7 @@ import (
 
 const kubernetes = "k8s.io/kubernetes"
 
-// supportPage says what this release works with, as far as the pins and the code decide it.
+// supportPage lists the versions that this release supports, according to the pins and the code.
 func supportPage(root string) ([]byte, error) {
 	page := &bytes.Buffer{}
 	release, err := found(filepath.Join(root, "Makefile"), `(?m)^VERSION \?= (\S+)$`)
@@ -63,7 +63,7 @@ func supportPage(root string) ([]byte, error) {
 	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n'), nil
 }
 
-// minorRows are the minor versions of Kubernetes that are pinned, the newest first.
+// minorRows returns the pinned minor versions of Kubernetes, newest first.
 func minorRows(root string, byDefault int) ([][]string, error) {
 	directories, err := filepath.Glob(filepath.Join(root, "payload", "kubernetes", "*"))
 	if err != nil || len(directories) == 0 {
@@ -86,7 +86,7 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 	return rows, nil
 }
 
-// openShift are the releases that a kubelet fits.
+// openShift returns the releases of OpenShift that a kubelet fits.
 func openShift(minor int) string {
 	switch first, last := assembly.OpenShift(uint(minor), uint(minor+payload.MaxSkew)); first { //nolint:gosec // small
 	case "":
@@ -123,7 +123,7 @@ func platformRows() (rows [][]string) {
 	return rows
 }
 
-// programRows are what is pinned besides Kubernetes.
+// programRows returns the pinned programs other than Kubernetes.
 func programRows(root string) (rows [][]string, err error) {
 	for _, p := range []struct{ name, dir, module string }{
 		{"containerd", "containerd", "github.com/containerd/containerd/v2"},
@@ -142,12 +142,12 @@ func programRows(root string) (rows [][]string, err error) {
 	return rows, nil
 }
 
-// pin is the version of a module that the go.mod of a directory requires.
+// pin returns the version of a module in the go.mod of a directory.
 func pin(dir, module string) (string, error) {
 	return found(filepath.Join(dir, "go.mod"), `(?m)^(?:require|\t)\s*`+regexp.QuoteMeta(module)+` (v\S+)`)
 }
 
-// found is the first group of an expression in a file.
+// found returns the first group of a regular expression's match in a file.
 func found(file, expression string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -160,12 +160,12 @@ func found(file, expression string) (string, error) {
 	return string(groups[1]), nil
 }
 
-// minorOf is 36 for v1.36.3, and for a path that ends in 1.36.
+// minorOf returns 36 for v1.36.3, and for a path that ends in 1.36.
 func minorOf(version string) int {
 	parts := strings.Split(filepath.Base(version), ".")
 	if len(parts) < 2 { //nolint:mnd // major and minor
 		return 0
 	}
-	n, _ := strconv.Atoi(parts[1]) // 0 for what is no version
+	n, _ := strconv.Atoi(parts[1]) // 0 if it is no version
 	return n
 }

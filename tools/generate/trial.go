@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/trial"
 )
 
-// trialPage lists what the daemon decides about a revision and about its own program.
+// trialPage lists the daemon's decisions about a revision and about its own program.
 func trialPage() []byte {
 	page := &bytes.Buffer{}
 	fmt.Fprint(page, generated+"# Steps of the daemon\n\n"+

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// upgradePage lists what the operator decides at each step of an upgrade or a reboot.
+// upgradePage lists the operator's decisions at each step of an upgrade or a reboot.
 func upgradePage() []byte {
 	page := &bytes.Buffer{}
 	fmt.Fprint(page, generated+"# Steps of an upgrade or a reboot\n\n"+
@@ -41,7 +41,7 @@ func upgradePage() []byte {
 	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n')
 }
 
-// does says what is done in a row.
+// does returns the action of a row.
 func does(row policy.UpgradeRow) string {
 	if row.Action == policy.ActionWait && row.Next == row.Step {
 		return "wait"
@@ -49,7 +49,7 @@ func does(row policy.UpgradeRow) string {
 	return cmp.Or(string(row.Action), "go on")
 }
 
-// reasonLink names a reason by its number.
+// reasonLink returns a link to a reason, with its number.
 func reasonLink(reason contract.Reason) string {
 	if reason == "" {
 		return ""

@@ -100,7 +100,7 @@ func write(path string, data []byte) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)) //nolint:gosec // published
 }
 
-// annotations say what kind of bundle it is; the bundle's image has them as labels, too.
+// annotations describe the bundle. The bundle's image has them as labels.
 func (b *bundle) annotations() map[string]string {
 	all := map[string]string{
 		"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
@@ -110,7 +110,7 @@ func (b *bundle) annotations() map[string]string {
 		"operators.operatorframework.io.bundle.channels.v1":        channel,
 		"operators.operatorframework.io.bundle.channel.default.v1": channel,
 	}
-	// "=" is for one release; a version alone would stand for each later one, too.
+	// "=" means exactly this release. Without it, a version also includes all later releases.
 	switch first, last := assembly.OpenShift(b.oldest, b.newest); first {
 	case "":
 	case last:
@@ -121,7 +121,7 @@ func (b *bundle) annotations() map[string]string {
 	return all
 }
 
-// served are the oldest and the newest minor version of Kubernetes that a kubelet of a payload fits.
+// served returns the oldest and the newest minor version of Kubernetes that a payload's kubelets fit.
 func served(directory string) (oldest, newest uint, err error) {
 	text, err := os.ReadFile(filepath.Join(directory, payload.ManifestName))
 	if err != nil {
@@ -148,7 +148,7 @@ func served(directory string) (oldest, newest uint, err error) {
 	return slices.Min(minors), slices.Max(minors) + payload.MaxSkew, nil
 }
 
-// install are all objects of an install on OpenShift.
+// install returns all objects of an installation on OpenShift.
 func install(root string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, part := range []string{"default", "machine-api", "monitoring", "cluster-api", "workload"} {
@@ -175,15 +175,15 @@ func install(root string) ([]*unstructured.Unstructured, error) {
 type bundle struct {
 	options
 	parts olm.Parts
-	// oldest and newest are the minor versions of Kubernetes that the payload is for.
+	// oldest and newest are the minor versions of Kubernetes that the payload supports.
 	oldest, newest uint
-	// rest are the bundle's objects beside the ClusterServiceVersion.
+	// rest are the bundle's objects except the ClusterServiceVersion.
 	rest []*unstructured.Unstructured
 }
 
 func (b *bundle) name() string { return packageName + ".v" + b.version }
 
-// csv makes the ClusterServiceVersion.
+// csv creates the ClusterServiceVersion.
 func (b *bundle) csv() (map[string]any, error) {
 	base, err := files.ReadFile("files/csv.yaml")
 	if err != nil {
@@ -239,7 +239,7 @@ func (b *bundle) csv() (map[string]any, error) {
 	spec["icon"] = []any{map[string]any{"mediatype": "image/svg+xml", "base64data": base64.StdEncoding.EncodeToString(icon)}}
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
 	related := []any{map[string]any{"name": packageName, "image": image}}
-	for _, c := range deployment.Spec.Template.Spec.InitContainers { // of config/payload, if it is applied
+	for _, c := range deployment.Spec.Template.Spec.InitContainers { // from config/payload, if it is applied
 		related = append(related, map[string]any{"name": packageName + "-" + c.Name, "image": c.Image})
 	}
 	spec["relatedImages"] = related
@@ -249,7 +249,7 @@ func (b *bundle) csv() (map[string]any, error) {
 	return csv, nil
 }
 
-// deployment is the operator's, as OLM starts it.
+// deployment returns the operator's Deployment for OLM.
 func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployment, error) {
 	d := &appsv1.Deployment{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
@@ -259,7 +259,7 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 		return nil, errors.New("the Deployment has not one container")
 	}
 	c := &d.Spec.Template.Spec.Containers[0]
-	// A flag counts before its variable, so the bundle gives variables, which a Subscription can set.
+	// A flag overrides its environment variable. The bundle sets variables, so that a Subscription can change them.
 	for _, arg := range c.Args {
 		flag, value, found := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if !found {
@@ -274,7 +274,7 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 	return d, nil
 }
 
-// strategy is the part from which OLM makes the Deployment and the rights of its ServiceAccount.
+// strategy returns OLM's install strategy: the Deployment and the rights of its ServiceAccount.
 func (b *bundle) strategy(d *appsv1.Deployment) (map[string]any, error) {
 	cluster, namespaced, err := rightsToApply(b.parts.Operator)
 	if err != nil {
@@ -295,7 +295,7 @@ func (b *bundle) strategy(d *appsv1.Deployment) (map[string]any, error) {
 	}}, nil
 }
 
-// samples are the examples of our types, and the namespace that the console suggests, both as JSON.
+// samples returns the examples of our types, and the namespace that the console suggests, both as JSON.
 func (b *bundle) samples() (examples, namespace string, err error) {
 	var all []any
 	for _, name := range []string{"windowsmachineconfig.yaml", "windowsinstance.yaml"} {
@@ -329,7 +329,7 @@ func read(path string) (map[string]any, error) {
 	return object, nil
 }
 
-// describe says to the console what an owned type is, and what its spec's fields mean.
+// describe returns the console's description of an owned type and of the fields in its spec.
 func describe(crd *unstructured.Unstructured) (map[string]any, error) {
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -355,7 +355,7 @@ func describe(crd *unstructured.Unstructured) (map[string]any, error) {
 
 var capital = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// words makes a title out of a camel-case name.
+// words turns a camel-case name into a title.
 func words(name string) string {
 	return strings.ToUpper(name[:1]) + capital.ReplaceAllString(name[1:], "$1 $2")
 }

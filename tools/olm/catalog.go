@@ -12,22 +12,22 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// skips are the versions from which OLM may go to this one: those of up to two minor versions before,
-// as docs/upgrades.md says. Which minor version was the last of the major one before, only the version that is
-// replaced tells; without one, OLM goes to none of another major version. Both are semantic versions.
+// skips returns the range of versions that OLM may upgrade to this version directly: up to two minor versions back,
+// see docs/upgrades.md. If the major version changes, the replaced version determines the last minor version of the
+// old major version. Without a replaced version, OLM doesn't upgrade from another major version. Both arguments are
+// semantic versions.
 func skips(to, replaced string) string {
 	v := version.MustParseSemantic(to)
 	major, minor := v.Major(), v.Minor()
 	if minor < 2 && replaced != "" {
 		if last := version.MustParseSemantic(replaced); last.Major() < major {
-			major, minor = last.Major(), last.Minor()+1+minor // as if that one were counted on
+			major, minor = last.Major(), last.Minor()+1+minor // as if the old major version had continued
 		}
 	}
 	return fmt.Sprintf(">=%d.%d.0-0 <%s", major, max(minor, 2)-2, to)
 }
 
-// catalog is a file-based catalog with this bundle alone. The bundles before need not be in it: see
-// skips.
+// catalog returns a file-based catalog that contains only this bundle. It needs no earlier bundles: see skips.
 func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
 	icon, err := files.ReadFile("files/icon.svg")
 	if err != nil {

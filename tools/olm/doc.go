@@ -1,4 +1,4 @@
-// Command olm makes the bundle by which OLM installs the operator, and a catalog with that bundle, out
-// of config/, which is the one truth: see docs/decisions. What OLM can't install, package olm of the
-// operator names, and the operator applies.
+// Command olm creates the bundle that OLM installs the operator from, and a catalog with that bundle. Its only
+// source is config/: see docs/decisions. OLM can't install some objects. The operator's package olm names these
+// objects, and the operator applies them.
 package main

@@ -36,7 +36,8 @@ func rightsToApply(objects []*unstructured.Unstructured) (cluster, namespaced []
 		case "NetworkPolicy":
 			rules = &namespaced
 		case "ConfigMap":
-			// Whoever lets a policy read a ConfigMap must have that right, and for all ConfigMaps by the name "*".
+			// To let a policy read a ConfigMap, the operator needs the right to read it. For a right to all
+			// ConfigMaps, the API server checks the name "*".
 			rules = &namespaced
 			namespaced = allow(namespaced, "", "configmaps", object.GetName(), "get")
 			cluster = allow(cluster, "", "configmaps", "*", "get")
@@ -60,7 +61,7 @@ func rightsToApply(objects []*unstructured.Unstructured) (cluster, namespaced []
 	return cluster, namespaced, nil
 }
 
-// allow adds a right to rules. Without a name, it is the right to all objects.
+// allow adds a right to rules. Without a name, the right is for all objects.
 func allow(rules []rbacv1.PolicyRule, group, resource, name, verb string) []rbacv1.PolicyRule {
 	for i, r := range rules {
 		if r.APIGroups[0] != group || r.Resources[0] != resource || r.Verbs[0] != verb {

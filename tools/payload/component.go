@@ -11,26 +11,25 @@ import (
 type component struct {
 	// Name is the name of the part in a payload.
 	Name string
-	// Dir is the directory of the module that pins it, below the top of the source tree.
+	// Dir is the directory of the module that pins it, relative to the top of the source tree.
 	Dir string
 	// Package is the import path of its main package.
 	Package string
-	// Module is the module whose version it has; empty for what is part of this source tree and has
+	// Module is the module that determines its version. It is empty for a program in this source tree, which has
 	// the payload's version.
 	Module string
-	// Stamp gives the variables that tell the program its version, as the project's own builds set
-	// them.
+	// Stamp returns the linker variables with the program's version, as in the project's own builds.
 	Stamp func(v pinned) map[string]string
 }
 
-// pinned is a module's version and the time at which it was made, which stands in for the time of
-// the build so that equal pins give equal programs.
+// pinned is a module's version and the time of that version. This time replaces the build time, so that equal pins
+// give equal programs.
 type pinned struct {
 	Version string
 	Time    time.Time
 }
 
-// plain is the version without the v.
+// plain returns the version without the v.
 func (p pinned) plain() string { return strings.TrimPrefix(p.Version, "v") }
 
 const (
@@ -43,8 +42,8 @@ const (
 	exporterModule   = "github.com/prometheus-community/windows_exporter"
 )
 
-// components lists what is built, the small ones first, so that a mistake shows early. What must fit
-// the API server is built for each of the minor versions, which are in the order of a payload.
+// components lists the programs to build. Small programs are first, so that a mistake shows early. Programs that
+// must fit the API server are built for each minor version, in the order of a payload.
 func components(minors []string) []component {
 	all := []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/wicd", Stamp: stampDaemon},
@@ -80,13 +79,14 @@ func components(minors []string) []component {
 	return all
 }
 
-// stampDaemon is also what the Makefile's build sets, in cmd/wicd and for all of our programs.
+// stampDaemon sets the same variables as the Makefile's build, for cmd/wicd and for all other programs of this
+// project.
 func stampDaemon(v pinned) map[string]string {
 	return map[string]string{"main.version": v.Version,
 		"github.com/windows-nodes/wmco/internal/version.version": v.Version}
 }
 
-// stampNothing is for a program whose services are not to start anew with each release.
+// stampNothing stamps no version. Use it for a program whose services must not restart with each release.
 func stampNothing(pinned) map[string]string { return nil }
 
 func stampFlannel(v pinned) map[string]string {

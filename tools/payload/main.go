@@ -1,9 +1,9 @@
-// Command payload fills a payload directory with the Windows binaries that a node runs. It is a
-// program of the build, for people and CI, and is not shipped.
+// Command payload fills a payload directory with the Windows binaries that a node runs. It is a build tool for
+// people and CI, and is not shipped.
 //
-// What has a Go module is cross-built from the versions that the modules under payload/ pin; the
-// rest is taken from a directory that the caller names. What then lacks is listed in the manifest,
-// with the feature that is off.
+// It cross-builds programs that have a Go module, from the versions that the modules under payload/ pin. It takes
+// the other programs from a directory that the caller names. The manifest lists missing programs and the features
+// that are off without them.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// command reads the command line and runs.
+// command parses the command line and runs the command.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("payload", flag.ContinueOnError)
 	flags.SetOutput(stderr)

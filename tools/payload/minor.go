@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// kubernetesPins is the directory with a module for each minor version of Kubernetes that is pinned.
+// kubernetesPins is the directory with a module for each pinned minor version of Kubernetes.
 const kubernetesPins = "payload/kubernetes"
 
-// defaultMinor is built where no other is asked for. What does not have to fit the API server is
-// always taken of it, so that payloads share it whatever minor versions they hold.
+// defaultMinor is the minor version that is built by default. Programs that don't have to fit the API server always
+// come from this version, so that all payloads share them.
 const defaultMinor = "1.36"
 
-// allMinors asks for every minor version that is pinned.
+// allMinors means every pinned minor version.
 const allMinors = "all"
 
 func pinsOf(minor string) string { return path.Join(kubernetesPins, minor) }
 
-// minorsIn reads which minor versions of Kubernetes are asked for, separated by commas or spaces, and
-// puts the newest first, as a payload has them. Each must be pinned in the source tree.
+// minorsIn parses a list of minor versions of Kubernetes, separated by commas or spaces, and sorts it as in a
+// payload: newest first. Each version must be pinned in the source tree.
 func minorsIn(root, asked string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(root, kubernetesPins))
 	if err != nil {
@@ -50,7 +50,7 @@ func minorsIn(root, asked string) ([]string, error) {
 	return slices.DeleteFunc(pinned, func(m string) bool { return !slices.Contains(words, m) }), nil
 }
 
-// minorNumber is 36 for 1.36.
+// minorNumber returns the number after the dot, such as 36 for 1.36.
 func minorNumber(minor string) int {
 	n, _ := strconv.Atoi(minor[strings.LastIndexByte(minor, '.')+1:])
 	return n

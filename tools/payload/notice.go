@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// noticesName is the file in the payload directory that lists the modules in the executables, with
-// their licenses.
+// noticesName is the file in the payload directory that lists the modules in the executables, with their licenses.
 const noticesName = "NOTICES.txt"
 
-// notices collects which module versions are linked into what.
+// notices collects the module versions that are linked into executables.
 type notices struct {
 	linked []linked
 }
@@ -25,13 +24,13 @@ type notices struct {
 type linked struct {
 	// Module is "path@version", after replacement.
 	Module string
-	// Path is the path by which Dir, a directory of the source tree, knows the module.
+	// Path is the module's path in the go.mod of Dir. Dir is a directory of the source tree.
 	Path, Dir string
-	// Executable is the part that it is linked into.
+	// Executable is the part that contains the module.
 	Executable string
 }
 
-// note reads from an executable which modules are in it.
+// note records the modules in an executable.
 func (n *notices) note(c component, exe string) error {
 	info, err := buildinfo.ReadFile(exe)
 	if err != nil {
@@ -47,7 +46,7 @@ func (n *notices) note(c component, exe string) error {
 	return nil
 }
 
-// effective is a module as "path@version", after its replacement.
+// effective returns a module as "path@version", after its replacement.
 func effective(m *debug.Module) string {
 	for m.Replace != nil {
 		m = m.Replace
@@ -55,13 +54,13 @@ func effective(m *debug.Module) string {
 	return m.Path + "@" + m.Version
 }
 
-// holder is a module with the executables that it is in, and its license texts.
+// holder holds the executables that contain a module, and the module's license texts.
 type holder struct {
 	executables []string
 	texts       []string
 }
 
-// writeNotices writes the list of modules, and the text of each license once.
+// writeNotices writes the list of modules, and each license text once.
 func (w *work) writeNotices(ctx context.Context) error {
 	holders, err := w.holders(ctx)
 	if err != nil {
@@ -91,7 +90,7 @@ func (w *work) writeNotices(ctx context.Context) error {
 	return nil
 }
 
-// holders gathers what is linked, by module, and reads the license texts.
+// holders groups the linked modules by path@version, and reads their license texts.
 func (w *work) holders(ctx context.Context) (map[string]*holder, error) {
 	holders, paths := map[string]*holder{}, map[string][]string{}
 	for _, l := range w.notices.linked {
@@ -125,7 +124,7 @@ func (w *work) holders(ctx context.Context) (map[string]*holder, error) {
 	return holders, w.addStandardLibrary(ctx, holders)
 }
 
-// addStandardLibrary adds what every Go program holds.
+// addStandardLibrary adds Go's standard library, which is in every Go program.
 func (w *work) addStandardLibrary(ctx context.Context, holders map[string]*holder) error {
 	root, version, err := w.tools.standardLibrary(ctx)
 	if err != nil {
@@ -139,7 +138,7 @@ func (w *work) addStandardLibrary(ctx context.Context, holders map[string]*holde
 	return nil
 }
 
-// licenseTexts reads the files at the top of a module that say what one may do with it.
+// licenseTexts reads the license files in the top directory of a module.
 func licenseTexts(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

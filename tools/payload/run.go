@@ -16,18 +16,18 @@ import (
 
 // options of one run.
 type options struct {
-	// Out is the payload directory, Supplied the one with executables to take as they are (may be
-	// empty), Root the top of the source tree.
+	// Out is the payload directory. Supplied is the directory with executables that are copied unchanged; it may be
+	// empty. Root is the top of the source tree.
 	Out, Supplied, Root string
 	// Version of the payload.
 	Version string
-	// Components are what can be built.
+	// Components are the programs that can be built.
 	Components []component
-	// Stdout takes progress and the summary, Stderr the output of the go command.
+	// Stdout receives progress and the summary, Stderr the output of the go command.
 	Stdout, Stderr io.Writer
 }
 
-// work is one run under way.
+// work is a running run.
 type work struct {
 	options
 	tools   toolchain
@@ -36,8 +36,8 @@ type work struct {
 	notices notices
 }
 
-// run fills the payload directory. What fails to build fails the run; what can't be built and is
-// not supplied is listed as missing.
+// run fills the payload directory. If a build fails, run fails. A part that can't be built and isn't supplied is
+// listed as missing.
 func run(ctx context.Context, o options) (err error) {
 	supplied, err := suppliedParts(o.Supplied)
 	if err != nil {
@@ -76,17 +76,17 @@ func run(ctx context.Context, o options) (err error) {
 	return summarize(o.Stdout, o.Out, manifest)
 }
 
-// say prints progress. A terminal that went away does not end the build.
+// say prints progress. The build continues if the terminal is gone.
 func (w *work) say(format string, args ...any) { _, _ = fmt.Fprintf(w.Stdout, format, args...) }
 
-// step is how one part comes about.
+// step produces one part.
 type step struct {
 	what string
 	do   func(ctx context.Context) (payload.File, error)
 }
 
-// plan says for each part how it comes about: what is supplied is taken, what can be built is built
-// in the order of the components, and the rest is missing.
+// plan returns a step for each part. Supplied parts are copied. Other parts are built in the order of the
+// components. The rest is missing.
 func (w *work) plan(supplied map[string]bool) []step {
 	var steps, missing []step
 	for _, c := range w.Components {

@@ -9,14 +9,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// shownDigits is how much of a digest the summary shows.
+// shownDigits is the number of digits of a digest in the summary.
 const shownDigits = 12
 
-// summarize prints what is in a payload and what is not.
+// summarize prints the content of a payload, and what is missing.
 func summarize(w io.Writer, dir string, m payload.Manifest) error {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	// a Builder takes everything
+	// a Builder never fails
 	line := func(columns ...string) { _, _ = io.WriteString(table, strings.Join(columns, "\t")+"\n") }
 	line("NAME", "VERSION", "SIZE", "SHA-256", "SOURCE")
 	var total int64

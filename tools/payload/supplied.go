@@ -11,12 +11,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// versionSuffix ends the name of a text file that tells the version of a supplied executable beside
-// it.
+// versionSuffix is the suffix of a text file with the version of a supplied executable. The file is in the same
+// directory as the executable.
 const versionSuffix = ".version"
 
-// suppliedParts lists the parts that a directory supplies, by name. An executable in it that is no
-// part is an error: its name is probably misspelt. An empty dir supplies nothing.
+// suppliedParts lists the parts in a directory by name. It returns an error for an executable that is no part,
+// because its name is probably misspelt. If dir is empty, there are no supplied parts.
 func suppliedParts(dir string) (map[string]bool, error) {
 	names := map[string]bool{}
 	if dir == "" {
@@ -38,7 +38,7 @@ func suppliedParts(dir string) (map[string]bool, error) {
 	return names, nil
 }
 
-// suppliedVersion reads the version that stands beside a supplied executable.
+// suppliedVersion reads the version of a supplied executable from its text file.
 func suppliedVersion(path string) (string, error) {
 	text, err := os.ReadFile(path + versionSuffix)
 	if errors.Is(err, os.ErrNotExist) {
@@ -50,7 +50,7 @@ func suppliedVersion(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// checkExecutable makes sure that a file is a program for 64-bit Windows on amd64.
+// checkExecutable returns an error if a file is no program for 64-bit Windows on amd64.
 func checkExecutable(path string) (err error) {
 	f, err := pe.Open(path)
 	if err != nil {

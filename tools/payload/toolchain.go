@@ -15,8 +15,7 @@ import (
 	"strings"
 )
 
-// toolchain is the go command, for Windows and without anything of the caller's that would change
-// what comes out.
+// toolchain is the go command for Windows, without settings of the caller that would change the output.
 type toolchain struct {
 	root   string
 	stderr io.Writer
@@ -32,7 +31,7 @@ func (t toolchain) goTool(ctx context.Context, dir string, args ...string) *exec
 	return cmd
 }
 
-// version asks for the version of a module that a directory's module pins.
+// version returns the version of a module that a directory's module pins.
 func (t toolchain) version(ctx context.Context, dir, module string) (pinned, error) {
 	output, err := t.goTool(ctx, dir, "list", "-mod=readonly", "-m", "-json", module).Output()
 	if err != nil {
@@ -48,7 +47,7 @@ func (t toolchain) version(ctx context.Context, dir, module string) (pinned, err
 // build writes the executable of a component to a file.
 func (t toolchain) build(ctx context.Context, c component, v pinned, to string) error {
 	cmd := t.goTool(ctx, c.Dir, "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", // as the Makefile has it: what is compiled already is found
+		"-gcflags=all=-dwarf=false", // as in the Makefile, so that the build cache is used
 		"-ldflags", linkerFlags(c.Stamp(v)), "-o", to, c.Package)
 	cmd.Stdout = t.stderr
 	if err := cmd.Run(); err != nil {
@@ -57,7 +56,7 @@ func (t toolchain) build(ctx context.Context, c component, v pinned, to string) 
 	return nil
 }
 
-// linkerFlags leave out symbol tables and set variables, always in the same order.
+// linkerFlags returns flags that omit symbol tables and set variables, always in the same order.
 func linkerFlags(stamp map[string]string) string {
 	flags := []string{"-s", "-w"}
 	for _, name := range slices.Sorted(maps.Keys(stamp)) {
@@ -66,7 +65,7 @@ func linkerFlags(stamp map[string]string) string {
 	return strings.Join(flags, " ")
 }
 
-// standardLibrary gives the directory and the version of the Go distribution that builds.
+// standardLibrary returns the directory and the version of the Go distribution.
 func (t toolchain) standardLibrary(ctx context.Context) (dir, version string, err error) {
 	output, err := t.goTool(ctx, ".", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -76,8 +75,7 @@ func (t toolchain) standardLibrary(ctx context.Context) (dir, version string, er
 	return dir, version, nil
 }
 
-// sourceOf finds the directories that hold the source of modules which a directory's module pins,
-// by their paths.
+// sourceOf returns the source directories of modules that a directory's module pins, by module path.
 func (t toolchain) sourceOf(ctx context.Context, dir string, paths []string) (map[string]string, error) {
 	output, err := t.goTool(ctx, dir, append([]string{"list", "-mod=readonly", "-m", "-json"}, paths...)...).Output()
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package prometheus has the tests of the alerts and recording rules in config/monitoring, with
-// Prometheus' own parser and promtool. It is a module of its own, so that what those require binds
-// nobody else, and it ships nothing.
+// Package prometheus tests the alerts and recording rules in config/monitoring, with Prometheus' own parser and
+// promtool. It has its own module, so that these dependencies don't affect other modules. It is not shipped.
 package prometheus

@@ -1,6 +1,6 @@
-// Command promoperator is what the Prometheus operator does for the lab's Prometheus, by that operator's
-// own code: it makes a configuration of ServiceMonitors and files of PrometheusRules, and keeps the
-// endpoints of kubelets. It is a module of its own, so that what that code requires binds nobody else.
+// Command promoperator does the work of the Prometheus operator for the lab's Prometheus, with that operator's own
+// code: it creates a configuration from ServiceMonitors, and files from PrometheusRules. It also maintains the
+// endpoints of kubelets. It has its own module, so that its dependencies don't affect other modules.
 package main
 
 import (
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, manifests io.Reader) error {
 	return r.render(manifests)
 }
 
-// keepKubelets keeps the Service kube-system/kubelet with the endpoints of nodes until ctx ends.
+// keepKubelets maintains the Service kube-system/kubelet with the nodes' endpoints until ctx ends.
 func keepKubelets(ctx context.Context, kubeconfig string, nodes operator.LabelSelector) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -25,7 +25,7 @@ type renderer struct {
 	monitors map[monitoringv1.ServiceDiscoveryRole]map[string]*monitoringv1.ServiceMonitor
 }
 
-// What the pod of Prometheus has mounted.
+// Mounts in the pod of Prometheus.
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	configMapDir      = "/etc/prometheus/configmaps/"
@@ -58,8 +58,8 @@ func (r *renderer) render(manifests io.Reader) error {
 	}
 }
 
-// monitor takes a ServiceMonitor. The newest Prometheus operator on the module proxy has the role as a
-// setting of the Prometheus only, newer ones have it as a field of the ServiceMonitor, too.
+// monitor reads a ServiceMonitor. In the newest Prometheus operator on the module proxy, only the Prometheus object
+// has a setting for the role. Newer operators also have the setting in the ServiceMonitor.
 func (r *renderer) monitor(document []byte) error {
 	monitor := &monitoringv1.ServiceMonitor{}
 	var newer struct {
@@ -131,7 +131,8 @@ func (r *renderer) configure() error {
 	return os.WriteFile(filepath.Join(r.dir, "prometheus.yaml"), content, 0o600)
 }
 
-// jobs are what the Prometheus operator makes of ServiceMonitors for a Prometheus with this role.
+// jobs returns the Prometheus operator's scrape configuration from ServiceMonitors, for a Prometheus with this
+// role.
 func (r *renderer) jobs(role monitoringv1.ServiceDiscoveryRole,
 	monitors map[string]*monitoringv1.ServiceMonitor) ([]any, error) {
 	server := &monitoringv1.Prometheus{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-monitoring", Name: "k8s"}}

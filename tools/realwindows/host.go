@@ -14,14 +14,14 @@ import (
 
 // host is the machine that becomes a node.
 type host interface {
-	// authorize lets the operator log in with a key, and returns the host's entry in windows-instances. Repeating it
-	// changes nothing.
+	// authorize lets the operator log in with a key, and returns the host's entry in windows-instances. A repeated
+	// call changes nothing.
 	authorize(ctx context.Context, key ssh.PublicKey) (address, settings string, err error)
-	// look renders what the machine holds.
+	// look returns a snapshot of the machine.
 	look(ctx context.Context) (sim.Snapshot, error)
-	// windows is the machine itself.
+	// windows returns the machine's interface.
 	windows() winos.Host
-	// noContainers says why no container starts; empty if they do.
+	// noContainers returns why the machine can't run containers, or an empty string if it can.
 	noContainers() string
 }
 
@@ -29,7 +29,7 @@ type host interface {
 type simulated struct{ *fleet.Host }
 
 func (s simulated) authorize(context.Context, ssh.PublicKey) (address, settings string, err error) {
-	address, settings = s.Entry() // it has the key
+	address, settings = s.Entry() // it already accepts the key
 	return address, settings, nil
 }
 
@@ -39,12 +39,12 @@ func (s simulated) windows() winos.Host { return s.Machine.Host() }
 
 func (simulated) noContainers() string { return "no container starts on a simulated host" }
 
-// cniConfig is the file that lets containerd call the network of pods ready. The network is somebody else's on this
-// cluster, and here it is nobody's: to make one would take over the network card of the machine, and with it the
-// connection of the runner.
+// cniConfig is the file that makes containerd report a ready pod network. The cluster's network type is External,
+// so the operator doesn't configure a network. This tool doesn't create one either, because a pod network would
+// take over the machine's network card and break the runner's connection.
 const cniConfig = contract.DirExternalCNIConfig + `\99-realwindows.conf`
 
-// bringNetwork writes that file.
+// bringNetwork writes cniConfig.
 func bringNetwork(files winos.Files) error {
 	if err := files.MkdirAll(contract.DirExternalCNIConfig, winos.AccessInherit); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// thisMachine needs Windows.
+// thisMachine returns an error, because this machine doesn't run Windows.
 func thisMachine(context.Context) (host, error) {
 	return nil, errors.New("this machine has no Windows: take a simulated host, --simulated")
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// machine is the one that this program runs on.
+// machine is the machine that this program runs on.
 type machine struct{ winos.Host }
 
-// thisMachine refuses one that a join would reboot: that would end the job of a runner.
+// thisMachine returns this machine. If a join would reboot the machine, it returns an error, because a reboot ends
+// the runner's job.
 func thisMachine(ctx context.Context) (host, error) {
 	m := machine{winos.New()}
 	state, err := m.System.Feature(ctx, "Containers")
@@ -33,7 +34,7 @@ func (m machine) windows() winos.Host { return m.Host }
 
 func (machine) noContainers() string { return "" }
 
-// serveSSH installs OpenSSH's server if Windows has it not, and starts it.
+// serveSSH installs OpenSSH's server if it is missing, and starts it.
 const serveSSH = `$ErrorActionPreference = 'Stop'
 if (-not (Get-Service sshd -ErrorAction SilentlyContinue)) {
   Add-WindowsCapability -Online -Name OpenSSH.Server~~~~0.0.1.0 | Out-Null
@@ -41,7 +42,7 @@ if (-not (Get-Service sshd -ErrorAction SilentlyContinue)) {
 Set-Service sshd -StartupType Automatic
 Start-Service sshd`
 
-// authorizedKeys is the file that OpenSSH reads for administrators, if nobody else may write it.
+// authorizedKeys is the file with the keys of administrators. OpenSSH ignores it if other users can write it.
 const authorizedKeys = `C:\ProgramData\ssh\administrators_authorized_keys`
 
 func (m machine) authorize(ctx context.Context, key ssh.PublicKey) (address, settings string, err error) {
@@ -60,7 +61,7 @@ func (m machine) authorize(ctx context.Context, key ssh.PublicKey) (address, set
 	return own.String(), "username=" + os.Getenv("USERNAME"), nil
 }
 
-// listNetworks lists the networks of the host network service, which winos finds by name only.
+// listNetworks lists the networks of the host network service. winos can only find a network by name.
 const listNetworks = `Get-HnsNetwork | ForEach-Object { "network $($_.Name)=$($_.Type) $($_.Subnets.AddressPrefix)" }`
 
 func (m machine) look(ctx context.Context) (sim.Snapshot, error) {

@@ -1,6 +1,6 @@
-// Command realwindows answers what the operator does on real Windows: it makes the machine that it runs on a node of a
-// control plane beside it, and takes it back. The workflow windows.yml runs it, and so may whoever has a machine to
-// spare. With --simulated the same steps run anywhere, on a simulated host; that is how they are tested.
+// Command realwindows tests the operator on real Windows: it starts a control plane on this machine, makes the
+// machine a node, and removes the node. The workflow windows.yml runs it. You can also run it on a spare machine.
+// With --simulated, it runs the same steps on any system with a simulated host. Its tests use this.
 package main
 
 import (
@@ -31,22 +31,22 @@ func main() {
 
 // options of a run.
 type options struct {
-	// operator is the operator's program, next the one of the version that follows, payload the directory of the
+	// operator is the operator's program. next is the program of the next version. payload is the directory of the
 	// payload. Without a payload, stand-ins are used.
 	operator, next, payload string
-	// results is the directory for what was found.
+	// results is the directory for the results.
 	results string
-	// simulated takes a simulated host instead of this machine.
+	// simulated uses a simulated host instead of this machine.
 	simulated bool
-	// only are the rows of the acceptance list to try; all if empty.
+	// only are the rows of the acceptance list to test; empty means all rows.
 	only []string
-	// patience bounds a join, an upgrade and a removal, each.
+	// patience is the maximum time for each join, upgrade and removal.
 	patience time.Duration
-	// pace is how often the acceptance list looks.
+	// pace is the interval between two checks of the acceptance list.
 	pace time.Duration
 }
 
-// command runs one of the commands: test, run or summary.
+// command runs the command test, run or summary.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	o := options{pace: 2 * time.Second}
 	flags := flag.NewFlagSet("realwindows test|run|summary", flag.ContinueOnError)

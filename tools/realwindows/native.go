@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// testRows is the file with the rows of native.
+// testRows is the file with the rows of the command test.
 const testRows = "test-rows.json"
 
-// nativePackages are those with tests for Windows: the suite of winostest, and the daemon's own.
+// nativePackages lists the packages with tests for Windows: the suite of winostest, and the daemon's own tests.
 func nativePackages() []string {
 	return []string{"./internal/daemon/...", "./cmd/wicd", "./cmd/servicewrapper"}
 }
 
-// module is what the path of each package begins with.
+// module is the prefix of each package's path.
 const module = "github.com/windows-nodes/wmco/"
 
 // event is a line of go test -json.
 type event struct{ Action, Package, Test, Output string }
 
-// native runs Go tests on this machine, with a row for each package and for each test that failed.
+// native runs Go tests on this machine. It adds a row for each package and for each failed test.
 func native(ctx context.Context, out io.Writer, results string, packages []string) error {
 	t := &table{path: filepath.Join(results, testRows), out: out}
 	c := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-count=1", "-json", "-timeout=30m"},
@@ -44,7 +44,7 @@ func native(ctx context.Context, out io.Writer, results string, packages []strin
 	return t.err()
 }
 
-// addTests adds a row for each package and for each test that failed, with what it printed.
+// addTests adds a row for each package and for each failed test, with the output.
 func (t *table) addTests(text io.Reader) {
 	printed := map[string]string{}
 	for decoder := json.NewDecoder(text); ; {
@@ -72,5 +72,5 @@ func (t *table) addTests(text io.Reader) {
 	}
 }
 
-// tail is the end of a text.
+// tail returns the end of a text.
 func tail(text string, most int) string { return text[max(0, len(text)-most):] }

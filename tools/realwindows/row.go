@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// verdict is what is said of a row.
+// verdict is the result of a row.
 type verdict string
 
-// Verdicts, as wmco-e2e has them.
+// Verdicts, as in wmco-e2e.
 const (
 	shown   verdict = "shown"
 	failed  verdict = "failed"
@@ -28,25 +28,25 @@ type row struct {
 	Why     string `json:",omitempty"`
 }
 
-// unshowableError says why something can't be shown on this machine. It is no failure.
+// unshowableError is the reason why this machine can't show something. It doesn't count as a failure.
 type unshowableError struct{ why string }
 
-// Error is the reason.
+// Error returns the reason.
 func (u *unshowableError) Error() string { return u.why }
 
 func cannot(format string, args ...any) error { return &unshowableError{fmt.Sprintf(format, args...)} }
 
-// table collects rows, and writes them to a file after each, so that a machine that goes down leaves those before.
+// table collects rows. It writes them to a file after each new row, so that they remain if the machine crashes.
 type table struct {
 	path string
 	out  io.Writer
 	Rows []row
 }
 
-// errFailed ends a command whose rows say what failed.
+// errFailed means that rows failed. The rows contain the reasons.
 var errFailed = errors.New("rows failed")
 
-// try does a step and adds its row. It reports whether the step was shown.
+// try runs a step and adds its row. It reports whether the step succeeded.
 func (t *table) try(what string, step func() error) bool {
 	fmt.Fprintf(t.out, "== %s\n", what)
 	err := step()
@@ -62,7 +62,7 @@ func (t *table) try(what string, step func() error) bool {
 	return err == nil
 }
 
-// skip adds rows of steps that another one kept from being tried.
+// skip adds rows for steps that can't run because another step failed.
 func (t *table) skip(why string, steps ...string) {
 	for _, what := range steps {
 		t.add(row{What: what, Verdict: unshown, Why: why})
@@ -81,12 +81,12 @@ func (t *table) add(one row) {
 	}
 }
 
-// keep writes a file into the directory of results, which becomes an artifact.
+// keep writes a file to the directory of results, which becomes an artifact.
 func keep(results, name string, text []byte) error {
 	return os.WriteFile(filepath.Join(results, name), text, 0o644) //nolint:gosec // the next steps of the job read it
 }
 
-// err is errFailed if a row failed.
+// err returns errFailed if a row failed.
 func (t *table) err() error {
 	for _, one := range t.Rows {
 		if one.Verdict == failed {
@@ -96,7 +96,7 @@ func (t *table) err() error {
 	return nil
 }
 
-// addJUnit adds a row for each test case in the results of wmco-e2e.
+// addJUnit adds a row for each test case in the JUnit file of wmco-e2e.
 func (t *table) addJUnit(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -128,7 +128,7 @@ func (t *table) addJUnit(path string) error {
 	return nil
 }
 
-// summarise prints the table of all rows in a directory as Markdown, for the page of the job.
+// summarise prints the table of all rows in a directory as Markdown, for the job's page.
 func summarise(out io.Writer, results string) error {
 	var all []row
 	for _, name := range []string{testRows, runRows} {
@@ -164,7 +164,7 @@ func summarise(out io.Writer, results string) error {
 	return nil
 }
 
-// cell is text within a table: one line, not endless, and without markup of others.
+// cell returns the text of a table cell: one short line without markup.
 func cell(text string) string {
 	const most = 300
 	text = strings.Join(strings.Fields(text), " ")

@@ -29,7 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/test/acceptance"
 )
 
-// runRows is the file with the rows of run.
+// runRows is the file with the rows of the command run.
 const runRows = "run-rows.json"
 
 // The steps of a run, in order.
@@ -56,14 +56,14 @@ type visit struct {
 	boot              string
 }
 
-// run makes a node of the host, tries what there is to try, and takes it back.
+// run makes the host a node, tries all steps, and removes the node.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
 	v := &visit{options: o, table: &table{path: filepath.Join(o.results, runRows), out: out}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := v.try(stepPlane, func() error { return v.start(ctx) })
 	if v.scene != nil {
-		defer func() { err = errors.Join(err, v.close()) }() //nolint:contextcheck // it goes on after ctx has ended
+		defer func() { err = errors.Join(err, v.close()) }() //nolint:contextcheck // it continues after ctx has ended
 	}
 	if !started {
 		v.skip("there is no control plane", stepHost, stepList, stepJoin, stepPod, stepUpgrade, stepLeave, stepCompare)
@@ -85,7 +85,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	return v.err()
 }
 
-// start starts a control plane like kubeadm's on this machine, and the operator as a process. The network of pods is
+// start starts a control plane like kubeadm's on this machine, and the operator as a process. The network type is
 // External: see cniConfig.
 func (v *visit) start(ctx context.Context) (err error) {
 	o := scene.Options{Operator: v.operator, Payload: v.payload, Complete: v.simulated, Kubernetes: true,
@@ -105,7 +105,8 @@ func (v *visit) start(ctx context.Context) (err error) {
 	return err
 }
 
-// close ends everything, and keeps the operator's log. The rest of the directory has keys.
+// close stops everything, and keeps the operator's log. It doesn't keep the rest of the directory, because that
+// contains keys.
 func (v *visit) close() error {
 	if v.scene.Operator != nil {
 		log, err := os.ReadFile(v.scene.Operator.Log)
@@ -119,7 +120,7 @@ func (v *visit) close() error {
 	return v.scene.Close()
 }
 
-// reach lets the operator log in, and looks at the host as it is before.
+// reach lets the operator log in, and takes a snapshot of the host.
 func (v *visit) reach(ctx context.Context) (err error) {
 	if v.address, v.settings, err = v.host.authorize(ctx, v.scene.Key.Public); err != nil {
 		return err
@@ -133,7 +134,7 @@ func (v *visit) reach(ctx context.Context) (err error) {
 	if v.before, err = v.host.look(ctx); err != nil {
 		return err
 	}
-	if !v.simulated { // the lab brings its network to simulated hosts by itself
+	if !v.simulated { // the lab configures the network of simulated hosts itself
 		err = bringNetwork(v.host.windows().Files)
 	}
 	return errors.Join(err, v.keepSnapshot("before.json", v.before))
@@ -148,10 +149,10 @@ func (v *visit) keepSnapshot(name string, s sim.Snapshot) error {
 	return keep(v.results, name, text)
 }
 
-// question is a line of docs/first-run.md.
+// question matches a line of docs/first-run.md.
 var question = regexp.MustCompile(`<a id="(H\d\d)">`)
 
-// rowsToTry are all rows but A30, which reboots the host: that would end the job of a runner.
+// rowsToTry returns all rows except A30. A30 reboots the host, which would end the runner's job.
 func rowsToTry() ([]string, error) {
 	rows, err := acceptance.Rows()
 	if err != nil {
@@ -169,8 +170,8 @@ func rowsToTry() ([]string, error) {
 	return all, nil
 }
 
-// list runs the acceptance list with the host, as wmco-e2e does: it joins, is looked at, leaves, joins again and
-// leaves. The archive of the first hour is its evidence.
+// list runs the acceptance list with the host, as wmco-e2e does: the host joins, is checked, leaves, joins again
+// and leaves. The archive of the first hour is its evidence.
 func (v *visit) list(ctx context.Context) (err error) {
 	only := v.only
 	if len(only) == 0 {
@@ -196,7 +197,7 @@ func (v *visit) list(ctx context.Context) (err error) {
 	if err = v.addJUnit(filepath.Join(v.results, "junit.xml")); err != nil {
 		return err
 	}
-	const rowsFailed = 2 // each has a row of its own
+	const rowsFailed = 2 // each failure is in its own row
 	if code != 0 && code != rowsFailed {
 		return fmt.Errorf("it ended with the exit code %d", code)
 	}
@@ -210,7 +211,7 @@ func (v *visit) join(ctx context.Context) error {
 	return v.scene.WaitInstances(ctx, v.patience, v.address)
 }
 
-// node is the one that the host became.
+// node returns the host's Node.
 func (v *visit) node(ctx context.Context) (*corev1.Node, error) {
 	instance, err := v.scene.InstanceNamed(ctx, v.address)
 	if err != nil {
@@ -220,10 +221,11 @@ func (v *visit) node(ctx context.Context) (*corev1.Node, error) {
 	return node, v.scene.Client.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node)
 }
 
-// podPort is where the pod answers.
+// podPort is the port of the pod's web server.
 const podPort = "18080"
 
-// pod starts agnhost, whose image is nanoserver's, as a HostProcess container: it needs no network of pods.
+// pod starts agnhost, in an image based on nanoserver, as a HostProcess container, because that needs no pod
+// network.
 func (v *visit) pod(ctx context.Context) error {
 	if why := v.host.noContainers(); why != "" {
 		return cannot("%s", why)
@@ -246,7 +248,7 @@ func (v *visit) pod(ctx context.Context) error {
 	if err = v.scene.Client.Create(ctx, pod); err != nil {
 		return fmt.Errorf("creating the pod: %w", err)
 	}
-	defer func() { _ = v.scene.Client.Delete(ctx, pod) }() // it goes with the node, too
+	defer func() { _ = v.scene.Client.Delete(ctx, pod) }() // it is also deleted with the node
 	return v.scene.Await(ctx, v.patience, "an answer of the pod", func(ctx context.Context) (bool, string, error) {
 		if err := v.scene.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return false, "", err
@@ -263,16 +265,16 @@ func (v *visit) pod(ctx context.Context) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return false, now + " " + err.Error(), nil //nolint:nilerr // it does not answer yet
+			return false, now + " " + err.Error(), nil //nolint:nilerr // the pod doesn't answer yet
 		}
 		return response.StatusCode == http.StatusOK, now, response.Body.Close()
 	})
 }
 
-// versionAnnotation is the version that a node has.
+// versionAnnotation is the node's annotation with its version.
 const versionAnnotation = "windowsmachineconfig.openshift.io/version"
 
-// upgrade goes on with the next build of the operator, and waits until the node has its version.
+// upgrade starts the next build of the operator, and waits until the node has its version.
 func (v *visit) upgrade(ctx context.Context) error {
 	if v.next == "" {
 		return cannot("no next build was given: --next")
@@ -299,7 +301,8 @@ func (v *visit) upgrade(ctx context.Context) error {
 	})
 }
 
-// leave takes the host off the list, and waits until nothing names it. It must not have been rebooted meanwhile.
+// leave removes the host from the list, and waits until its instance and Node are deleted. It fails if the host was
+// rebooted.
 func (v *visit) leave(ctx context.Context) error {
 	if err := v.scene.ListRaw(ctx, nil); err != nil {
 		return err
@@ -327,10 +330,10 @@ func (v *visit) leave(ctx context.Context) error {
 	return err
 }
 
-// settle is how long Windows may take to let go of what was removed.
+// settle is the time for Windows to release removed objects.
 const settle = time.Minute
 
-// compare looks at the host once more.
+// compare compares the host with the snapshot from before.
 func (v *visit) compare(ctx context.Context) error {
 	var left []string
 	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, settle, true, func(ctx context.Context) (bool, error) {
@@ -349,7 +352,7 @@ func (v *visit) compare(ctx context.Context) error {
 	return errors.Join(err, writeErr)
 }
 
-// ofTheLab reports whether a difference is the network that the lab brings to simulated hosts.
+// ofTheLab reports whether a difference is the lab's network on simulated hosts.
 func (v *visit) ofTheLab(line string) bool {
 	return v.simulated && strings.Contains(line, ` file c:\etc`)
 }

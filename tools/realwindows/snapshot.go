@@ -16,22 +16,22 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// wholly are the directories that are compared with all that lies in them: those of the operator and of what it
-// drives. Of others only the names in them are compared.
+// wholly lists the directories whose whole content is compared: the directories of the operator and of the programs
+// that it controls.
 func wholly() []string {
 	return []string{contract.DirK, `C:\etc`, `C:\opt`, `C:\var`, `C:\run`, contract.DirContainerdData}
 }
 
-// names are the directories whose entries are compared by name.
+// names lists the directories that are compared only by the names of their entries.
 func names() []string {
 	return []string{`C:\`, `C:\ProgramData`, `C:\Program Files`, `C:\Windows`}
 }
 
-// ofALogon are services that Windows makes for each user who logs on, such as CDPUserSvc_3a1b2.
+// ofALogon matches services that Windows creates for each logon of a user, such as CDPUserSvc_3a1b2.
 var ofALogon = regexp.MustCompile(`_[0-9a-f]{4,}$`)
 
-// look renders what a machine holds, a line for each thing: files, services, environment, certificates, host name.
-// What is running is left out.
+// look returns a snapshot of a machine, with a line for each object: files, services, environment, certificates,
+// host name. It omits running processes.
 func look(ctx context.Context, host winos.Host) (sim.Snapshot, error) {
 	s := sim.Snapshot{}
 	facts, err := host.System.Facts(ctx)
@@ -49,7 +49,7 @@ func look(ctx context.Context, host winos.Host) (sim.Snapshot, error) {
 		}
 		c, err := host.Services.Get(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrDenied) {
-			continue // it is gone by now, or nobody may read it
+			continue // it was deleted, or access is denied
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading service %s: %w", name, err)
@@ -80,7 +80,7 @@ func look(ctx context.Context, host winos.Host) (sim.Snapshot, error) {
 	return s, err
 }
 
-// walk adds what lies in a directory; deep with content, and with all below.
+// walk adds the entries of a directory. If deep is true, it also adds the content of files, and all entries below.
 func walk(files winos.Files, dir string, s sim.Snapshot, deep bool) error {
 	infos, err := files.List(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, winos.ErrDenied) {
@@ -107,7 +107,7 @@ func walk(files winos.Files, dir string, s sim.Snapshot, deep bool) error {
 	return err
 }
 
-// describe is the content of a file, or why it can't be read.
+// describe returns the size and digest of a file. If the file can't be read, it returns only the size.
 func describe(files winos.Files, path string, info winos.FileInfo) string {
 	file, err := files.Open(path)
 	if err != nil {
@@ -121,7 +121,8 @@ func describe(files winos.Files, path string, info winos.FileInfo) string {
 	return fmt.Sprintf("%d bytes %s", info.Size, hex.EncodeToString(hash.Sum(nil)))
 }
 
-// differences are what a node that left has not taken back. Logs stay by design, and the CNI configuration is ours.
+// differences returns what the node left behind or changed. It ignores logs, which stay by design, and our CNI
+// configuration.
 func differences(before, after sim.Snapshot) []string {
 	return sim.Diff(before, after, contract.DirLog, cniConfig)
 }
