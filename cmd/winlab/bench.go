@@ -56,28 +56,28 @@ meaningful.`,
 	return command
 }
 
-// joinFigures is out/bench-join.json.
+// joinFigures is the content of out/bench-join.json.
 type joinFigures struct {
 	Hosts int `json:"hosts"`
-	// Seconds from being listed to Ready: of one host, of all at once, of all healthy ones among a
-	// dead and a slow one.
+	// Seconds from the listing of hosts until they are Ready: of one host, of many hosts at once, and of many
+	// healthy hosts with one dead and one slow host among them.
 	OneSeconds    float64 `json:"oneSeconds"`
 	ManySeconds   float64 `json:"manySeconds"`
 	AilingSeconds float64 `json:"ailingSeconds"`
 	ManyToOne     float64 `json:"manyToOne"`
 	AilingToMany  float64 `json:"ailingToMany"`
-	// OperatorMegabytes is the most memory that the operator has had resident when all had joined.
+	// OperatorMegabytes is the operator's peak of resident memory until all hosts have joined.
 	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
-	// PerHost is what one host's SSH server counted, at most of all hosts.
+	// PerHost is the maximum of each counter of the hosts' SSH servers.
 	PerHost sshd.Counters `json:"perHostAtMost"`
 	// Requests are the API requests of one join, by client, verb and resource: all requests until the last host was
 	// Ready, divided by the number of hosts. PerJoin is their sum.
 	PerJoin  float64                       `json:"requestsPerJoin"`
 	Requests map[string]map[string]float64 `json:"requests"`
-	// RestartConnections are SSH connections that a restart of the operator caused with all hosts
+	// RestartConnections is the number of SSH connections after a restart of the operator, when all hosts have
 	// joined.
 	RestartConnections int64 `json:"restartConnections"`
-	// Quiet is what the API server heard while nothing happened.
+	// Quiet counts the API requests while nothing changes.
 	Quiet quietFigures `json:"quiet"`
 }
 
@@ -126,10 +126,10 @@ func (b *bench) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
-// mostJoins is what the API allows as spec.rollout.maxConcurrentJoins.
+// mostJoins is the maximum of spec.rollout.maxConcurrentJoins in the API.
 const mostJoins = 1000
 
-// with runs one measurement in a scene of its own.
+// with runs one measurement in a new scene.
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
@@ -149,7 +149,7 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	return measure(s)
 }
 
-// joinTimeout is for a thousand hosts on a machine that is busy otherwise.
+// joinTimeout is long enough for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
 // join lists all hosts of the scene and waits until the given ones are Ready.
@@ -166,8 +166,8 @@ func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) 
 	return took, nil
 }
 
-// requestsPerJoin counts the requests of operator, daemons and kubelets since the scene began. It leaves out leases,
-// which clients renew with or without joins.
+// requestsPerJoin counts the requests of operator, daemons and kubelets since the start of the scene. It ignores
+// leases, which clients renew with or without joins.
 func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
 	by = map[string]map[string]float64{}
 	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets"}
@@ -188,7 +188,7 @@ func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[
 	return sum, by, nil
 }
 
-// restart kills the operator and starts it again, and counts what that means to the hosts.
+// restart kills the operator and starts it again. It counts the new SSH connections to the hosts.
 func restart(ctx context.Context, s *scene.Scene) (connections int64, err error) {
 	before := connectionsOf(s.Fleet.Hosts)
 	if err = s.Operator.Kill(); err != nil {
@@ -226,7 +226,7 @@ func startsOf(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// atMost is the largest of each count.
+// atMost returns the maximum of each counter.
 func atMost(hosts []*fleet.Host) (most sshd.Counters) {
 	for _, h := range hosts {
 		c := h.Server.Counters()

@@ -56,22 +56,22 @@ for a change, without the time that it takes while nothing changes, which is mea
 	return command
 }
 
-// configFigures is out/bench-config.json.
+// configFigures is the content of out/bench-config.json.
 type configFigures struct {
-	// MaxUnavailable is what the rollout budget was set to.
+	// MaxUnavailable is the rollout budget.
 	MaxUnavailable string      `json:"maxUnavailable"`
 	Runs           []configRun `json:"runs"`
-	// Growth is requests with all hosts over requests with half of them, by change, without what
-	// kubelets and others ask.
+	// Growth is the number of requests with all hosts divided by the number with half of them, by change. It counts
+	// only the operator and the daemons.
 	Growth map[string]float64 `json:"growth,omitempty"`
 }
 
 type configRun struct {
 	Hosts int `json:"hosts"`
-	// JoinSeconds is how long it took to make all of them nodes.
+	// JoinSeconds is the time until all hosts were nodes.
 	JoinSeconds float64      `json:"joinSeconds"`
 	Quiet       quietFigures `json:"quiet"`
-	// OperatorMegabytes is the most memory that the operator has had resident, after all changes.
+	// OperatorMegabytes is the operator's peak of resident memory, after all changes.
 	OperatorMegabytes float64         `json:"operatorPeakMegabytes,omitempty"`
 	Changes           []changeFigures `json:"changes"`
 }
@@ -98,7 +98,7 @@ func (b *benchConfig) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
-// measure makes every change in a scene of so many hosts.
+// measure makes every change in a scene with this number of hosts.
 func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, err error) {
 	all := intstr.FromString("100%")
 	s, err := scene.Start(ctx, scene.Options{

@@ -52,17 +52,17 @@ ratios are meaningful.`,
 	return command
 }
 
-// upgradeFigures is out/bench-upgrade.json.
+// upgradeFigures is the content of out/bench-upgrade.json.
 type upgradeFigures struct {
 	Hosts         int     `json:"hosts"`
 	SettleSeconds float64 `json:"settleSeconds"`
 	JoinSeconds   float64 `json:"joinSeconds"`
-	// Runs with the budget, and with twice as much.
+	// Runs are the runs with the budget, and with twice the budget.
 	Runs []upgradeReport `json:"runs"`
-	// TwiceToOnce is the disrupted seconds of the second run over those of the first.
+	// TwiceToOnce is the second run's disrupted seconds divided by the first run's.
 	TwiceToOnce float64 `json:"twiceToOnce"`
-	// SecondsPerNode is how long a node was out of service on average, by run, and how long its
-	// payload came while it served.
+	// UnavailableSecondsPerNode is the average time that a node was out of service, by run. StagedSecondsPerNode is
+	// the average time that a node fetched its payload while it was in service.
 	UnavailableSecondsPerNode []float64 `json:"unavailableSecondsPerNode"`
 	StagedSecondsPerNode      []float64 `json:"stagedSecondsPerNode"`
 }
@@ -116,13 +116,13 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	return errors.Join(wrong...)
 }
 
-// Bounds of TwiceToOnce: a half, within a quarter of it.
+// Bounds of TwiceToOnce: a half, plus or minus a quarter of that.
 const (
 	fewest = 0.375
 	most   = 0.625
 )
 
-// add takes a run in.
+// add adds the figures of a run.
 func (f *upgradeFigures) add(report upgradeReport) {
 	unavailable, staged := 0.0, 0.0
 	for _, n := range report.PerNode {

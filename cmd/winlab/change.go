@@ -26,36 +26,37 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// dayTwoChange is one change that an administrator makes on day 2.
+// dayTwoChange is a change that an administrator makes to a running cluster.
 type dayTwoChange struct {
 	name string
 	make func(ctx context.Context) error
 }
 
-// changeFigures are what one change took.
+// changeFigures are the figures of one change.
 type changeFigures struct {
 	Name string `json:"name"`
-	// Seconds from the write to each node reports it applied, of the node in the middle, of one
-	// among a hundred that is last, and of the last.
+	// Seconds from the write of the change until a node reports it applied: the median, the 99th percentile and the
+	// maximum of all nodes.
 	P50 float64 `json:"p50Seconds"`
 	P99 float64 `json:"p99Seconds"`
 	Max float64 `json:"maxSeconds"`
-	// SSHConnections that it caused.
+	// SSHConnections is the number of SSH connections that the change caused.
 	SSHConnections int64 `json:"sshConnections"`
-	// Requests of the operator and all daemons; PerNode is that for each node.
+	// Requests is the number of requests of the operator and all daemons. PerNode is this number divided by the
+	// number of nodes.
 	Requests int     `json:"requests"`
 	PerNode  float64 `json:"requestsPerNode"`
-	// Operator and Daemons are for each node, by verb and resource.
+	// Operator and Daemons are the numbers of requests per node, by verb and resource.
 	Operator map[string]float64 `json:"operatorPerNode"`
 	Daemons  map[string]float64 `json:"daemonPerNode"`
-	// Bytes that a daemon reads: the manifest and its confidential part.
+	// Bytes is the size of the manifest and of its confidential part, which each daemon reads.
 	Bytes int `json:"bytesPerNode"`
-	// Processor is how many milliseconds of it each program took for each node, beyond what it
-	// takes while nothing changes. winlab is all hosts.
+	// Processor is the processor time of each program in milliseconds per node, in addition to its usage while
+	// nothing changes. winlab contains all hosts.
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 
-// dayTwoChanges are what is measured, in order.
+// dayTwoChanges returns the changes to measure, in order.
 func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	c, err := openshift.Client(s.Cluster.Admin())
 	if err != nil {
@@ -106,8 +107,7 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}, nil
 }
 
-// settling is how long a count waits for what still trickles in after the last report, such as
-// the operator's.
+// settling is how long a count waits after the last report, because more requests follow, such as the operator's.
 const settling = 3 * time.Second
 
 // change makes one change and measures it.
@@ -155,12 +155,12 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 	return f, err
 }
 
-// noted waits until the operator has written down that every node has a version, and a little for
-// what follows upon that.
+// noted waits until the operator has recorded the version of every node, and a little longer for the requests that
+// follow.
 func noted(ctx context.Context, s *scene.Scene, version string) error {
 	what := fmt.Sprintf("%d instances to say that they have version %s", len(s.Fleet.Hosts), version)
 	if err := s.Await(ctx, changeTimeout, what, func(ctx context.Context) (bool, string, error) {
-		// to look all the time would be most of what the API server does
+		// polling without a pause would cause most of the API server's load
 		if err := sleep(ctx, time.Second); err != nil {
 			return false, "", err
 		}
@@ -181,7 +181,7 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 	return sleep(ctx, settling)
 }
 
-// count reads what the API server heard since the change.
+// count counts the requests to the API server since the change.
 func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error {
 	by := map[who]map[string]int{operator: {}, daemons: {}}
 	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
@@ -198,7 +198,7 @@ func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error 
 	return nil
 }
 
-// asked names a request by verb and resource.
+// asked returns a request's verb and resource.
 func asked(r cluster.Request) string {
 	if r.Subresource != "" {
 		return r.Verb + " " + r.Resource + "/" + r.Subresource
@@ -214,12 +214,12 @@ func perNode(counts map[string]int, nodes int) map[string]float64 {
 	return all
 }
 
-// percentile of sorted values, which must not be empty.
+// percentile returns a percentile of sorted values, which must not be empty.
 func percentile(values []time.Duration, percent int) float64 {
 	return values[(len(values)-1)*percent/100].Seconds()
 }
 
-// published is how much a daemon reads for a version.
+// published returns the size of the objects that a daemon reads for a version.
 func published(ctx context.Context, s *scene.Scene, version string) (size int, err error) {
 	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}
 	manifest, secret := &corev1.ConfigMap{}, &corev1.Secret{}

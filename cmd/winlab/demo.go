@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// demo is what the user asked for.
+// demo holds the user's options.
 type demo struct {
 	operator, payload, json, fail, platform, cluster string
 	hosts, machines                                  int
@@ -75,10 +75,10 @@ const (
 // machineSet is the name of the demo's MachineSet.
 const machineSet = "windows"
 
-// latency of the network, one way.
+// latency of the network in one direction.
 const latency = 2 * time.Millisecond
 
-// lively are costs that make a demo look like real hosts, only faster.
+// lively returns costs that make simulated hosts look real, but faster.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }
@@ -134,14 +134,14 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	return d.conclude(ctx, s, hosts, conclusion{out: out, began: began, settled: settled})
 }
 
-// conclusion is what is known at the end.
+// conclusion is the result of the demo before the report.
 type conclusion struct {
 	out     io.Writer
 	began   time.Time
 	settled bool
 }
 
-// conclude removes what is to be removed, and writes the report.
+// conclude removes a host and a Machine, and writes the report.
 func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, end conclusion) (err error) {
 	report, problems := d.finish(ctx, s, end.out)
 	report.Seconds = time.Since(end.began).Seconds()
@@ -158,7 +158,7 @@ func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, e
 	return errors.Join(problems...)
 }
 
-// useWine makes the demo's hosts of Wine if the user asked for that.
+// useWine makes the demo run its hosts in Wine if the user asked for this.
 func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fleet.Fault, out io.Writer) (*wineHosts,
 	error) {
 	if !d.wine {
@@ -178,7 +178,7 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 	return hosts, err
 }
 
-// watch shows the hosts until all have settled (with --once) or the user has seen enough.
+// watch shows the hosts until all have settled (with --once) or the user presses Ctrl-C.
 func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settled bool, err error) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -186,7 +186,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	for {
 		rows, err := look(ctx, s)
 		if ctx.Err() != nil {
-			return false, nil // Ctrl-C is how a demo ends
+			return false, nil // Ctrl-C ends a demo
 		}
 		if err != nil {
 			return false, err
@@ -210,7 +210,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	}
 }
 
-// platformType is the platform that the user asked for.
+// platformType returns the platform in the user's options.
 func (d *demo) platformType() (configv1.PlatformType, error) {
 	if d.cluster != clusterOpenShift && (d.cluster != clusterKubernetes || d.machines > 0 || d.platform != "" ||
 		d.wine) {
@@ -234,7 +234,7 @@ func (d *demo) platformType() (configv1.PlatformType, error) {
 	return "", fmt.Errorf("--platform %s is not one of %s, none", d.platform, strings.Join(cloud.Platforms(), ", "))
 }
 
-// isTerminal says whether output can be redrawn.
+// isTerminal reports whether out is a terminal, which can be redrawn.
 func isTerminal(out io.Writer) (width int, ok bool) {
 	file, isFile := out.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {

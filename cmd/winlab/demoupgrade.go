@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// demoUpgrade is what the user asked for.
+// demoUpgrade holds the user's options.
 type demoUpgrade struct {
 	operator, next, json, changed string
 	hosts, budget, pods           int
@@ -59,7 +59,7 @@ was as it should be.`,
 	return command
 }
 
-// Times of the demo, which are shorter than in earnest.
+// Times of the demo. They are shorter than on a real cluster.
 const (
 	demoSettle   = 2 * time.Second
 	demoPodGrace = 3 * time.Second
@@ -123,7 +123,7 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// check completes what the user asked for, and gives the parts that are to change.
+// check completes the user's options, and returns the parts that change.
 func (d *demoUpgrade) check() (map[string]string, error) {
 	if d.hosts < 2 || d.budget < 1 || d.pods < 0 {
 		return nil, errors.New("--hosts must be at least 2, and --max-unavailable at least 1")
@@ -138,7 +138,7 @@ func (d *demoUpgrade) check() (map[string]string, error) {
 	return changed, nil
 }
 
-// populate joins the hosts and puts pods on them.
+// populate joins the hosts and creates pods on them.
 func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Writer) error {
 	if err := s.List(ctx, s.Fleet.Hosts...); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 // nextOperator is the version of the next build.
 const nextOperator = "0.2.0"
 
-// upgradeSettings let all hosts join at once, and so many nodes be unavailable.
+// upgradeSettings lets all hosts join at once, and sets the number of nodes that may be unavailable.
 func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsMachineConfigSpec {
 	unavailable := intstr.FromInt(budget)
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{

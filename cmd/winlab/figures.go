@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// writeFigures prints what was measured, and writes it to a file if one is named.
+// writeFigures prints figures. If path is set, it also writes them to this file.
 func writeFigures(out io.Writer, path string, figures any) error {
 	content, err := encoded(figures)
 	if err != nil {

@@ -82,7 +82,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	return command
 }
 
-// wineComputer reads what hosts must reach, and prepares to make them of Wine.
+// wineComputer parses the addresses that hosts must reach, and prepares to run hosts in Wine.
 func wineComputer(ctx context.Context, count int, reach string,
 	progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
 	var targets []netip.AddrPort

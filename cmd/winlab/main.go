@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	logf.SetLogger(logr.Discard()) // of the lab's own clients; the operator is a process that logs for itself
+	logf.SetLogger(logr.Discard()) // for the lab's own clients; the operator has its own log
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {

@@ -42,7 +42,7 @@ more, once.`,
 	return command
 }
 
-// prepareTests builds what takes minutes of what only tests run.
+// prepareTests builds programs that only tests run and that take minutes to build.
 func prepareTests(ctx context.Context, progress io.Writer) error {
 	options := cluster.BuildOptions{Progress: progress}
 	_, err := cluster.BuildScheduler(ctx, options)

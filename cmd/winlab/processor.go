@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// spentSince is how much processor time each program has had since it had so much.
+// spentSince returns the processor time of each program since the times in used.
 func spentSince(used map[string]time.Duration) (map[string]time.Duration, error) {
 	now, err := processorTimes()
 	for program := range now {

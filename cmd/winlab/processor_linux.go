@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// tick is the unit of processor time in /proc (proc_pid_stat(5)): the kernel tells it to programs
-// as USER_HZ, which is 100 wherever Go runs.
+// tick is the unit of processor time in /proc (proc_pid_stat(5)). The kernel calls it USER_HZ. It is 100 on all
+// systems that Go supports.
 const tick = time.Second / 100
 
-// processorTimes is how much processor time this process and all that it started have had, by their
-// programs' names. Elsewhere than on Linux nobody knows.
+// processorTimes returns the processor time of this process and of its descendants, by program name. It is only
+// known on Linux.
 func processorTimes() (map[string]time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -47,8 +47,7 @@ func processorTimes() (map[string]time.Duration, error) {
 	return times, nil
 }
 
-// peakOf is the most memory that a process has had resident, in MB of a million bytes. Elsewhere than on
-// Linux nobody knows.
+// peakOf returns a process's peak of resident memory in MB (a million bytes). It is only known on Linux.
 func peakOf(process int) (megabytes float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
 	if err != nil {
@@ -63,15 +62,15 @@ func peakOf(process int) (megabytes float64, err error) {
 	return 0, fmt.Errorf("process %d has no peak of memory", process)
 }
 
-// processor is what one process has had of it.
+// processor is the processor time of one process.
 type processor struct {
 	id, parent int
 	name       string
 	used       time.Duration
 }
 
-// parseStat reads a line of /proc/<id>/stat: id (name) state parent … utime stime …, the times
-// being the 14th and 15th fields. A name may hold anything.
+// parseStat parses a line of /proc/<id>/stat: id (name) state parent … utime stime …. The times are the 14th and
+// 15th fields. A name may contain any character.
 func parseStat(line string) (p processor, ok bool) {
 	id, rest, opened := strings.Cut(line, " (")
 	end := strings.LastIndex(rest, ") ")

@@ -11,24 +11,24 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// quietFigures are what happens while nothing happens.
+// quietFigures are the figures while nothing changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
-	// OperatorWrites leaves the leader's lease out; that is counted by itself.
+	// OperatorWrites doesn't include writes of the leader's lease. OperatorLeaseWrites counts them.
 	OperatorWrites      int `json:"operatorWrites"`
 	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
-	// DaemonRequests are all requests of all daemons. A watch that ends and begins anew is one.
+	// DaemonRequests are all requests of all daemons. A watch that ends and starts again counts as one request.
 	DaemonRequests int `json:"daemonRequests"`
 	DaemonWrites   int `json:"daemonWrites"`
-	// NodeLeaseWrites are the kubelets' own.
+	// NodeLeaseWrites counts the kubelets' writes of leases.
 	NodeLeaseWrites int `json:"nodeLeaseWrites"`
 	// ProcessStarts on all hosts.
 	ProcessStarts int64 `json:"processStarts"`
-	// Processor is which part of one each program takes. winlab is all hosts.
+	// Processor is each program's share of a processor. winlab contains all hosts.
 	Processor map[string]float64 `json:"processors,omitempty"`
 }
 
-// listen counts for a while.
+// listen counts for the time d.
 func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigures, err error) {
 	starts, began := startsOf(s.Fleet.Hosts), time.Now()
 	used, err := processorTimes()
@@ -58,7 +58,7 @@ func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigure
 	return q, nil
 }
 
-// count sorts a request by who made it.
+// count counts a request for its client.
 func (q *quietFigures) count(r cluster.Request) {
 	lease := r.Resource == "leases"
 	switch whose(r) {
@@ -81,7 +81,7 @@ func (q *quietFigures) count(r cluster.Request) {
 	}
 }
 
-// who makes requests.
+// A who is a client of the API server.
 type who int
 
 const (

@@ -18,15 +18,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// report is out/demo.json.
+// report is the content of out/demo.json.
 type report struct {
 	Instances []instanceReport `json:"instances"`
 	Machines  []machineReport  `json:"machines,omitempty"`
 	Removed   *removalReport   `json:"removed,omitempty"`
-	// RemovedMachine is the Machine that its MachineSet took away.
+	// RemovedMachine is the Machine that its MachineSet deleted.
 	RemovedMachine *removalReport `json:"removedMachine,omitempty"`
 	Seconds        float64        `json:"seconds"`
-	// Wine says what was real, if the hosts were made of Wine.
+	// Wine describes which programs were real, if the hosts ran in Wine.
 	Wine *wineReport `json:"wine,omitempty"`
 }
 
@@ -36,16 +36,16 @@ type instanceReport struct {
 	Source  string `json:"source"`
 	Phase   string `json:"phase"`
 	Node    string `json:"node"`
-	// Code, Reason and Message say why the host did not get there.
+	// Code, Reason and Message are why the host didn't become a node.
 	Code         string             `json:"code,omitempty"`
 	Reason       string             `json:"reason,omitempty"`
 	Message      string             `json:"message,omitempty"`
 	PhaseSeconds map[string]float64 `json:"phaseSeconds"`
-	// SSH is what the host's own SSH server counted until the host was where it is.
+	// SSH are the counters of the host's SSH server until the host had settled.
 	SSH sshd.Counters `json:"ssh"`
 }
 
-// machineReport is a Machine as its cloud sees it.
+// machineReport is a Machine from its cloud's view.
 type machineReport struct {
 	Name       string `json:"name"`
 	Phase      string `json:"phase"`
@@ -60,7 +60,7 @@ type removalReport struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// finish reports on each host, and removes one listed host and one Machine that got there.
+// finish reports on each host, and removes a listed host and a Machine that became nodes.
 func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
 	var problems []error
 	result := report{}
@@ -107,7 +107,7 @@ func reportOnMachine(m *machinev1beta1.Machine) machineReport {
 	return entry
 }
 
-// reportOn says how a host is; the error is the reason if it did not get there.
+// reportOn returns the report of a host. If the host didn't become a node, the error is the reason.
 func reportOn(r row) (instanceReport, error) {
 	entry := instanceReport{Name: r.name, Source: r.source(), PhaseSeconds: map[string]float64{}}
 	if r.host != nil {
@@ -133,7 +133,7 @@ func reportOn(r row) (instanceReport, error) {
 		status.Message, status.Fix)
 }
 
-// remove takes one host out of the list and checks that it is as it was before.
+// remove removes a host from the list and checks that it is in its original state.
 func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writer) (removalReport, error) {
 	began := time.Now()
 	result := removalReport{Name: leaver.Address().Addr().String()}
@@ -169,8 +169,7 @@ func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writ
 	return result, nil
 }
 
-// removeMachine makes the MachineSet smaller by one, and checks that the Machine goes with
-// everything that came with it.
+// removeMachine scales the MachineSet down by one. It checks that the Machine and all its objects are deleted.
 func removeMachine(ctx context.Context, s *scene.Scene, surplus *machinev1beta1.Machine, out io.Writer) (removalReport,
 	error) {
 	began := time.Now()

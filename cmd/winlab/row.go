@@ -17,8 +17,8 @@ type row struct {
 	// name of the instance: the address of a listed host, or the name of the Machine.
 	name     string
 	machine  *machinev1beta1.Machine   // nil for a listed host
-	host     *fleet.Host               // nil before a Machine has one
-	instance *v1alpha1.WindowsInstance // nil before it is made
+	host     *fleet.Host               // nil until the Machine has a host
+	instance *v1alpha1.WindowsInstance // nil until it is created
 }
 
 // look reads listed hosts and Machines.
@@ -49,7 +49,7 @@ func look(ctx context.Context, s *scene.Scene) ([]row, error) {
 	return rows, nil
 }
 
-// phase of the instance, or of the Machine as long as there is none.
+// phase returns the phase of the instance. Without an instance, it returns the Machine's phase.
 func (r row) phase() string {
 	switch {
 	case r.instance != nil:
@@ -60,7 +60,7 @@ func (r row) phase() string {
 	return "-"
 }
 
-// source says how the host came in.
+// source returns whether the host was listed or belongs to a Machine.
 func (r row) source() string {
 	if r.machine != nil {
 		return string(v1alpha1.SourceMachine)
@@ -68,14 +68,13 @@ func (r row) source() string {
 	return string(v1alpha1.SourceConfigMap)
 }
 
-// got says whether the host is where it was meant to be: Ready, and known to its Machine.
+// got reports whether the host is in its final state: Ready, and Running for its Machine.
 func (r row) got() bool {
 	ready := r.instance != nil && r.instance.Status.Phase == v1alpha1.PhaseReady
 	return ready && (r.machine == nil || ptr.Deref(r.machine.Status.Phase, "") == machinev1beta1.PhaseRunning)
 }
 
-// allSettled says whether each host is where it can get: there, or failed at least twice for the
-// same reason.
+// allSettled reports whether each host is in its final state, or failed at least twice for the same reason.
 func allSettled(rows []row) bool {
 	const enough = 2
 	for _, r := range rows {

@@ -10,14 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// screen shows hosts: on a terminal as a table that is redrawn, elsewhere as a line for each
-// change.
+// screen shows hosts. On a terminal, it redraws a table. Otherwise it prints a line for each change.
 type screen struct {
 	out      io.Writer
 	width    int
 	terminal bool
 	lines    int               // of the table that is on the terminal
-	said     map[string]string // what was last said of each host, elsewhere
+	said     map[string]string // without a terminal: the last line of each host
 	began    time.Time
 }
 
@@ -75,7 +74,7 @@ func (s *screen) draw(rows []row) {
 	s.paint(lines)
 }
 
-// paint puts lines where the last ones were.
+// paint replaces the last lines.
 func (s *screen) paint(lines []string) {
 	var page strings.Builder
 	if s.lines > 0 {
@@ -89,7 +88,7 @@ func (s *screen) paint(lines []string) {
 	fmt.Fprint(s.out, page.String())
 }
 
-// problemOf is what a host waits for or failed with.
+// problemOf returns why a host waits or failed.
 func problemOf(i *v1alpha1.WindowsInstance) string {
 	text := fmt.Sprintf("%s %s: %s", i.Status.Code, i.Status.Reason, i.Status.Message)
 	if i.Status.NextAttemptTime != nil {
@@ -99,7 +98,7 @@ func problemOf(i *v1alpha1.WindowsInstance) string {
 	return text
 }
 
-// durations names the phases and how long each took.
+// durations returns the phases and their durations.
 func durations(i *v1alpha1.WindowsInstance) string {
 	words := []string{}
 	for _, p := range i.Status.Phases {
@@ -108,7 +107,7 @@ func durations(i *v1alpha1.WindowsInstance) string {
 	return strings.Join(words, ", ")
 }
 
-// seconds that a phase took, or has taken so far.
+// seconds returns the duration of a phase so far.
 func seconds(p v1alpha1.PhaseTime) float64 {
 	if p.Milliseconds != nil {
 		return float64(*p.Milliseconds) / 1000
@@ -123,7 +122,7 @@ func total(i *v1alpha1.WindowsInstance) (sum float64) {
 	return sum
 }
 
-// clip keeps a line from wrapping, which would spoil the redraw.
+// clip shortens a line so that it doesn't wrap. A wrapped line would break the redraw.
 func clip(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line

@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/soak"
 )
 
-// soakRun is what the user asked for.
+// soakRun holds the user's options.
 type soakRun struct {
 	json string
-	// away bounds how long hosts and the API server are away, and how late in its round a disruption begins; 0 for
-	// what a real fleet would see.
+	// away is the maximum time that hosts and the API server are down, and the maximum delay of a disruption in its
+	// round. 0 means realistic times.
 	away    time.Duration
 	options soak.Options
 }

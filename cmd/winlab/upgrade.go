@@ -18,60 +18,60 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// upgrade is one way of a fleet from one build of the product to another, as an observer sees it.
+// upgrade is an upgrade of a fleet from one build of the product to another, with an observer.
 type upgrade struct {
 	scene *scene.Scene
-	// operator is the next build; empty keeps the present one, and only the payload is another.
+	// operator is the next build. If it is empty, the operator stays the same and only the payload changes.
 	operator string
-	// from and to are directories of payloads: the present one and, to be made, the next; empty for
-	// the scene's own and one beside it.
+	// from is the directory of the present payload, and to the directory for the next one, which is created. If
+	// they are empty, the scene's payload is used, and a directory next to it.
 	from, to string
-	// changed are the parts of the payload that are others, by name, with their versions.
+	// changed maps the names of the changed parts of the payload to their versions.
 	changed map[string]string
-	// budget is how many nodes may be unavailable at once.
+	// budget is the number of nodes that may be unavailable at once.
 	budget int
-	// timeout for all of it.
+	// timeout for the whole upgrade.
 	timeout time.Duration
-	// show is called now and then. May be nil.
+	// show is called regularly. May be nil.
 	show func(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus)
 }
 
-// upgradeReport is out/upgrade.json.
+// upgradeReport is the content of out/upgrade.json.
 type upgradeReport struct {
 	From           string `json:"from"`
 	To             string `json:"to"`
 	Nodes          int    `json:"nodes"`
 	MaxUnavailable int    `json:"maxUnavailable"`
-	// MostUnavailable is how many nodes were cordoned or not Ready at once because of the upgrade,
-	// and MostNodes which; MostOfAll counts those that were so for whatever reason, as nodes are on
-	// a machine that has too much to do.
+	// MostUnavailable is the maximum number of nodes that were cordoned or not Ready at once because of the
+	// upgrade. MostNodes are these nodes. MostOfAll also counts nodes that were unavailable for another reason, for
+	// example because the machine is overloaded.
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
 	MostOfAll       int      `json:"mostOfAll"`
-	// Seconds from the start of the next build until every node was at its version and in service.
+	// Seconds from the start of the next build until every node had its version and was in service.
 	Seconds float64 `json:"seconds"`
-	// DisruptedSeconds from when the first node went out of service until the last was back.
+	// DisruptedSeconds is the time from the first node's disruption until the last node was back in service.
 	DisruptedSeconds float64 `json:"disruptedSeconds"`
-	// SSHConnections that were made meanwhile, on all hosts together.
+	// SSHConnections is the number of SSH connections to all hosts during the upgrade.
 	SSHConnections int64 `json:"sshConnections"`
-	// ChangedBytes is what is new in the payload: no node is to be sent anything else.
+	// ChangedBytes is the size of the new parts of the payload. A node must not receive other parts.
 	ChangedBytes int64 `json:"changedBytes"`
 	ChangedParts int   `json:"changedParts"`
 	Parts        int   `json:"parts"`
-	// Longest times of a node.
+	// Maximum times of a node.
 	MaxUnavailableSeconds float64 `json:"maxUnavailableSeconds"`
 	MaxStagedSeconds      float64 `json:"maxStagedSeconds"`
-	// PodsEnded counts pods that were moved, or ended otherwise.
+	// PodsEnded is the number of pods that ended, including evicted pods.
 	PodsEnded int           `json:"podsEnded"`
 	PerNode   []nodeUpgrade `json:"perNode"`
-	// Wrong is what must not have happened.
+	// Wrong lists events that must not happen.
 	Wrong []string `json:"wrong"`
 }
 
-// nodeUpgrade is what one node had of it.
+// nodeUpgrade is one node's part of the upgrade.
 type nodeUpgrade struct {
 	Node string `json:"node"`
-	// Order in which nodes were taken out of service, from 1.
+	// Order is the position of the node in the sequence of disruptions, from 1.
 	Order              int     `json:"order"`
 	StagedBytes        int64   `json:"stagedBytes"`
 	StagedSeconds      float64 `json:"stagedSeconds"`
@@ -80,7 +80,7 @@ type nodeUpgrade struct {
 	Version            string  `json:"version"`
 }
 
-// run upgrades and watches. The report is worth something whatever the error is.
+// run upgrades the fleet and observes it. The report is valid as far as the upgrade came, also with an error.
 func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	s := u.scene
 	report = upgradeReport{Nodes: len(s.Fleet.Hosts), MaxUnavailable: u.budget}
@@ -116,7 +116,7 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	return report, errors.Join(err, read)
 }
 
-// compare says how two payloads differ.
+// compare fills in the differences between two payloads.
 func (r *upgradeReport) compare(from, to string) error {
 	old, err := payload.OpenDir(from)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *upgradeReport) compare(from, to string) error {
 	return nil
 }
 
-// rollout reads the version that is desired, and how far it has come.
+// rollout reads the desired version and the progress of the rollout.
 func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
@@ -145,8 +145,8 @@ func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfi
 	return config, nil
 }
 
-// await waits until every node is at another version than before and in service, and the operator
-// says that nothing is left to do.
+// await waits until every node has a new version and is in service, and the operator reports that the rollout is
+// complete.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
 	return u.scene.Await(ctx, u.timeout, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {
@@ -182,7 +182,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 		})
 }
 
-// fill takes over what the observer saw.
+// fill copies the observer's results.
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
 	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(),
@@ -200,7 +200,7 @@ func (r *upgradeReport) fill(observer *scene.Observer) {
 	}
 }
 
-// judge says what the upgrade must not have been like.
+// judge returns an error if the upgrade broke a rule.
 func (r *upgradeReport) judge() error {
 	var all []error
 	if r.MostUnavailable > r.MaxUnavailable {
@@ -224,7 +224,7 @@ func (r *upgradeReport) judge() error {
 	return errors.Join(all...)
 }
 
-// connections are the SSH connections that each host has counted.
+// connections returns the number of SSH connections to each host.
 func connections(s *scene.Scene) map[string]int64 {
 	all := map[string]int64{}
 	for _, h := range s.Fleet.Hosts {
@@ -240,7 +240,7 @@ func connectionsSince(s *scene.Scene, before map[string]int64) (sum int64) {
 	return sum
 }
 
-// changedParts reads a list of parts and gives each the next version.
+// changedParts parses a list of parts and gives each part the next version.
 func changedParts(text string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
@@ -257,5 +257,5 @@ func changedParts(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// nextPayload is the version of the parts of the next payload that are others.
+// nextPayload is the version of the changed parts in the next payload.
 const nextPayload = "v1.36.4"

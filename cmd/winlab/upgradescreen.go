@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// showUpgrade shows the steps of nodes: on a terminal as a table that is redrawn, elsewhere as a
-// line for each change.
+// showUpgrade shows the steps of nodes. On a terminal, it redraws a table. Otherwise it prints a line for each
+// change.
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}
 	for i := range instances {
@@ -42,7 +42,7 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 	s.paint(lines)
 }
 
-// upgradeState is a node in a few words.
+// upgradeState describes a node in a few words.
 func upgradeState(n scene.Observed, step string) string {
 	text := "serves"
 	switch {
@@ -59,7 +59,7 @@ func upgradeState(n scene.Observed, step string) string {
 	return text + " at " + n.Version
 }
 
-// say writes a line about something that is not as it was said last.
+// say prints a line if it differs from the last line about the same subject.
 func (s *screen) say(about, text string) {
 	if s.said[about] == text {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// versions follows which version holds on which node, and when that was heard.
+// versions tracks the version of each node, and the time when it was first seen.
 type versions struct {
 	stop func()
 
@@ -26,13 +26,13 @@ type versions struct {
 	changed chan struct{}
 }
 
-// held is a version that holds on a node since it was heard of.
+// held is the version of a node, and the time when it was first seen.
 type held struct {
 	version string
 	since   time.Time
 }
 
-// watchVersions begins to follow, and returns when every node was seen once. stop ends it.
+// watchVersions starts the watch, and returns when it has seen every node once. stop ends the watch.
 func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
@@ -76,7 +76,7 @@ func (v *versions) saw(node *corev1.Node) {
 	v.of[node.Name] = held{version: version, since: time.Now()}
 	select {
 	case v.changed <- struct{}{}:
-	default: // a signal is waiting already
+	default: // a signal is already pending
 	}
 }
 
@@ -86,11 +86,10 @@ func (v *versions) all() map[string]held {
 	return maps.Clone(v.of)
 }
 
-// changeTimeout is for what takes seconds; a machine that is busy otherwise may take much longer.
+// changeTimeout is much longer than a change takes, because the machine may be busy.
 const changeTimeout = 10 * time.Minute
 
-// follow waits until all nodes have one version, and another one than before, and says how long
-// after began each came to it.
+// follow waits until all nodes have the same new version. It returns how long each node took since began.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
 	deadline := time.NewTimer(changeTimeout)
@@ -109,7 +108,7 @@ func (v *versions) follow(ctx context.Context, before map[string]held, began tim
 	}
 }
 
-// arrived is nil until all nodes have one version that is not the one before.
+// arrived returns the times of all nodes if they have the same new version. Otherwise it returns nil.
 func arrived(now, before map[string]held, began time.Time) (took []time.Duration, version string) {
 	for name, h := range now {
 		if version == "" {

@@ -14,14 +14,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// wineHosts are what makes hosts of Wine.
+// wineHosts runs hosts in Wine.
 type wineHosts struct {
 	template *wine.Template
 	payload  string
 	parts    []wine.Part
 }
 
-// newWineHosts prepares for some hosts. withPayload also builds what is to run on them.
+// newWineHosts prepares Wine for a number of hosts. With withPayload, it also builds the programs for the hosts.
 func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.Writer) (_ *wineHosts, err error) {
 	template, err := wine.Prepare(ctx, wine.Options{Progress: progress})
 	if err != nil {
@@ -47,7 +47,7 @@ func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.
 
 func (w *wineHosts) close() error { return os.RemoveAll(w.payload) }
 
-// use makes a scene's hosts of Wine.
+// use runs a scene's hosts in Wine.
 func (w *wineHosts) use(options *scene.Options) {
 	options.Payload, options.Complete = w.payload, false
 	options.Computer = func(ctx context.Context, hostname string, address netip.Addr,
@@ -56,7 +56,7 @@ func (w *wineHosts) use(options *scene.Options) {
 	}
 }
 
-// computer makes a host that reaches these servers of this machine.
+// computer returns a function that creates a host. The host can reach the given servers of this machine.
 func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
 	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
@@ -64,14 +64,14 @@ func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, h
 	}
 }
 
-// wineReport says in the demo's report what was real.
+// wineReport is the part of the demo's report about the programs in Wine.
 type wineReport struct {
 	Version string `json:"version"`
-	// Binaries are the programs of the payload: which were real, and which stood in for others.
+	// Binaries are the programs of the payload, with whether each was real or a stand-in.
 	Binaries []wine.Part `json:"binaries"`
-	// Played is what else stood in for something of Windows.
+	// Played lists other stand-ins for parts of Windows.
 	Played []string `json:"played"`
-	// Boots of all hosts, and how many of them failed and were tried again.
+	// Boots is the number of boots of all hosts. FailedBoots is the number of boots that failed and were repeated.
 	Boots       int `json:"boots"`
 	FailedBoots int `json:"failedBoots"`
 }
