@@ -22,8 +22,8 @@ const flannelConf = `{
   }
 }`
 
-// InstallFlannel makes of flannel's manifests what the operator reads: its namespace and its
-// configuration. Its pods would run on Linux nodes, of which there are none.
+// InstallFlannel creates the objects of flannel's manifests that the operator reads: its namespace and its
+// configuration. It creates no pods, because they run on Linux nodes and the lab has none.
 func InstallFlannel(ctx context.Context, c *cluster.Cluster) error {
 	clients, err := kubernetes.NewForConfig(c.Admin())
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// PodNetwork is the prefix of pods, as flannel's own manifests have it.
+// PodNetwork is the prefix of pods, as in flannel's own manifests.
 const PodNetwork = "10.244.0.0/16"
 
-// configuration is for the phases below. advertiseAddress is from the documentation's network:
-// kubeadm refuses the loopback address, and writes it only where nobody reads it here.
+// configuration is for the phases below. advertiseAddress is in a network reserved for documentation. kubeadm
+// refuses the loopback address, and the lab doesn't read the files that kubeadm writes this address to.
 const configuration = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: 192.0.2.1, bindPort: 6443}

@@ -8,11 +8,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// limit is how long goroutines may take to end: goleak looks for half a second only, in which a busy machine may not
-// have let them.
+// limit is the time for goroutines to end. goleak itself only waits half a second, which is too short on a busy
+// machine.
 const limit = time.Minute
 
-// VerifyTestMain is goleak's, which looks for as long as goroutines may take to end.
+// VerifyTestMain is goleak's VerifyTestMain with the longer limit.
 func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(waiting{m, options}, options...)
 }
@@ -26,7 +26,7 @@ func Find(options ...goleak.Option) error {
 	return err
 }
 
-// waiting ends when the goroutines have, too.
+// waiting waits until the goroutines have ended.
 type waiting struct {
 	goleak.TestingM
 	options []goleak.Option

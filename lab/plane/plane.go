@@ -25,7 +25,7 @@ func SkipIfShort(tb testing.TB) {
 	}
 }
 
-// Start starts one that tells on standard error what it does. With -short it leaves the test out.
+// Start starts a control plane. It prints its progress on standard error. With -short, it skips the test.
 func Start(tb testing.TB, options cluster.Options) *cluster.Cluster {
 	tb.Helper()
 	SkipIfShort(tb)

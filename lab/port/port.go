@@ -1,6 +1,6 @@
-// Package port answers which TCP port of the loopback address a program of the lab may listen on,
-// and keeps that port from everybody else. The control plane and scenes use it, and tests that need
-// an address at which nobody listens. It never listens itself.
+// Package port reserves TCP ports of the loopback address for programs of the lab, so that no other program gets
+// them. The control plane and scenes use it, and tests that need an address without a listener. It never listens
+// itself.
 package port
 
 import (
@@ -35,11 +35,11 @@ func (p Port) Release() {
 // with --permit-port-sharing. Others can't take it, not even by its number.
 func Reserve(ctx context.Context) (Port, error) { return reserve(ctx, byReusePort) }
 
-// Hold keeps a port for a program that binds with SO_REUSEADDR only, as every listener of Go does.
-// Nobody is given it who asks for any free port, or for a connection.
+// Hold reserves a port for a program that binds with SO_REUSEADDR only, like every Go listener. The system doesn't
+// assign this port to listeners that ask for any free port, or to outgoing connections.
 func Hold(ctx context.Context) (Port, error) { return reserve(ctx, byReuseAddress) }
 
-// sharing is how a program binds beside the reservation.
+// sharing is the option that lets a program bind to a reserved port.
 type sharing int
 
 const (

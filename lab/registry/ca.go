@@ -16,13 +16,13 @@ import (
 
 // CA signs the certificates of registries.
 type CA struct {
-	// PEM is its own certificate.
+	// PEM is the CA's certificate.
 	PEM         []byte
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// NewCA makes a CA that nobody trusts yet.
+// NewCA creates a CA. No host trusts it yet.
 func NewCA(t *testing.T, name string) *CA {
 	t.Helper()
 	template := &x509.Certificate{
@@ -42,7 +42,7 @@ func NewCA(t *testing.T, name string) *CA {
 	return a
 }
 
-// sign makes a key and certificate of a server at 127.0.0.1.
+// sign creates a key and a certificate for a server at 127.0.0.1.
 func (a *CA) sign(t *testing.T) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{

@@ -1,7 +1,7 @@
-// Package registry answers where the hosts of a test pull images from: real registries over TLS, at
-// addresses of this machine's loopback network, with CAs that sign their certificates, and
-// images that nobody else has.
+// Package registry provides the registries that hosts of a test pull images from: real registries over TLS, at
+// addresses of this machine's loopback network, with CAs that sign their certificates, and images that exist
+// nowhere else.
 //
-// The end-to-end tests and the tests under Wine start them; neither the lab's commands nor product
-// code import it.
+// The end-to-end tests and the tests under Wine start them. The lab's commands and product code don't import this
+// package.
 package registry

@@ -14,11 +14,11 @@ import (
 
 const manifestType = types.OCIManifestSchema1
 
-// Image is one image as a registry has it: a manifest, its configuration and one layer.
+// Image is the content of an image: a manifest, its configuration and one layer.
 type Image struct{ Manifest, Configuration, Layer []byte }
 
-// NewImage makes one that nobody else has. Its layer has more than a MiB, so that nobody on the way
-// reads it whole first, and is no archive: nothing here could unpack it.
+// NewImage creates a unique image. Its layer is larger than a MiB, so that no proxy buffers all of it before
+// sending. The layer is no archive, because nothing unpacks it here.
 func NewImage(t *testing.T) Image {
 	t.Helper()
 	i := Image{Layer: bytes.Repeat([]byte(rand.Text()), 60_000)}
@@ -32,10 +32,10 @@ func NewImage(t *testing.T) Image {
 	return i
 }
 
-// Digest is what the image is pulled by.
+// Digest returns the digest to pull the image by.
 func (i Image) Digest() string { return Digest(i.Manifest) }
 
-// Digest is how registries call content.
+// Digest returns the digest of a content in the form of registries.
 func Digest(content []byte) string { return hash(content).String() }
 
 func hash(content []byte) v1.Hash {

@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// Registry is one registry. It ends with the test that started it.
+// Registry is a registry. It stops when the test ends.
 type Registry struct {
-	// Host is how image names and mirrors call it: an address with a port.
+	// Host is its name in images and mirrors: an address with a port.
 	Host    string
 	server  *httptest.Server
 	handler http.Handler
@@ -28,17 +28,17 @@ type Registry struct {
 	content http.Handler
 
 	mu sync.Mutex
-	// login is user:password, empty for a registry that lets everybody in.
+	// login is user:password. If it is empty, the registry needs no login.
 	login string
-	// served are the paths of requests that were accepted.
+	// served are the paths of accepted requests.
 	served []string
-	// wrong is the digest of a blob that comes with a byte changed, empty for an honest registry.
+	// wrong is the digest of a blob that is sent with a changed byte. It is empty for an honest registry.
 	wrong string
-	// lost says that it has no images any more.
+	// lost means that the registry reports that it has no images.
 	lost bool
 }
 
-// Start starts a registry with a certificate of a CA. It accepts everybody.
+// Start starts a registry with a certificate of a CA. It needs no login.
 func Start(t *testing.T, by *CA) *Registry {
 	t.Helper()
 	silent := log.New(io.Discard, "", 0)
@@ -69,10 +69,10 @@ func Start(t *testing.T, by *CA) *Registry {
 	return r
 }
 
-// Close ends it before its test does. Nobody listens at its address then, which stays its own.
+// Close stops the registry before its test ends. Its address stays reserved, and connections are refused.
 func (r *Registry) Close() { r.server.Close() }
 
-// Resume has it listen at its address again after Close.
+// Resume starts the registry again at its address, after Close.
 func (r *Registry) Resume(t *testing.T) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.Host)
@@ -85,7 +85,7 @@ func (r *Registry) Resume(t *testing.T) {
 	r.server = server
 }
 
-// Lock lets only one user in from now on, with a login of the form user:password.
+// Lock makes the registry accept only this login, in the form user:password.
 func (r *Registry) Lock(login string) *Registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,15 +93,14 @@ func (r *Registry) Lock(login string) *Registry {
 	return r
 }
 
-// Lie changes a byte of a blob whenever it is asked for, but neither its size nor what is said
-// about it. No digest ends that.
+// Lie changes a byte of a blob in each response. The size and the headers stay the same. An empty digest ends this.
 func (r *Registry) Lie(digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrong = digest
 }
 
-// Lose makes it have no images, or have those of before again.
+// Lose makes the registry report no images. Lose(false) makes it serve its images again.
 func (r *Registry) Lose(lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *Registry) liesAbout(digest string) bool {
 	return r.wrong != "" && digest == r.wrong
 }
 
-// spoiler changes the first byte of what goes through.
+// spoiler changes the first byte of a response.
 type spoiler struct {
 	http.ResponseWriter
 	begun bool
@@ -146,7 +145,7 @@ func (r *Registry) letsIn(request *http.Request) bool {
 	return true
 }
 
-// Asked gives the paths of all requests that were accepted since the last call.
+// Asked returns the paths of all requests that were accepted since the last call.
 func (r *Registry) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +154,7 @@ func (r *Registry) Asked() []string {
 	return paths
 }
 
-// Push puts an image there, past the lock, and gives it back.
+// Push stores an image in the registry, without a login, and returns the image.
 func (r *Registry) Push(t *testing.T, i Image, repository, tag string) Image {
 	t.Helper()
 	do := func(method, path, mediaType string, content []byte) {

@@ -23,9 +23,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Observer watches Nodes and Pods and records what it sees: how many nodes were unavailable at once, in which order
-// they became unavailable, and whether pods were treated correctly. It sees every change in order, and doesn't depend
-// on the operator or the daemons.
+// Observer watches Nodes and Pods and records what it sees: how many nodes were unavailable at once, the order of
+// their disruptions, and whether pods were treated correctly. It sees every change in order, and doesn't depend on
+// the operator or the daemons.
 type Observer struct {
 	stop  context.CancelFunc
 	ended []chan error
@@ -43,7 +43,7 @@ type Observer struct {
 	first, last time.Time
 }
 
-// Observed is one node. All times are the times at which the observer received the event.
+// Observed is one node. All times are the times when the observer received the event.
 type Observed struct {
 	Node string
 	// Version is the version that the daemon reports, and Desired the version that the operator requests.
@@ -62,7 +62,8 @@ type Observed struct {
 	// UnavailableSeconds is how long the node didn't serve, and Absences is how often it was away.
 	UnavailableSeconds float64
 	Absences           int
-	// Order is the order in which nodes were first away, starting at 1. If the node was never away, it is 0.
+	// Order is the position of the node in the order of first absences, starting at 1. If the node was never away,
+	// it is 0.
 	Order int
 	// Unstaged means that the node was cordoned before its payload was complete.
 	Unstaged bool
@@ -274,7 +275,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// which returns the names of the nodes for which kind is true.
+// which returns the names of the nodes that match kind.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {

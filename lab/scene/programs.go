@@ -27,7 +27,7 @@ func Programs(version string) map[string]sim.Program {
 	return programs
 }
 
-// The fourth line of an exe can contain one of these marks.
+// The fourth line of an exe can contain a mark.
 const (
 	markStuck   = "stand-in that runs and does nothing"
 	markFailing = "stand-in that ends at once"

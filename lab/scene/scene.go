@@ -74,8 +74,8 @@ type Options struct {
 	Debug bool
 	// Metrics makes the operator serve its metrics. See Operator.Metrics.
 	Metrics bool
-	// OLM is the name of the OperatorCondition, in which the operator reports to OLM whether an upgrade is safe. If
-	// empty, there is no OLM.
+	// OLM is the name of the OperatorCondition. The operator uses it to tell OLM whether an upgrade is safe. If the
+	// name is empty, there is no OLM.
 	OLM string
 	// Bundle installs this bundle by the rules of OLM, instead of config/lab. OLM must be empty then.
 	Bundle string

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// pace is the interval at which the lab polls its own API server.
+// pace is the lab's polling interval for its own API server.
 const pace = 100 * time.Millisecond
 
 // Await polls until a condition holds. what describes the condition. If the timeout expires, the error contains the

@@ -17,7 +17,7 @@ func (f fileFace) Restrict(path string) error {
 	return f.m.volume.setAccess(path, winos.AccessAdministrators)
 }
 
-// SetAccess changes who can open an existing file or directory, like an administrator with Explorer.
+// SetAccess changes the rights of an existing file or directory, like an administrator with Explorer.
 func (m *Machine) SetAccess(path string, access winos.Access) error {
 	return m.volume.setAccess(path, access)
 }

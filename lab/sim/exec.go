@@ -101,7 +101,7 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	return code, nil
 }
 
-// resolve finds a program by its absolute path, by its path relative to dir, or by its bare name in one of the
+// resolve finds a program by its absolute path, by its path relative to dir, or by its bare name in any of the
 // directories. The extension .exe is optional.
 func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
 	var candidates []string

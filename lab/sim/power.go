@@ -36,7 +36,7 @@ type power struct {
 	closed bool
 	// rebooting is set from the request until the machine is off.
 	rebooting bool
-	// changed is closed and replaced when one of these fields changes.
+	// changed is closed and replaced when any of these fields changes.
 	changed chan struct{}
 	// work counts goroutines.
 	work sync.WaitGroup

@@ -234,7 +234,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	}
 	asked := v.state == winos.ServiceStopPending
 	v.state = winos.ServiceStopped
-	v.crashed = code != 0 // also of one that was asked to stop
+	v.crashed = code != 0 // also after a request to stop
 	if v.attempt == nil {
 		s.recover(v)
 	}

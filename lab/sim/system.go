@@ -91,7 +91,7 @@ func (s *system) facts() winos.Facts {
 
 func productName(build int, client bool) string {
 	if client {
-		return "Windows 10 Pro" // Windows 11 calls itself so in the registry, too.
+		return "Windows 10 Pro" // Windows 11 has the same name in the registry
 	}
 	switch build {
 	case 17763:

@@ -59,7 +59,7 @@ func (n *node) dir() bool { return n.children != nil }
 
 func (n *node) file() bool { return n.children == nil && n.leads == nil }
 
-// through returns the directory in which a path through n continues: the target if n is a junction.
+// through returns the directory where a path through n continues: the target if n is a junction.
 func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
 // busy reports whether the node or anything below it is open or running.

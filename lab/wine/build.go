@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Program is one of this repository's programs, for Windows.
+// Program is a program of this repository, for Windows.
 type Program struct {
 	// Package is its folder, such as ./cmd/wicd. Module is the folder of its nested module, or empty for the main
 	// module.

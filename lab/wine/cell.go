@@ -219,7 +219,7 @@ func (c *cell) kill() {
 	select {
 	case <-c.ended:
 	case <-time.After(time.Second):
-		_ = c.first.Process.Kill() // one that has ended needs none
+		_ = c.first.Process.Kill() // it may have ended
 		<-c.ended
 	}
 	if c.network != nil {

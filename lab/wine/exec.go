@@ -88,7 +88,7 @@ func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.C
 	return code
 }
 
-// Account returns the account of the administrator, who is the only user.
+// Account returns the account of the administrator. There are no other users.
 func (m *Machine) Account(user string) (sshd.Account, bool) {
 	if !strings.EqualFold(user, User) {
 		return sshd.Account{}, false

@@ -24,8 +24,8 @@ type program struct{ path, version string }
 // kubernetesParts are the programs that take minutes to build.
 func kubernetesParts() []string { return []string{payload.NameKubelet, payload.NameKubeProxy} }
 
-// Minors are the minor versions of Kubernetes from which and to which tests upgrade a node. The API server has the
-// later one.
+// Minors returns the minor versions of Kubernetes before and after an upgrade in tests. The API server has the
+// later version.
 func Minors() (before, present string) { return "1.35", "1.36" }
 
 // PrepareKubernetes builds the real kubelet and kube-proxy of both Minors if they aren't in the cache.

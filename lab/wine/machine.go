@@ -143,7 +143,7 @@ func (m *Machine) turnOn(ctx context.Context) error {
 	return nil
 }
 
-// clear ends the remaining processes of a session in which Wine ended by itself.
+// clear ends the remaining processes of a session if Wine ended by itself.
 func (m *Machine) clear() {
 	m.mu.Lock()
 	dead := m.current

@@ -86,7 +86,7 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 		Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			ClientAuth:     tls.RequestClientCert, // who serves says whether one is needed
+			ClientAuth:     tls.RequestClientCert, // the handler decides whether a certificate is required
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return keyPair() },
 		},
 	}

@@ -84,7 +84,7 @@ func (k *kubelet) tryRegister(ctx context.Context, node *corev1.Node) (*corev1.N
 		}
 	}
 	status := node.Status
-	status.Conditions = nil // those of the Node that exists are taken over, then changed as needed
+	status.Conditions = nil // conditions are copied from the existing Node, and then changed
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func (n *network) shaped() bool {
 	return s.Latency > 0 || s.Bandwidth > 0
 }
 
-// deliver returns the time at which bytes that enter a lane now leave it.
+// deliver returns when bytes leave a lane that enter it now.
 func (n *network) deliver(l *lane, size int) time.Time {
 	s := n.settings()
 	return l.reserve(size, s.Bandwidth, time.Now()).Add(s.Latency)
@@ -78,7 +78,7 @@ type lane struct {
 	free time.Time
 }
 
-// reserve returns the time at which the last of size bytes is sent, if they are queued now.
+// reserve returns when the last of size bytes is sent, if they are queued now.
 func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	if bandwidth <= 0 {
 		return now
@@ -92,7 +92,7 @@ func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	return l.free
 }
 
-// draw returns the number of bytes after which a connection is cut.
+// draw returns how many bytes a connection transfers before it is cut.
 func (d *Drop) draw() int64 {
 	if !d.Random || d.After <= 0 {
 		return d.After

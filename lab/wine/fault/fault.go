@@ -1,4 +1,4 @@
-// Package fault contains the names by which a test makes a stand-in on a Wine host imitate faults of real programs.
+// Package fault contains names. A test uses them to make a stand-in on a Wine host imitate faults of real programs.
 //
 // Tests and the stand-ins share it. It contains only names.
 package fault

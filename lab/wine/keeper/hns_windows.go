@@ -56,7 +56,7 @@ func serveCallers(service *hns.Service, end windows.Handle) {
 			return
 		}
 		answer(service, caller)
-		_ = windows.DisconnectNamedPipe(end) // fails only for one that is not connected
+		_ = windows.DisconnectNamedPipe(end) // it only fails without a connection
 	}
 }
 

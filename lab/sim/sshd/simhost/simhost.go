@@ -27,7 +27,7 @@ func (m Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Account returns the account of the machine's administrator, who is the only user.
+// Account returns the account of the machine's administrator. There are no other users.
 func (m Machine) Account(user string) (sshd.Account, bool) {
 	if !strings.EqualFold(user, m.machine.User()) {
 		return sshd.Account{}, false
