@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// instanceState is the annotation in which the machine API reports the instance state of the cloud.
+// instanceState is the annotation with the instance state of the cloud. The machine API writes it.
 const instanceState = "machine.openshift.io/instance-state"
 
 // machines moves Machines through their phases.

@@ -47,7 +47,7 @@ func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) 
 	}
 }
 
-// SetLabels returns the labels by which a MachineSet selects its Machines.
+// SetLabels returns the labels in the selector of a MachineSet.
 func SetLabels(name string) map[string]string {
 	return map[string]string{labelCluster: "lab", labelSet: name}
 }

@@ -16,8 +16,8 @@ rules:
 `
 
 // apiServerComponent is an API server that authenticates and authorizes like OpenShift's. Aggregation is disabled
-// because this project has no aggregated API. The reconciliation of its own endpoints is disabled because no pod calls
-// it.
+// because this project has no aggregated API. The API server doesn't reconcile its own endpoints, because no pod
+// calls it.
 func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) component {
 	etcd, _ := etcdURLs()
 	c := component{

@@ -118,7 +118,7 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	return binaries, nil
 }
 
-// oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply behave like those of the
+// oldestKubectl is the oldest minor version of kubectl 1 whose kustomize and server-side apply behave like the
 // pinned version.
 const oldestKubectl = 25
 

@@ -41,8 +41,8 @@ func explain(c component, what string) *ComponentError {
 	return e
 }
 
-// diagnose reads the end of the log of a component. Only this function matches the text of logs. The texts are those of
-// Go's package syscall and of pflag.
+// diagnose reads the end of the log of a component. Only this function matches the text of logs. The texts come
+// from Go's package syscall and from pflag.
 func diagnose(log string) (fix string, portTaken bool) {
 	for _, known := range []struct{ text, fix string }{
 		{"address already in use", "another program took the port between its choice and its use; start again"},

@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// nodeMonitorPeriod is the interval at which nodes are checked. It is short, so that the grace period determines when
-// an unresponsive node is detected.
+// nodeMonitorPeriod is the interval between checks of nodes. It is short, so that only the grace period determines
+// when an unresponsive node is detected.
 const nodeMonitorPeriod = 2 * time.Second
 
 // signingDuration is the flag for the maximum lifetime of certificates.

@@ -107,7 +107,8 @@ func (c *Cluster) untilHealthy(ctx context.Context, p *process, ask func(ctx con
 	}
 }
 
-// firstEnded returns a component that has ended. If several have ended, it returns the one that the others depend on.
+// firstEnded returns a component that has ended. If several have ended, it returns the component that the others
+// depend on.
 func (c *Cluster) firstEnded() *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -129,8 +129,8 @@ func (w *workspace) remove() error {
 	return nil
 }
 
-// sweepAbandoned removes the directories of killed labs. It ignores directories that it can't remove, such as those of
-// another user.
+// sweepAbandoned removes the directories of killed labs. It ignores directories that it can't remove, such as
+// another user's.
 func sweepAbandoned(folder string) {
 	if !fileLocksWork {
 		return

@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// reservation is the port by which an address is taken: whoever listens there has it, among all
-// labs of this computer. It lies above the ports that systems choose themselves.
+// reservation is the port that reserves an address among all labs of this computer: the process that listens on it
+// owns the address. It is above the ports that systems choose for connections.
 const reservation = 65001
 
-// Pool is the addresses of 127.<second>.0.0/16, 254 of each /24. Hosts of several labs may run on
-// one computer, and each has ports that must be its own, so an address is given to one host at a
-// time.
+// Pool is a pool of the addresses in 127.<second>.0.0/16, 254 of each /24. Several labs may run on one computer,
+// and each host needs its own ports, so only one host at a time gets an address.
 type Pool struct {
 	second byte
 
@@ -25,10 +24,10 @@ type Pool struct {
 	next uint16
 }
 
-// NewPool begins at 127.<second>.0.1.
+// NewPool returns a pool that begins at 127.<second>.0.1.
 func NewPool(second byte) *Pool { return &Pool{second: second} }
 
-// Take gives the next address that nobody has, until Release.
+// Take reserves the next free address, until Release.
 func (p *Pool) Take(ctx context.Context) (*Lease, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,17 +46,17 @@ func (p *Pool) Take(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("every address of 127.%d.0.0/16 is taken", p.second)
 }
 
-// Lease is an address that is taken. It ends with the process at the latest.
+// Lease is a reserved address. It ends at the latest with the process.
 type Lease struct {
 	Address netip.Addr
 	hold    net.Listener
 }
 
-// Release lets others have the address.
+// Release frees the address.
 func (l *Lease) Release() error { return l.hold.Close() }
 
-// TakeOwn gives the address that this computer has in its network, when no other lab has it. The API
-// server calls kubelets at no loopback address, and such are in no endpoints.
+// TakeOwn reserves this computer's address in its network, if no other lab has it. The API server doesn't call
+// kubelets at loopback addresses, and Endpoints can't contain them.
 func TakeOwn(ctx context.Context) (*Lease, error) {
 	address, err := own()
 	if err != nil {
@@ -79,7 +78,7 @@ func TakeOwn(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// own is the first IPv4 address that is neither a loopback nor a link-local one.
+// own returns the first IPv4 address that is neither a loopback nor a link-local address.
 func own() (netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package fleet answers which simulated Windows hosts there are: each a machine of package sim
-// behind an SSH server on an address of 127.0.0.0/8, with the stand-ins of what runs on a node and
-// the real daemon's code as its programs.
+// Package fleet runs the simulated Windows hosts of a lab. Each host is a machine of package sim behind an SSH
+// server on an address of 127.0.0.0/8. Its programs are stand-ins for a node's programs, and the daemon's real
+// code.
 //
-// The lab's commands, the end-to-end tests and the benchmark start them; product code never imports
-// it.
+// The lab's commands, the end-to-end tests and the benchmark start them. Product code never imports this package.
 package fleet

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Fault is a way in which a host can't become a node.
+// Fault is a reason why a host can't become a node.
 type Fault string
 
 // Faults.
@@ -27,7 +27,7 @@ const (
 	FaultPort        Fault = "port"
 )
 
-// reasons are what the operator should say about each fault.
+// reasons maps each fault to the reason that the operator should report.
 func reasons() map[Fault]contract.Reason {
 	return map[Fault]contract.Reason{
 		FaultAuth: contract.ReasonKeyRefused, FaultUnreachable: contract.ReasonUnreachable,
@@ -39,10 +39,10 @@ func reasons() map[Fault]contract.Reason {
 	}
 }
 
-// Reason is what the operator should say about a host with this fault.
+// Reason returns the reason that the operator should report for a host with this fault.
 func (f Fault) Reason() contract.Reason { return reasons()[f] }
 
-// ParseFaults reads a comma-separated list.
+// ParseFaults parses a comma-separated list.
 func ParseFaults(list string) ([]Fault, error) {
 	var faults []Fault
 	for name := range strings.SplitSeq(list, ",") {
@@ -67,8 +67,8 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines says whether only a simulated machine can have this fault; every SSH server can have
-// the others.
+// OfMachines reports whether only a simulated machine can have this fault. Any host can have the other faults,
+// because they are in its SSH server.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:
@@ -78,8 +78,8 @@ func (f Fault) OfMachines() bool {
 	}
 }
 
-// Break gives a host a fault that it can have. FaultHostKey shows in its Entry, and FaultHostname
-// must be given to the machine when it is made.
+// Break gives a host a fault, if the host can have it. FaultHostKey only changes its Entry. FaultHostname must be
+// set when the machine is created.
 func (h *Host) Break(fault Fault) {
 	if h.Machine == nil && fault.OfMachines() {
 		return
@@ -103,7 +103,7 @@ func (h *Host) Break(fault Fault) {
 	}
 }
 
-// Mend takes the fault away.
+// Mend removes the fault.
 func (h *Host) Mend() {
 	switch h.Fault {
 	case FaultBuild:
@@ -120,5 +120,5 @@ func (h *Host) Mend() {
 	h.Fault = FaultNone
 }
 
-// nodeName is what a host name becomes as a node name.
+// nodeName returns the node name for a host name.
 func nodeName(hostname string) string { return strings.ToLower(hostname) }

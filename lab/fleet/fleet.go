@@ -14,38 +14,38 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Options say what hosts to start.
+// Options configure the hosts of a fleet.
 type Options struct {
 	// Count of hosts.
 	Count int
 	// AuthorizedKey is the public key that the hosts accept.
 	AuthorizedKey ssh.PublicKey
-	// Programs are what exes do on a host, by lower-case base name.
+	// Programs are the functions that run instead of exes on a host, by lower-case base name.
 	Programs map[string]sim.Program
-	// Costs are how long things take on a host; Latency is one way.
+	// Costs are the durations of operations on a host. Latency is in one direction.
 	Costs     sim.Costs
 	Latency   time.Duration
 	Bandwidth int64
-	// Faults, one for each of the first hosts, in order.
+	// Faults are the faults of the first hosts, in order.
 	Faults []Fault
-	// Computer makes what a host is made of instead of a simulated machine: with the host name and
-	// the address that it is given. May be nil.
+	// Computer creates a computer that replaces the simulated machine, with the given host name and address. May be
+	// nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr) (Computer, error)
-	// Edit changes the options of host i, from 0, before it is made. May be nil.
+	// Edit changes the options of host i, from 0, before the host is created. May be nil.
 	Edit func(i int, options *sim.Options)
-	// Finish changes a host last of all, when its address is known. May be nil.
+	// Finish changes the options of a host at the end, when its address is known. May be nil.
 	Finish func(options *HostOptions)
-	// Log receives what machines do, at V(1).
+	// Log receives messages of machines, at V(1).
 	Log logr.Logger
 }
 
-// Fleet is the hosts that are there from the start.
+// Fleet is the list of initial hosts.
 type Fleet struct{ Hosts []*Host }
 
-// second byte of the addresses of hosts that are there from the start.
+// second byte of the addresses of initial hosts.
 const second = 32
 
-// Start starts all hosts, on addresses from 127.32.0.1 on. They run until Close, or until ctx ends.
+// Start starts all hosts, on addresses from 127.32.0.1. They run until Close, or until ctx ends.
 func Start(ctx context.Context, options Options) (*Fleet, error) {
 	f, pool := &Fleet{}, NewPool(second)
 	for i := range options.Count {
@@ -82,7 +82,7 @@ func start(ctx context.Context, options Options, i int, pool *Pool) (*Host, erro
 	return host, nil
 }
 
-// boot makes the computer, if the hosts are made of any, has it accept the key, and boots.
+// boot creates the computer if the options have one, adds the authorized key, and boots the host.
 func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err error) {
 	if options.Computer == nil {
 		return Boot(ctx, host)
@@ -96,7 +96,7 @@ func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err 
 	return Boot(ctx, host)
 }
 
-// host describes host i, from 0.
+// host returns the options of host i, from 0.
 func (o Options) host(i int, lease *Lease) HostOptions {
 	machine := sim.Options{
 		Address: lease.Address, Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: o.Programs, Costs: o.Costs,

@@ -11,53 +11,53 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd/simhost"
 )
 
-// HostOptions describe one host.
+// HostOptions are the options of one host.
 type HostOptions struct {
-	// Name of the Node that the host becomes; its host name in lower case if empty.
+	// Name of the host's Node. By default it is the host name in lower case.
 	Name string
-	// Machine is the computer; its Address is where the SSH server listens, too.
+	// Machine are the options of the simulated machine. The SSH server listens at its Address.
 	Machine sim.Options
-	// Computer takes the place of a simulated machine; only address and host name of Machine count
-	// then. It ends with the host. May be nil.
+	// Computer replaces the simulated machine. Then only address and host name of Machine are used. It is closed
+	// with the host. May be nil.
 	Computer Computer
-	// Lease of that address, which ends with the host. May be nil.
+	// Lease of that address. It is released with the host. May be nil.
 	Lease *Lease
-	// Port of the SSH server; 0 takes a free one and keeps it for good.
+	// Port of the SSH server. 0 chooses a free port, which stays the same.
 	Port uint16
-	// Settings of the SSH server to begin with. A nil HostKey makes one.
+	// Settings are the initial settings of the SSH server. If HostKey is nil, a key is created.
 	Settings sshd.Settings
-	// Fault that the host has from the start.
+	// Fault is the initial fault of the host.
 	Fault Fault
 }
 
-// Computer is what a host can be made of beside a simulated machine, such as Wine.
+// Computer is an alternative to a simulated machine, such as Wine.
 type Computer interface {
 	sshd.Machine
-	// User is the administrator.
+	// User returns the administrator's name.
 	User() string
-	// Snapshot is what the computer holds: see sim.Snapshot.
+	// Snapshot returns the state of the computer: see sim.Snapshot.
 	Snapshot(ctx context.Context) (sim.Snapshot, error)
-	// Close switches it off for good. A repeated call does nothing.
+	// Close switches the computer off permanently. A repeated call does nothing.
 	Close() error
 }
 
 // Host is one host.
 type Host struct {
-	// Name is the node name that it will have.
+	// Name is the host's node name.
 	Name string
-	// Machine is the simulated machine, nil for a host that is made of a Computer.
+	// Machine is the simulated machine. It is nil if the host has a Computer.
 	Machine  *sim.Machine
 	Computer Computer
 	Server   *sshd.Server
 	Fault    Fault
-	// Before is what the machine was like when it was made.
+	// Before is the snapshot of the new machine.
 	Before sim.Snapshot
 
 	lease *Lease
 }
 
-// Boot makes a host and switches it on. It runs until Close, or until ctx ends. The lease is the
-// host's only when there is no error; the computer is closed if there is one.
+// Boot creates a host and switches it on. It runs until Close, or until ctx ends. If there is an error, Boot closes
+// the computer, and the caller keeps the lease.
 func Boot(ctx context.Context, options HostOptions) (_ *Host, err error) {
 	host := &Host{Name: options.Name, Computer: options.Computer}
 	if host.Name == "" {
@@ -84,7 +84,7 @@ func Boot(ctx context.Context, options HostOptions) (_ *Host, err error) {
 	return host, nil
 }
 
-// Snapshot is what the host holds.
+// Snapshot returns the state of the host.
 func (h *Host) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	if h.Computer != nil {
 		return h.Computer.Snapshot(ctx)
@@ -92,7 +92,7 @@ func (h *Host) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	return h.Machine.Snapshot(), nil
 }
 
-// User is the host's administrator.
+// User returns the name of the host's administrator.
 func (h *Host) User() string {
 	if h.Computer != nil {
 		return h.Computer.User()
@@ -100,7 +100,7 @@ func (h *Host) User() string {
 	return h.Machine.User()
 }
 
-// Close switches the host off for good. A repeated call does nothing.
+// Close switches the host off permanently. A repeated call does nothing.
 func (h *Host) Close() error {
 	h.Server.Close()
 	err := h.closeMachine()
@@ -118,10 +118,10 @@ func (h *Host) closeMachine() error {
 	return h.Machine.Close()
 }
 
-// Address is where the host's SSH server listens.
+// Address returns the address of the host's SSH server.
 func (h *Host) Address() netip.AddrPort { return h.Server.Address() }
 
-// Entry is the host's key and value for the windows-instances ConfigMap.
+// Entry returns the host's key and value in the ConfigMap windows-instances.
 func (h *Host) Entry() (key, value string) {
 	value = fmt.Sprintf("username=%s,port=%d", h.User(), h.Address().Port())
 	if h.Fault == FaultHostKey {

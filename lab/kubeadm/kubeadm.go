@@ -1,7 +1,7 @@
-// Package kubeadm answers what makes a local control plane a cluster that kubeadm configured: the
-// real kubeadm writes its objects.
+// Package kubeadm makes a local control plane look like a cluster that kubeadm configured: the real kubeadm writes
+// its objects.
 //
-// The lab and the tests use it. It installs nothing of OpenShift; product code never imports it.
+// The lab and the tests use it. It installs nothing of OpenShift. Product code never imports it.
 package kubeadm
 
 import (
@@ -36,13 +36,13 @@ controlPlaneEndpoint: %s
 networking: {serviceSubnet: %s, podSubnet: %s}
 `
 
-// Build returns the path of kubeadm, building it where the cache lacks it.
+// Build returns the path of kubeadm. If the cache lacks kubeadm, it builds it.
 func Build(ctx context.Context, options cluster.BuildOptions) (path string, err error) {
 	return cluster.BuildExtra(ctx, options, "kubeadm")
 }
 
-// Install runs those phases of `kubeadm init` that write objects. A repeated call changes nothing.
-// kubeadm is built at the first call.
+// Install runs the phases of `kubeadm init` that write objects. A repeated call changes nothing. The first call
+// builds kubeadm.
 func Install(ctx context.Context, c *cluster.Cluster, progress io.Writer) error {
 	program, err := Build(ctx, cluster.BuildOptions{Progress: progress})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package leak answers whether the tests of a package leave goroutines behind. Packages that start some have it run
-// their tests. It knows nothing of what it runs.
+// Package leak checks whether the tests of a package leave goroutines behind. Packages that start goroutines let it
+// run their tests. It doesn't depend on the tested packages.
 package leak
 
 import (
@@ -17,11 +17,11 @@ func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(waiting{m, options}, options...)
 }
 
-// Find is goleak's, likewise.
+// Find is goleak's Find with the longer limit.
 func Find(options ...goleak.Option) error {
 	err := goleak.Find(options...)
 	for end := time.Now().Add(limit); err != nil && time.Now().Before(end); {
-		err = goleak.Find(options...) // sleeps between its looks
+		err = goleak.Find(options...) // sleeps between its checks
 	}
 	return err
 }
@@ -35,7 +35,7 @@ type waiting struct {
 func (w waiting) Run() int {
 	code := w.TestingM.Run()
 	if code == 0 {
-		_ = Find(w.options...) // goleak tells it
+		_ = Find(w.options...) // goleak reports it
 	}
 	return code
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// ownerLabel names the ClusterServiceVersion that OLM made an object for.
+// ownerLabel is the label with the ClusterServiceVersion that OLM created an object for.
 const ownerLabel = "olm.owner"
 
-// bundled are the kinds that OLM installs out of a bundle in every release in support (OLM's
-// documentation, "Packaging additional objects"); it refuses a bundle with another one. True for those
-// with a namespace.
+// bundled lists the kinds that OLM installs from a bundle in every supported release (OLM's documentation,
+// "Packaging additional objects"). OLM refuses a bundle with other kinds. The value is true for kinds with a
+// namespace.
 func bundled() map[string]bool {
 	return map[string]bool{
 		"ConfigMap": true, "CustomResourceDefinition": false, "ClusterRole": false, "ClusterRoleBinding": false,
@@ -37,7 +37,7 @@ func bundled() map[string]bool {
 	}
 }
 
-// csv is what OLM reads of a ClusterServiceVersion to install it.
+// csv holds the fields of a ClusterServiceVersion that OLM needs for the installation.
 type csv struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -58,12 +58,11 @@ type csv struct {
 	}
 }
 
-// InstallBundle installs a bundle by OLM's rules for registry+v1, as a Subscription in an OperatorGroup of
-// one namespace does: the suggested namespace; the objects beside the ClusterServiceVersion, those with
-// a namespace moved into this one, those of other kinds refused; the rights in the
-// ClusterServiceVersion for its ServiceAccounts, its Deployment, and the OperatorCondition. Rights of the
-// ClusterServiceVersion that this one replaces go. Nothing else is applied. It returns the name of the
-// ClusterServiceVersion and the container that the Deployment runs.
+// InstallBundle installs a bundle by OLM's rules for registry+v1, like a Subscription in an OperatorGroup of one
+// namespace. It creates the suggested namespace, the bundle's other objects, the rights of the ServiceAccounts in
+// the ClusterServiceVersion, the Deployment, and the OperatorCondition. It moves objects with a namespace to this
+// namespace, and refuses objects of unsupported kinds. It deletes the rights of the replaced ClusterServiceVersion.
+// It applies nothing else. It returns the name of the ClusterServiceVersion and the container of the Deployment.
 func InstallBundle(ctx context.Context, config *rest.Config, dir string) (name string, _ corev1.Container, err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -145,7 +144,7 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, object)
 	}
-	// types and accounts before what refers to them
+	// CRDs and ServiceAccounts come before the objects that refer to them
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
 		first := func(o *unstructured.Unstructured) int {
 			if o.GetKind() == "CustomResourceDefinition" {
@@ -161,8 +160,8 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 	return version, objects, nil
 }
 
-// installs are the rights that a ClusterServiceVersion asks for, the ServiceAccounts that get them, and
-// its Deployments, whose pods no kubelet starts here.
+// installs returns the rights in a ClusterServiceVersion, the ServiceAccounts that get them, and its Deployments.
+// The lab has no kubelet that starts their pods.
 func (v csv) installs(namespace string) ([]*unstructured.Unstructured, error) {
 	labels := map[string]string{ownerLabel: v.Metadata.Name}
 	var typed []runtime.Object
@@ -212,7 +211,7 @@ func subjects(namespace, name string) []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}}
 }
 
-// retire removes the rights that OLM made for the ClusterServiceVersion which this one replaces.
+// retire deletes the rights that OLM created for the replaced ClusterServiceVersion.
 func (v csv) retire(ctx context.Context, c client.Client, namespace string) error {
 	if v.Spec.Replaces == "" {
 		return nil

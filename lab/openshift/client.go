@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client speaks of Kubernetes' and OpenShift's objects, for those who play an administrator of the
+// Client returns a client for Kubernetes' and OpenShift's objects. Callers use it to act as an administrator of the
 // cluster.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme, err := newScheme()

@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// OverlayApproved is the reason for which the network's own approver approves requests.
+// OverlayApproved is the network approver's reason when it approves a request.
 const OverlayApproved = "AutoApproved"
 
-// overlayUser is what the parts of OVN-Kubernetes on a node are called, before the node's name.
+// overlayUser is the user name of OVN-Kubernetes' programs on a node, without the node's name.
 const overlayUser = "system:ovn-node:"
 
-// ApproveOverlays plays the approver of OVN-Kubernetes: the hybrid overlay of a node gets a
-// certificate of its own when the node's kubelet asks for it. It runs until ctx ends.
+// ApproveOverlays simulates the approver of OVN-Kubernetes. It approves the certificate of a node's hybrid overlay
+// if the node's kubelet requests it. It runs until ctx ends.
 func ApproveOverlays(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -39,7 +39,7 @@ func ApproveOverlays(ctx context.Context, config *rest.Config) error {
 		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: OverlayApproved,
 			Message: "Auto-approved CSR of " + csr.Spec.Username}}
-		_, _ = requests.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}) // or whoever asked asks again
+		_, _ = requests.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}) // the requester retries
 	}
 	watch := cache.NewListWatchFromClient(clients.CertificatesV1().RESTClient(), "certificatesigningrequests",
 		metav1.NamespaceAll, fields.Everything())
@@ -51,7 +51,7 @@ func ApproveOverlays(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// isOverlays says whether a kubelet asks in the name of its own node's overlay.
+// isOverlays reports whether a kubelet requests a certificate for the overlay of its own node.
 func isOverlays(csr *certificatesv1.CertificateSigningRequest) bool {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {

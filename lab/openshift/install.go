@@ -24,12 +24,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Options say what the cluster claims to be.
+// Options are the properties that the cluster claims.
 type Options struct {
-	// APIServer is the URL by which nodes reach the API server, and CA verifies it.
+	// APIServer is the URL of the API server for nodes, and CA verifies it.
 	APIServer string
 	CA        []byte
-	// Platform is None if empty.
+	// Platform is the cluster's platform. The default is None.
 	Platform configv1.PlatformType
 }
 
@@ -57,7 +57,7 @@ func Install(ctx context.Context, config *rest.Config, options Options) error {
 	return waitForToken(ctx, c)
 }
 
-// SetPlatform has an installed cluster claim to be on another platform. Repeat it after an error.
+// SetPlatform changes the platform that an installed cluster claims. Repeat it after an error.
 func SetPlatform(ctx context.Context, config *rest.Config, options Options) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -80,7 +80,7 @@ func SetPlatform(ctx context.Context, config *rest.Config, options Options) erro
 	return nil
 }
 
-// names are the CRDs that the operator's reads and writes meet.
+// names lists the CRDs of the objects that the operator reads and writes.
 func names() []string {
 	return []string{
 		"infrastructures.config.openshift.io", "networks.config.openshift.io", "proxies.config.openshift.io",
@@ -117,7 +117,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// create makes an object and, where it has one, its status.
+// create creates an object and, if it has one, its status.
 func create(ctx context.Context, c client.Client, object client.Object) error {
 	status, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
@@ -139,8 +139,7 @@ func create(ctx context.Context, c client.Client, object client.Object) error {
 	return nil
 }
 
-// waitForToken waits until the controller manager has filled the bootstrap token secret, as it has
-// on a real cluster.
+// waitForToken waits until the controller manager has filled the bootstrap token secret, as on a real cluster.
 func waitForToken(ctx context.Context, c client.Client) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
@@ -161,8 +160,8 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// bootstrapRights let the node bootstrapper ask for node certificates, as OpenShift's machine
-// config operator does.
+// bootstrapRights returns the rights that let the node bootstrapper request node certificates, as OpenShift's
+// machine config operator creates them.
 func bootstrapRights() []client.Object {
 	return []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,

@@ -19,11 +19,11 @@ const (
 	clusterNetwork = "10.128.0.0/14"
 	clusterDNS     = "172.30.0.10"
 	rendered       = "rendered-worker-0123456789abcdef"
-	// HybridNetwork is where Windows nodes get their subnets from, one /24 each.
+	// HybridNetwork is the prefix of Windows nodes' subnets. Each node gets a /24.
 	HybridNetwork = "10.132.0.0/14"
 )
 
-// objects are everything that Install creates, in order.
+// objects returns all objects that Install creates, in order.
 func objects(o Options) []client.Object {
 	list := []client.Object{
 		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace),
@@ -35,7 +35,7 @@ func objects(o Options) []client.Object {
 	return slices.Concat(list, ofPlatform(o), bootstrapRights())
 }
 
-// ofPlatform are the objects that say which platform the cluster is on.
+// ofPlatform returns the objects that contain the cluster's platform.
 func ofPlatform(o Options) []client.Object {
 	return []client.Object{infrastructure(o), workerConfig(o.Platform), controllerConfig(o)}
 }

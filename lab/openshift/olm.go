@@ -16,15 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// OperatorCondition is the type in which operators tell OLM whether they may be upgraded.
+// OperatorCondition returns the kind of the object that operators use to tell OLM whether an upgrade is safe.
 func OperatorCondition() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// InstallOLM plays the part of OLM that the operator meets: the OperatorCondition of this name, and
-// the right to read and write that one object. (OLM's own definition of the type is not among our
-// modules; this one is cut down.) The operator's namespace must exist. A repeated call changes
-// nothing.
+// InstallOLM simulates OLM for the operator: it creates the OperatorCondition with this name, and the right to read
+// and write it. (OLM's definition of the type isn't in our modules; this is a reduced one.) The operator's
+// namespace must exist. A repeated call changes nothing.
 func InstallOLM(ctx context.Context, config *rest.Config, name string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {

@@ -33,11 +33,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the
-// status of the Proxy, with what must never go through a proxy added, and puts the bundle that its
-// spec names into every ConfigMap that asks for it by its label. (The real one adds its own
-// distribution's CAs to the bundle.) As the real one, it injects nothing while that bundle is absent or can't be
-// parsed. It runs until ctx ends.
+// FollowProxy simulates the cluster network operator for the cluster-wide proxy. It writes the Proxy's status, with
+// the destinations that must never use a proxy. It also copies the bundle that the Proxy's spec names to every
+// ConfigMap with the injection label. (The real operator adds its distribution's CAs to the bundle.) Like the real
+// operator, it injects nothing while the bundle is absent or can't be parsed. It runs until ctx ends.
 func FollowProxy(ctx context.Context, config *rest.Config) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -50,7 +49,7 @@ func FollowProxy(ctx context.Context, config *rest.Config) error {
 	asking := labels.SelectorFromSet(labels.Set{contract.InjectTrustedCALabel: "true"})
 	made, err := manager.New(config, manager.Options{
 		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true)}, // several may run in one process
+		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true)}, // one process may run several
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{contract.ConfigNamespace: {},
 				cache.AllNamespaces: {LabelSelector: asking}}}}},
@@ -105,8 +104,8 @@ func followOnce(ctx context.Context, c client.Client, system string) error {
 	return nil
 }
 
-// systemBundle plays what Linux nodes trust by themselves, which the cluster network operator adds:
-// about 150 certificates, of which one has expired now and then.
+// systemBundle returns a stand-in for the default trust of Linux nodes, which the cluster network operator adds:
+// about 150 certificates. Now and then, one of them is expired.
 func systemBundle() (string, error) {
 	var all strings.Builder
 	for name, until := range map[string]time.Duration{"lab system": 24 * time.Hour, "lab system, expired": -time.Hour} {
@@ -121,12 +120,12 @@ func systemBundle() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("making the certificate of %s: %w", name, err)
 		}
-		_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // it never fails
+		_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // it can't fail
 	}
 	return all.String(), nil
 }
 
-// trustedBundle is the bundle of the ConfigMap with this name. ok is false if that has none.
+// trustedBundle returns the bundle in the ConfigMap with this name. ok is false if there is no bundle.
 func trustedBundle(ctx context.Context, c client.Client, name string) (bundle string, ok bool, err error) {
 	if name == "" {
 		return "", true, nil
@@ -137,7 +136,7 @@ func trustedBundle(ctx context.Context, c client.Client, name string) (bundle st
 	return bundle, x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)), client.IgnoreNotFound(err)
 }
 
-// proxyStatus is what Linux nodes get. Without a proxy there are no exceptions from it either.
+// proxyStatus returns the settings for Linux nodes. Without a proxy, there are no exceptions either.
 func proxyStatus(spec configv1.ProxySpec) configv1.ProxyStatus {
 	if spec.HTTPProxy == "" && spec.HTTPSProxy == "" {
 		return configv1.ProxyStatus{}

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// AssignSubnets plays the network plugin's master: each Windows node gets a subnet of HybridNetwork
-// as an annotation, the same one for as long as the node is there. It runs until ctx ends.
+// AssignSubnets simulates the control plane of the network plugin: each Windows node gets a subnet of HybridNetwork
+// as an annotation. A node keeps its subnet until it is deleted. AssignSubnets runs until ctx ends.
 func AssignSubnets(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -47,7 +47,7 @@ func AssignSubnets(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// pool is the subnets that are taken, each with its node. Only the informer's goroutine has it.
+// pool holds the assigned subnets, each with its node. Only the informer's goroutine uses it.
 type pool struct{ taken map[netip.Prefix]string }
 
 func (p *pool) give(ctx context.Context, clients kubernetes.Interface, node *corev1.Node) {
@@ -65,11 +65,11 @@ func (p *pool) give(ctx context.Context, clients kubernetes.Interface, node *cor
 	}
 	if _, err = clients.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
-		delete(p.taken, subnet) // the node's next change tries again
+		delete(p.taken, subnet) // try again at the node's next change
 	}
 }
 
-// next takes the first free subnet.
+// next returns the first free subnet.
 func (p *pool) next(name string) netip.Prefix {
 	subnet := netip.PrefixFrom(netip.MustParsePrefix(HybridNetwork).Addr(), 24)
 	for p.taken[subnet] != "" && p.taken[subnet] != name {

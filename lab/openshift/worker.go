@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// kubeletUnit is the part of a Linux worker's kubelet.service that the operator looks at.
+// kubeletUnit is the part of a Linux worker's kubelet.service that the operator reads.
 const kubeletUnit = `[Service]
 ExecStart=/usr/local/bin/kubenswrapper \
     /usr/bin/kubelet \
@@ -23,7 +23,7 @@ ExecStart=/usr/local/bin/kubenswrapper \
       --v=${KUBELET_LOG_LEVEL}
 `
 
-// credentialProvider is what OpenShift's workers on AWS have.
+// credentialProvider is the configuration of OpenShift's workers on AWS.
 const credentialProvider = `apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
 providers:
@@ -34,8 +34,8 @@ providers:
   apiVersion: credentialprovider.kubelet.k8s.io/v1
 `
 
-// cloudProvider is what a worker's kubelet is told: a cloud controller of its own, outside of
-// kubelet, wherever the platform is a cloud.
+// cloudProvider returns kubelet's cloud provider flag on workers. On clouds, it is external, because a separate
+// cloud controller runs there.
 func cloudProvider(platform configv1.PlatformType) string {
 	if platform == configv1.NonePlatformType {
 		return ""
@@ -43,7 +43,7 @@ func cloudProvider(platform configv1.PlatformType) string {
 	return "external"
 }
 
-// workerConfig is the rendered configuration of Linux workers.
+// workerConfig returns the rendered configuration of Linux workers.
 func workerConfig(platform configv1.PlatformType) *mcfgv1.MachineConfig {
 	ignition := map[string]any{
 		"ignition": map[string]any{"version": "3.5.0"},
@@ -59,7 +59,7 @@ func workerConfig(platform configv1.PlatformType) *mcfgv1.MachineConfig {
 	}
 	raw, err := json.Marshal(ignition)
 	if err != nil {
-		panic(err) // maps of strings always marshal
+		panic(err) // maps of strings can always be marshalled
 	}
 	return &mcfgv1.MachineConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: rendered,

@@ -1,6 +1,6 @@
 // Package plane starts a control plane for one test, and stops it with the test.
 //
-// Tests of what needs a real API server use it. Whatever runs against the control plane is theirs.
+// Tests that need a real API server use it. The tests run everything else themselves.
 package plane
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// SkipIfShort leaves out a test that starts a control plane, if Go's flag -short is set.
+// SkipIfShort skips a test that starts a control plane if Go's flag -short is set.
 func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -42,7 +42,7 @@ func Start(tb testing.TB, options cluster.Options) *cluster.Cluster {
 	return lab
 }
 
-// Ship makes the namespaces that OpenShift has, and applies what we ship.
+// Ship creates OpenShift's namespaces, and applies the shipped manifests.
 func Ship(tb testing.TB, lab *cluster.Cluster) {
 	tb.Helper()
 	clients, err := kubernetes.NewForConfig(lab.Admin())
@@ -59,7 +59,7 @@ func Ship(tb testing.TB, lab *cluster.Cluster) {
 	Apply(tb, lab, "lab")
 }
 
-// Apply applies a folder of config, and waits until our types are served.
+// Apply applies a folder of config/, and waits until the API server serves our types.
 func Apply(tb testing.TB, lab *cluster.Cluster, folder string) {
 	tb.Helper()
 	root, err := cluster.ModuleRoot()

@@ -9,30 +9,30 @@ import (
 	"strconv"
 )
 
-// Loopback is where every server of the lab listens.
+// Loopback is the address of every server in the lab.
 const Loopback = "127.0.0.1"
 
-// Port is a free TCP port on the loopback address, kept until it is released.
+// Port is a free TCP port on the loopback address, reserved until it is released.
 type Port struct {
 	Number int
-	// Kept says that the port stays reserved while its program listens on it, and over its
-	// restarts. Elsewhere than on Linux it was only free a moment ago.
+	// Kept means that the port stays reserved while its program listens on it, and over the program's restarts. On
+	// other systems than Linux, it is false: the port was free a moment ago.
 	Kept    bool
 	release func()
 }
 
-// Address is where a program listens.
+// Address returns the address that a program listens on.
 func (p Port) Address() string { return net.JoinHostPort(Loopback, strconv.Itoa(p.Number)) }
 
-// Release gives the port back. The zero Port has nothing to give.
+// Release frees the port. It does nothing for the zero Port.
 func (p Port) Release() {
 	if p.release != nil {
 		p.release()
 	}
 }
 
-// Reserve keeps a port for a program that binds with SO_REUSEPORT, as Kubernetes' components do
-// with --permit-port-sharing. Others can't take it, not even by its number.
+// Reserve reserves a port for a program that binds with SO_REUSEPORT, like Kubernetes' components with
+// --permit-port-sharing. Other programs can't bind to it, even by its number.
 func Reserve(ctx context.Context) (Port, error) { return reserve(ctx, byReusePort) }
 
 // Hold reserves a port for a program that binds with SO_REUSEADDR only, like every Go listener. The system doesn't

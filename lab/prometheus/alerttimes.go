@@ -11,12 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// durations finds those of an expression, as ranges, offsets and steps of subqueries, with what is before them.
+// durations matches the durations in an expression: ranges, offsets and steps of subqueries, with the text before
+// them.
 var durations = regexp.MustCompile(`([\[:]|\boffset )([0-9][0-9a-z]*)\b`)
 
-// ScaleAlertTimes makes each alert of PrometheusRules quicker, so that its longest duration is this one: the time for
-// which its condition must hold, and the ranges and offsets of its expression, are divided by the same
-// number. All else stays, byte for byte; so do rules that record. It gives the number for each alert.
+// ScaleAlertTimes shortens the durations of each alert in PrometheusRules, so that the longest duration equals
+// longest. It divides the alert's "for" duration, and the ranges and offsets of its expression, by the same factor.
+// Everything else stays unchanged, including recording rules. It returns the factor of each alert.
 func ScaleAlertTimes(manifests []byte, longest time.Duration) (_ []byte, factors map[string]float64, err error) {
 	documents, factors := bytes.Split(manifests, []byte("\n---\n")), map[string]float64{}
 	for i, document := range documents {
@@ -67,7 +68,7 @@ func scale(rule *monitoringv1.Rule, longest time.Duration) (factor float64, err 
 	}
 	factor = float64(most) / float64(longest)
 	divide := func(text string) string {
-		d, _ := model.ParseDuration(text) // it was read above
+		d, _ := model.ParseDuration(text) // it was parsed above
 		return model.Duration((time.Duration(float64(d) / factor)).Round(time.Millisecond)).String()
 	}
 	if rule.For != nil {

@@ -1,4 +1,4 @@
-// Package prometheus runs a real Prometheus on the lab's cluster, configured from ServiceMonitors and
-// PrometheusRules by the Prometheus operator's own code (tools/promoperator). Tests of what config/monitoring
-// describes use it. It invents no target and no rule.
+// Package prometheus runs a real Prometheus on the lab's cluster. The Prometheus operator's own code
+// (tools/promoperator) creates its configuration from ServiceMonitors and PrometheusRules. Tests of
+// config/monitoring use it. The package adds no targets or rules.
 package prometheus

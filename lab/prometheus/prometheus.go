@@ -24,19 +24,19 @@ import (
 // Options of a Prometheus.
 type Options struct {
 	Cluster *cluster.Cluster
-	// Manifests are the ServiceMonitors and PrometheusRules, in YAML; other objects are left out.
+	// Manifests are the ServiceMonitors and PrometheusRules, in YAML. Other objects are ignored.
 	Manifests []byte
-	// Namespace and Account are the ServiceAccount that it runs as.
+	// Namespace and Account are Prometheus' ServiceAccount.
 	Namespace, Account string
-	// Dir takes its configuration, data and log.
+	// Dir is the directory for its configuration, data and log.
 	Dir string
-	// KubeState is the address of what tells it about pods, as kube-state-metrics does.
+	// KubeState is the address of a server with metrics about pods, like kube-state-metrics.
 	KubeState string
-	// Nodes are labels of the nodes whose kubelets have endpoints; all if empty.
+	// Nodes is the label selector of the nodes whose kubelets have endpoints. Empty means all nodes.
 	Nodes string
-	// Interval is between scrapes and between evaluations, and Hold is how long an alert's condition must
-	// hold, instead of what the manifests say: a test has no half hour. With a Hold of zero the manifests say
-	// it: see ScaleAlertTimes.
+	// Interval is the interval between scrapes and between evaluations. Hold is how long an alert's condition must
+	// hold. They replace the values in the manifests, because a test can't wait for half an hour. If Hold is zero,
+	// the manifests' value is used: see ScaleAlertTimes.
 	Interval, Hold time.Duration
 	// Progress receives the lines of a build. Nil discards.
 	Progress io.Writer
@@ -46,12 +46,12 @@ type Options struct {
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	kubeletCADir      = "/etc/prometheus/configmaps/kubelet-serving-ca-bundle"
-	// tokenLife is longer than any lab lives.
+	// tokenLife is longer than any lab runs.
 	tokenLife = 24 * time.Hour
 	startTime = time.Minute
 )
 
-// Prometheus is one that runs.
+// Prometheus is a running Prometheus.
 type Prometheus struct {
 	url  string
 	log  string
@@ -59,8 +59,8 @@ type Prometheus struct {
 	ends []func() error
 }
 
-// Build returns the paths of Prometheus and of what writes its configuration, building them where the cache lacks
-// them, which takes minutes.
+// Build returns the paths of Prometheus and of the program that writes its configuration. If the cache lacks them,
+// it builds them, which takes minutes.
 func Build(ctx context.Context, options cluster.BuildOptions) (server, operator string, err error) {
 	server, err = cluster.BuildOther(ctx, options, "tools/prometheus", "prometheus",
 		"github.com/prometheus/prometheus/cmd/prometheus", "remove_all_sd,enable_kubernetes_sd")
@@ -70,7 +70,7 @@ func Build(ctx context.Context, options cluster.BuildOptions) (server, operator 
 	return server, operator, err
 }
 
-// Start builds it where the cache lacks it, and returns when it is ready.
+// Start builds Prometheus if the cache lacks it, and starts it. It returns when Prometheus is ready.
 func Start(ctx context.Context, o Options) (_ *Prometheus, err error) {
 	server, operator, err := Build(ctx, cluster.BuildOptions{Progress: o.Progress})
 	if err != nil {
@@ -111,7 +111,7 @@ func Start(ctx context.Context, o Options) (_ *Prometheus, err error) {
 	return p, p.ready(ctx)
 }
 
-// mount writes what the pod has mounted: the credential of its ServiceAccount, and the CA of kubelets'
+// mount writes the files that are mounted in the pod: the credential of its ServiceAccount, and the CA of kubelets'
 // serving certificates.
 func (o Options) mount(ctx context.Context) error {
 	config, _, err := o.Cluster.ServiceAccountConfig(ctx, o.Namespace, o.Account, tokenLife)
@@ -132,7 +132,7 @@ func (o Options) mount(ctx context.Context) error {
 	return nil
 }
 
-// run starts a program that goes on until Stop.
+// run starts a program that runs until Stop.
 func (p *Prometheus) run(ctx context.Context, program string, args ...string) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Prometheus) run(ctx context.Context, program string, args ...string) er
 	}
 	p.ends = append(p.ends, func() error {
 		err := cmd.Process.Kill()
-		_ = ended() // it was killed
+		_ = ended() // it is killed
 		if errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("%s ended by itself; the end of its log: %s", filepath.Base(program), p.Tail(2000))
 		}
@@ -168,7 +168,7 @@ func (p *Prometheus) ready(ctx context.Context) error {
 	return nil
 }
 
-// Query evaluates an expression now.
+// Query evaluates an expression at the present time.
 func (p *Prometheus) Query(ctx context.Context, expression string) (model.Vector, error) {
 	content, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expression))
 	if err != nil {
@@ -185,13 +185,13 @@ func (p *Prometheus) Query(ctx context.Context, expression string) (model.Vector
 	return answer.Data.Result, nil
 }
 
-// Alert is one whose condition holds, as Prometheus tells its receivers.
+// Alert is an alert whose condition holds, as Prometheus sends it to its receivers.
 type Alert struct {
 	State               string
 	Labels, Annotations map[string]string
 }
 
-// Alerts are those that are pending or firing.
+// Alerts returns the pending and firing alerts.
 func (p *Prometheus) Alerts(ctx context.Context) ([]Alert, error) {
 	content, err := p.get(ctx, "/api/v1/alerts")
 	if err != nil {
@@ -208,7 +208,7 @@ func (p *Prometheus) Alerts(ctx context.Context) ([]Alert, error) {
 	return answer.Data.Alerts, nil
 }
 
-// limit bounds an answer, in bytes.
+// limit is the maximum size of a response in bytes.
 const limit = 16 << 20
 
 func (p *Prometheus) get(ctx context.Context, path string) (content []byte, err error) {
@@ -232,7 +232,7 @@ func (p *Prometheus) get(ctx context.Context, path string) (content []byte, err 
 	return content, nil
 }
 
-// Tail is the end of its log.
+// Tail returns the end of Prometheus' log.
 func (p *Prometheus) Tail(bytes int) string {
 	content, err := os.ReadFile(p.log)
 	if err != nil {
@@ -241,7 +241,7 @@ func (p *Prometheus) Tail(bytes int) string {
 	return string(content[max(0, len(content)-bytes):])
 }
 
-// Stop ends it. A repeated call does nothing.
+// Stop stops Prometheus. A repeated call does nothing.
 func (p *Prometheus) Stop() error {
 	var all []error
 	for _, end := range p.ends {

@@ -58,7 +58,7 @@ func oldestLast(pattern string) ([]directory, error) {
 	}
 	var all []directory
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && info.IsDir() { // one that is gone by now needs no removal
+		if info, err := os.Stat(path); err == nil && info.IsDir() { // skip removed directories
 			all = append(all, directory{path, info.ModTime()})
 		}
 	}

@@ -94,8 +94,8 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 	return t, err
 }
 
-// Isolated reports whether each host has its own name, network and process table. Otherwise there can be only one host
-// at a time, which shares those of this machine.
+// Isolated reports whether each host has its own name, network and process table. Otherwise there can be only one
+// host at a time, and it uses this machine's name, network and process table.
 func (t *Template) Isolated() bool { return t.isolated }
 
 // Version returns the version of Wine, such as wine-8.0 (Debian 8.0~repack-4).

@@ -58,7 +58,7 @@ func (l *lexer) add(kind kind, text string) {
 	l.spaced = false
 }
 
-// starts reports whether the rest of the script starts with one of the prefixes.
+// starts reports whether the rest of the script starts with any of the prefixes.
 func (l *lexer) starts(prefixes ...string) bool {
 	for _, prefix := range prefixes {
 		if p := []rune(prefix); len(l.rest) >= len(p) && string(l.rest[:len(p)]) == prefix {

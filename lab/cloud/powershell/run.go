@@ -119,7 +119,7 @@ func (r *runner) define(s statement) {
 	r.functions[strings.ToLower(s[1].text)] = f
 }
 
-// control runs the blocks of if, loops and try, but not those of catch.
+// control runs the blocks of if, loops and try. It skips the blocks of catch.
 func (r *runner) control(s statement) error {
 	caught := false
 	for _, n := range s {
@@ -202,7 +202,7 @@ func (r *runner) arguments(s statement) (named map[string]value, positional []va
 	return named, positional
 }
 
-// first returns the first existing argument with one of the names, or the argument at a position.
+// first returns the first existing named argument. Without one, it returns the argument at a position.
 func first(named map[string]value, positional []value, at int, names ...string) string {
 	for _, name := range names {
 		if v, ok := named[name]; ok {

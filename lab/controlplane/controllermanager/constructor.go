@@ -47,11 +47,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/controlplane/podgc"
 )
 
-// constructor makes a controller, with a client of its own. Numbers of workers and rates are the
-// defaults of kube-controller-manager.
+// constructor creates a controller with its own client. The numbers of workers and the rates are the defaults of
+// kube-controller-manager.
 type constructor func(ctx context.Context, c *control, client kubernetes.Interface) (loop, error)
 
-// constructors has the controllers by the names that kube-controller-manager has for them.
+// constructors returns the controllers by their names in kube-controller-manager.
 func constructors() map[string]constructor {
 	return map[string]constructor{
 		"certificatesigningrequest-signing-controller":   signing,
@@ -77,12 +77,12 @@ func constructors() map[string]constructor {
 	}
 }
 
-// workers turns a controller that takes a number of workers into a loop.
+// workers converts a controller with a number of workers to a loop.
 func workers(run func(context.Context, int), number int) loop {
 	return func(ctx context.Context) { run(ctx, number) }
 }
 
-// signing signs for all signers that Kubernetes has, with one CA.
+// signing signs for all signers of Kubernetes, with one CA.
 func signing(ctx context.Context, c *control, client kubernetes.Interface) (loop, error) {
 	requests := c.shared.Certificates().V1().CertificateSigningRequests()
 	var signers []*signer.CSRSigningController
@@ -189,7 +189,7 @@ func garbage(ctx context.Context, c *control, client kubernetes.Interface) (loop
 	}, nil
 }
 
-// namespaces has the higher bounds that it has upstream: the end of a namespace asks for each kind.
+// namespaces has the same higher limits as upstream, because the deletion of a namespace lists every kind.
 func namespaces(ctx context.Context, c *control, _ kubernetes.Interface) (loop, error) {
 	config := c.as("namespace-controller")
 	config.QPS *= 20

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// resync is how often informers show everything again, at least; some controllers look at
-	// nothing in between.
+	// resync is the minimum interval for informers to deliver all objects again. Some controllers do nothing in
+	// between.
 	resync = 12 * time.Hour
-	// mappingPeriod is how often the kinds that the API server has are asked for anew.
+	// mappingPeriod is how often the API server's kinds are read again.
 	mappingPeriod = 30 * time.Second
 )
 
-// control is what the controllers share.
+// control holds the objects that the controllers share.
 type control struct {
 	options  *options
 	config   *rest.Config
@@ -64,7 +64,7 @@ func newControl(ctx context.Context, o *options) (*control, error) {
 	return c, nil
 }
 
-// trim takes off what no controller reads.
+// trim removes fields that no controller reads.
 func trim(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -72,12 +72,12 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// as returns a configuration of which the API server's audit log names the controller.
+// as returns a configuration with the controller's name, so that the API server's audit log shows it.
 func (c *control) as(controller string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(c.config), controller)
 }
 
-// client makes a client with a controller's own bound on requests.
+// client creates a client with the controller's own rate limit.
 func (c *control) client(controller string) (kubernetes.Interface, error) {
 	client, err := kubernetes.NewForConfig(c.as(controller))
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *control) client(controller string) (kubernetes.Interface, error) {
 // loop runs a controller until its context ends.
 type loop func(ctx context.Context)
 
-// build makes the controllers that were asked for.
+// build creates the requested controllers.
 func (c *control) build(ctx context.Context) ([]loop, error) {
 	known := constructors()
 	var loops []loop
@@ -118,5 +118,5 @@ func (c *control) start(ctx context.Context) {
 	close(c.started)
 }
 
-// names lists the controllers that there are.
+// names lists the available controllers.
 func names() []string { return slices.Sorted(maps.Keys(constructors())) }

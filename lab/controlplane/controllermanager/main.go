@@ -1,10 +1,9 @@
-// Command controllermanager answers "who runs the controllers of the lab's control plane?": the few
-// of kube-controller-manager's that the operator's surroundings need, built from the same packages.
-// lab/cluster builds and starts it. It takes the flags of kube-controller-manager that the lab sets
-// and means the same by them. It never elects a leader, serves nothing but /healthz, and runs until
-// it is killed. kube-controller-manager itself is not used because it imports all controllers, with
-// volumes, autoscaling, kubelet and scheduler behind them, which took longer to compile than the rest
-// of the control plane.
+// Command controllermanager runs the controllers of the lab's control plane: the few controllers of
+// kube-controller-manager that the operator's environment needs, built from the same packages. lab/cluster builds
+// and starts it. It accepts those flags of kube-controller-manager that the lab sets, with the same meaning. It
+// never elects a leader, serves only /healthz, and runs until it is killed. The lab doesn't use
+// kube-controller-manager itself, because that imports all controllers, and with them volumes, autoscaling, kubelet
+// and scheduler. Its compilation took longer than the rest of the control plane.
 package main
 
 import (
@@ -49,7 +48,7 @@ func main() {
 	defer stop()
 	flags := pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
 	o := addFlags(flags)
-	_ = flags.Parse(os.Args[1:]) // it exits at an error
+	_ = flags.Parse(os.Args[1:]) // it exits after an error
 	if err := run(ctx, o); err != nil {
 		klog.Background().Error(err, "Running the controllers")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
@@ -81,9 +80,9 @@ func addFlags(flags *pflag.FlagSet) *options {
 	return o
 }
 
-// run makes all controllers before it starts one, so that all informers are known when they start.
+// run creates all controllers before it starts the first, so that all informers are registered when they start.
 func run(ctx context.Context, o *options) error {
-	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // controllers list deprecated kinds, too
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // controllers also list deprecated kinds
 	c, err := newControl(ctx, o)
 	if err != nil {
 		return err
@@ -99,7 +98,7 @@ func run(ctx context.Context, o *options) error {
 	return serve(ctx, o.serving)
 }
 
-// serve answers /healthz until the end.
+// serve serves /healthz until ctx ends.
 func serve(ctx context.Context, serving *serveroptions.SecureServingOptions) error {
 	var info *server.SecureServingInfo
 	if err := serving.ApplyTo(&info); err != nil {

@@ -1,8 +1,8 @@
-// Package podgc answers "what becomes of pods that no kubelet will end?": they are marked as failed
-// and deleted, as by kube-controller-manager's pod garbage collector and after the same times. That
-// one imports kubelet's eviction, and with it 200 packages of kubelet, scheduler and cAdvisor that
-// nothing else of the lab's controller manager needs, for one comparison of a string. Left out here
-// are the bound on the number of ended pods (12,500) and the taint node.kubernetes.io/out-of-service.
+// Package podgc deletes pods that no kubelet can end. It marks them as failed and deletes them, like
+// kube-controller-manager's pod garbage collector and after the same times. That collector imports kubelet's
+// eviction to compare one string. This adds 200 packages of kubelet, scheduler and cAdvisor that the lab's
+// controller manager doesn't need otherwise. This package omits the limit on the number of ended pods (12,500) and
+// the taint node.kubernetes.io/out-of-service.
 package podgc
 
 import (
@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	// period is how often pods are looked at.
+	// period is the interval between two checks of all pods.
 	period = 20 * time.Second
-	// quarantine is how long a node must have been away before its pods go: it may come back under
-	// its name, or be known to the API server and not yet here.
+	// quarantine is how long a node must be absent before its pods are deleted. It may be registered again under
+	// the same name, or the API server may know it before this informer does.
 	quarantine = 40 * time.Second
 )
 
@@ -40,14 +40,14 @@ type Collector struct {
 	nodes  coreinformers.NodeInformer
 }
 
-// New makes a collector that looks through the informers.
+// New returns a collector that reads from the informers.
 func New(client kubernetes.Interface, pods coreinformers.PodInformer, nodes coreinformers.NodeInformer) *Collector {
 	pods.Informer()
 	nodes.Informer()
 	return &Collector{client: client, pods: pods, nodes: nodes}
 }
 
-// Run looks at all pods again and again until its context ends.
+// Run checks all pods periodically until its context ends.
 func (c *Collector) Run(ctx context.Context) {
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.pods.Informer().HasSynced, c.nodes.Informer().HasSynced) {
 		return
@@ -60,7 +60,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}, period)
 }
 
-// look deletes what should go now. A repeated call finds nothing more.
+// look deletes all pods that are due. A repeated call finds no more.
 func (c *Collector) look(ctx context.Context, away *absence) error {
 	pods, err := c.pods.Lister().List(labels.Everything())
 	if err != nil {
@@ -89,10 +89,10 @@ func (c *Collector) look(ctx context.Context, away *absence) error {
 	return nil
 }
 
-// absence remembers since when nodes that pods are bound to have been away.
+// absence holds the times since when the nodes of pods have been absent.
 type absence struct{ since map[string]time.Time }
 
-// see returns the nodes that have been away for the quarantine.
+// see returns the nodes that have been absent for the quarantine.
 func (a *absence) see(now time.Time, pods []*corev1.Pod, nodes []*corev1.Node) sets.Set[string] {
 	there := sets.New[string]()
 	for _, node := range nodes {
@@ -117,7 +117,7 @@ func (a *absence) see(now time.Time, pods []*corev1.Pod, nodes []*corev1.Node) s
 	return due
 }
 
-// doomed lists the pods of nodes that are gone, and those that should end and never had a node.
+// doomed lists the pods of deleted nodes, and the terminating pods that never had a node.
 func doomed(pods []*corev1.Pod, gone sets.Set[string]) []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, pod := range pods {
@@ -128,8 +128,8 @@ func doomed(pods []*corev1.Pod, gone sets.Set[string]) []*corev1.Pod {
 	return all
 }
 
-// remove marks a pod as failed, as no kubelet will, and deletes it at once. One that is gone, or has a
-// successor under its name, is left alone.
+// remove marks a pod as failed, because no kubelet does this, and deletes it at once. If the pod is already deleted
+// or replaced by a pod with the same name, remove does nothing.
 func (c *Collector) remove(ctx context.Context, pod *corev1.Pod) error {
 	pods := c.client.CoreV1().Pods(pod.Namespace)
 	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
@@ -155,7 +155,8 @@ func (c *Collector) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// failure is the patch that marks a pod. Its UID keeps it from a successor.
+// failure returns the patch that marks a pod as failed. It contains the pod's UID, so that it doesn't change a new
+// pod with the same name.
 func failure(pod *corev1.Pod) ([]byte, error) {
 	status := map[string]any{"phase": corev1.PodFailed}
 	if pod.Spec.NodeName != "" {
