@@ -1,8 +1,8 @@
-// Package v1alpha1 is the API group windowsmachineconfig.openshift.io: WindowsInstance, one Windows
-// host on its way to being a node, and WindowsMachineConfig, the settings of all of them.
+// Package v1alpha1 is the API group windowsmachineconfig.openshift.io. A WindowsInstance is a Windows host on its
+// way to becoming a node. The WindowsMachineConfig holds the settings of all Windows nodes.
 //
-// The operator writes status; users write the spec of WindowsMachineConfig and, where they like, of
-// single WindowsInstances.
+// The operator writes the status. Users write the spec of the WindowsMachineConfig and, if they want, of single
+// WindowsInstances.
 //
 // +kubebuilder:object:generate=true
 // +groupName=windowsmachineconfig.openshift.io

@@ -6,25 +6,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is how far a host is. Phases before Ready come in the order below; each looks first, so
-// repeating one does no harm.
+// Phase is the progress of a host. The phases before Ready are in the order below. Each phase checks the host
+// first, so it can be repeated.
 // +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Updating;Rebooting;Removing
 type Phase string
 
 // Phases of a WindowsInstance.
 const (
-	PhasePending       Phase = "Pending"       // a join, for the first time or again, has yet to begin
+	PhasePending       Phase = "Pending"       // the join has not begun
 	PhaseConnecting    Phase = "Connecting"    // SSH connection and host key
-	PhasePreflight     Phase = "Preflight"     // is the host fit to be a node
+	PhasePreflight     Phase = "Preflight"     // checks whether the host can become a node
 	PhasePreparing     Phase = "Preparing"     // host name, Windows features, reboot
 	PhaseDelivering    Phase = "Delivering"    // missing payload
 	PhaseBootstrapping Phase = "Bootstrapping" // containerd and kubelet
 	PhaseAdopting      Phase = "Adopting"      // its Node appears: labels, annotations, cordon
 	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
 	PhaseConfirming    Phase = "Confirming"    // desired revision applied, Node Ready, uncordon
-	PhaseReady         Phase = "Ready"         // a node, kept in order by the daemon
-	PhaseUpdating      Phase = "Updating"      // the node is taken to another revision: see status.activity.step
-	PhaseRebooting     Phase = "Rebooting"     // the node is rebooted: see status.activity.step
+	PhaseReady         Phase = "Ready"         // a node that the daemon keeps in its desired state
+	PhaseUpdating      Phase = "Updating"      // the node changes to another revision: see status.activity.step
+	PhaseRebooting     Phase = "Rebooting"     // the host reboots: see status.activity.step
 	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
 )
 
@@ -32,27 +32,27 @@ const (
 const (
 	// ConditionReady is True while the host is a Ready node at its desired revision.
 	ConditionReady = "Ready"
-	// ConditionReachable is True when the last SSH login succeeded. Joined hosts are not probed, so
-	// it may be old: see its time.
+	// ConditionReachable is True if the last SSH login succeeded. The operator doesn't probe hosts that have
+	// joined, so the result may be old: see the condition's time.
 	ConditionReachable = "Reachable"
-	// ConditionPreflightPassed is True when the host met every requirement at the last check.
+	// ConditionPreflightPassed is True if the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while the host is not as it is to be and is not paused: it joins, is upgraded,
-	// rebooted or removed, or its node is not Ready. The reason says what it waits for, if it does.
+	// ConditionProgressing is True while the host is not in its desired state and not paused: it joins, is
+	// upgraded, rebooted or removed, or its node is not Ready. If the host waits, the reason says for what.
 	ConditionProgressing = "Progressing"
-	// ConditionKeyAuthorized is True while the present private key is the one that the host
-	// accepted last, False when the host refuses it, and Unknown while it can't be tried.
+	// ConditionKeyAuthorized is True if the present private key is the key that the host accepted last. It is False
+	// if the host refuses the key, and Unknown while the key can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node's release is too far from the operator's to
-	// upgrade or downgrade it without SSH. Other nodes don't have it.
+	// ConditionSkewSupported is False while the node's release is too far from the operator's release to upgrade or
+	// downgrade the node without SSH. Other nodes don't have this condition.
 	ConditionSkewSupported = "SkewSupported"
-	// ConditionWorkloadsFit is False while pods are on the node that can't run there, such as pods for
-	// Linux, and Unknown while its pods can't all be read. A node of which neither was ever found does
-	// not have it.
+	// ConditionWorkloadsFit is False while the node has pods that can't run there, such as pods for Linux. It is
+	// Unknown while the operator can't read all pods of the node. A node that was never in these states doesn't
+	// have this condition.
 	ConditionWorkloadsFit = "WorkloadsFit"
 )
 
-// SourceKind says what a WindowsInstance was made from.
+// SourceKind is the kind of object that a WindowsInstance was created from.
 // +kubebuilder:validation:Enum=ConfigMap;Machine
 type SourceKind string
 
@@ -62,19 +62,19 @@ const (
 	SourceMachine   SourceKind = "Machine"
 )
 
-// Source is the object that an instance was made from.
+// Source is the object that an instance was created from.
 type Source struct {
 	// Kind of the object.
 	Kind SourceKind `json:"kind"`
-	// Name of the object; for the ConfigMap, the key of the entry.
+	// Name of the object. For the ConfigMap, it is the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the object, for a Machine: another Machine of the same name is another host.
+	// UID of the object, for a Machine. Another Machine with the same name is another host.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// RemovalPolicy says what happens to the host when the instance is deleted.
+// RemovalPolicy is what happens to the host when the instance is deleted.
 // +kubebuilder:validation:Enum=Clean;Force;Discard
 type RemovalPolicy string
 
@@ -82,15 +82,15 @@ type RemovalPolicy string
 const (
 	// RemovalClean waits until the host is cleaned.
 	RemovalClean RemovalPolicy = "Clean"
-	// RemovalForce tries once to clean the host, then deletes the Node and the instance. For hosts
-	// that are gone for good.
+	// RemovalForce tries once to clean the host, then deletes the Node and the instance. Use it for hosts that no
+	// longer exist.
 	RemovalForce RemovalPolicy = "Force"
-	// RemovalDiscard is for a host that is deleted with its Machine: it is not contacted, and its
-	// Node is deleted when the Machine is gone.
+	// RemovalDiscard is for a host that is deleted with its Machine. The operator doesn't contact the host, and
+	// deletes its Node when the Machine is deleted.
 	RemovalDiscard RemovalPolicy = "Discard"
 )
 
-// WindowsInstanceSpec says where a host is and how to reach it.
+// WindowsInstanceSpec is the address of a host, and how to log in to it.
 // +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address || has(self.source) && self.source.kind == 'Machine'",message="address is immutable: delete the instance and create another"
 // +kubebuilder:validation:XValidation:rule="(has(self.preflightOnly) && self.preflightOnly) == (has(oldSelf.preflightOnly) && oldSelf.preflightOnly)",message="preflightOnly is immutable: delete the instance and create another"
 type WindowsInstanceSpec struct {
@@ -113,46 +113,46 @@ type WindowsInstanceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>[:cntrl:]]|^ | $')",message="must be a Windows user name"
 	Username string `json:"username"`
 
-	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first
-	// contact is pinned in status.
+	// HostKey is the expected SSH host key, as "<type> <base64>". If it is empty, the operator pins the key of the
+	// first contact in the status.
 	// +kubebuilder:validation:MaxLength=8192
 	// +kubebuilder:validation:Pattern=`^[a-z0-9@.-]+ [A-Za-z0-9+/]+=*$`
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
 
-	// Hostname is the name that the host is to have; it is renamed and rebooted before it joins.
-	// Without it the host keeps its own.
+	// Hostname is the desired host name. If the host has another name, the operator renames and reboots it before
+	// it joins. If this field is empty, the host keeps its name.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 
-	// NodeIP is the IPv4 address of the Node, for hosts with several. Without it, it is that of the
+	// NodeIP is the IPv4 address of the Node, for hosts with several addresses. By default it is the address of the
 	// interface with the default route.
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}[.]){3}[0-9]{1,3}$`
 	// +optional
 	NodeIP string `json:"nodeIP,omitempty"`
 
-	// ProviderID is how the cloud names the host. A Node with another one is not this host's.
+	// ProviderID is the cloud's id of the host. A Node with another id doesn't belong to this host.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// Addresses are further names and addresses of the host, according to the cloud. Its serving
-	// certificate may have them.
+	// Addresses are more names and addresses of the host, according to the cloud. The host's serving certificate
+	// may contain them.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	// +listType=set
 	// +optional
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Source is the object that this instance was made from. The operator deletes the instance when
-	// the source is deleted.
+	// Source is the object that this instance was created from. If the source is deleted, the operator deletes the
+	// instance.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// Labels to set on the Node, in addition to those that every Windows node has.
+	// Labels to set on the Node, in addition to the labels of every Windows node.
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !format.qualifiedName().validate(key).hasValue())",message="keys are names of labels, with or without a prefix"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(self[key]) <= 63)",message="values have at most 63 characters"
@@ -166,34 +166,34 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Paused stops the operator's work on this host. The daemon goes on repairing the node.
+	// Paused stops the operator's work on this host. The daemon continues to repair the node.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// PreflightOnly has the host checked once and left as it is: it does not join. The condition
-	// PreflightPassed says what came of it, and an hour later the operator deletes the instance.
+	// PreflightOnly checks the host once, without changes. The host doesn't join. The condition PreflightPassed
+	// shows the result. After an hour, the operator deletes the instance.
 	// +optional
 	PreflightOnly bool `json:"preflightOnly,omitempty"`
 
-	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is
-	// deleted with its Machine.
+	// RemovalPolicy is Clean, Force for a host that no longer exists, or Discard for a host that is deleted with
+	// its Machine.
 	// +kubebuilder:default=Clean
 	// +optional
 	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
 }
 
-// PhaseTime is how long a phase took.
+// PhaseTime is the duration of a phase.
 type PhaseTime struct {
 	// Phase of the join or removal.
 	Phase Phase `json:"phase"`
 	// StartTime of the phase in the present attempt.
 	StartTime metav1.MicroTime `json:"startTime"`
-	// Milliseconds that the phase took, absent while it lasts.
+	// Milliseconds is the duration of the phase. It is absent while the phase continues.
 	// +optional
 	Milliseconds *int64 `json:"milliseconds,omitempty"`
 }
 
-// HostInfo is what preflight found.
+// HostInfo holds the facts that preflight read from the host.
 type HostInfo struct {
 	// Hostname in lower case, without a domain.
 	// +kubebuilder:validation:MaxLength=253
@@ -201,61 +201,60 @@ type HostInfo struct {
 	// MachineID is the MachineGuid of the Windows installation.
 	// +kubebuilder:validation:MaxLength=128
 	MachineID string `json:"machineID,omitempty"`
-	// BootID differs with every boot; a new one proves a reboot.
+	// BootID identifies a boot of the host. A new id proves a reboot.
 	// +kubebuilder:validation:MaxLength=128
 	BootID string `json:"bootID,omitempty"`
-	// ProductName of Windows, as the host gives it.
+	// ProductName of Windows, as the host reports it.
 	// +kubebuilder:validation:MaxLength=256
 	ProductName string `json:"productName,omitempty"`
 	// Build of Windows, such as 10.0.20348.2340.
 	// +kubebuilder:validation:MaxLength=64
 	Build string `json:"build,omitempty"`
-	// NodeIP is the IPv4 address of the interface that has the default route.
+	// NodeIP is the IPv4 address of the interface with the default route.
 	// +kubebuilder:validation:MaxLength=45
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
-// KeyTrial is how a host responds to a private key that it has not accepted yet.
+// KeyTrial records attempts to log in with a private key that the host has not accepted yet.
 type KeyTrial struct {
-	// PublicKeyHash of the key that is tried: the hex SHA-256 of its line in authorized_keys.
+	// PublicKeyHash is the hex SHA-256 of the key's line in authorized_keys.
 	// +kubebuilder:validation:MaxLength=64
 	PublicKeyHash string `json:"publicKeyHash"`
-	// Refusals counts how often the host refused the key. A host that can't be reached refuses
-	// nothing.
+	// Refusals counts how often the host refused the key. If the host can't be reached, this isn't a refusal.
 	// +optional
 	Refusals int32 `json:"refusals,omitempty"`
-	// RefusedSince is when the host refused the key for the first time.
+	// RefusedSince is when the host first refused the key.
 	// +optional
 	RefusedSince *metav1.Time `json:"refusedSince,omitempty"`
-	// LastRefusedTime is when the host refused the key for the last time.
+	// LastRefusedTime is when the host last refused the key.
 	// +optional
 	LastRefusedTime *metav1.Time `json:"lastRefusedTime,omitempty"`
-	// LastTime is when the key was tried for the last time.
+	// LastTime is when the operator last tried the key.
 	// +optional
 	LastTime *metav1.Time `json:"lastTime,omitempty"`
 	// Failures counts failed attempts in a row, whatever the cause.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// NextTime is when a host that has joined is tried again.
+	// NextTime is when the operator tries the key again on a host that has joined.
 	// +optional
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
 }
 
-// Disruption is a host's request for a place in the rollout budget, or its place there.
+// Disruption is a host's request for a slot in the rollout budget, or its slot.
 type Disruption struct {
 	// Purpose of the disruption.
 	// +kubebuilder:validation:Enum=Update;Reboot;Remove
 	Purpose DisruptionPurpose `json:"purpose"`
-	// Revision that the node goes to, if its rollout can be halted.
+	// Revision is the node's next revision, if its rollout can be halted.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// Since is the time when the host got its place. It is absent while the host waits.
+	// Since is when the host got its slot. It is absent while the host waits.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// HasPlace reports whether the host has a place in the rollout budget.
+// HasPlace reports whether the host has a slot in the rollout budget.
 func (s *WindowsInstanceStatus) HasPlace() bool {
 	return s.Disruption != nil && s.Disruption.Since != nil
 }
@@ -265,7 +264,7 @@ type DisruptionPurpose string
 
 // Purposes of a disruption.
 const (
-	// DisruptionUpdate takes the host to another revision.
+	// DisruptionUpdate changes the host to another revision.
 	DisruptionUpdate DisruptionPurpose = "Update"
 	// DisruptionReboot reboots the host.
 	DisruptionReboot DisruptionPurpose = "Reboot"
@@ -273,27 +272,27 @@ const (
 	DisruptionRemove DisruptionPurpose = "Remove"
 )
 
-// Step is how far an activity is.
+// Step is the progress of an activity.
 // +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Verifying;RollingBack
 type Step string
 
 // Steps, in their order. A reboot has no Staging and no RollingBack.
 const (
-	StepStaging     Step = "Staging"     // the daemon fetches the payload; the node serves
-	StepWaiting     Step = "Waiting"     // for a place in the rollout budget, a window, or the next try; it serves
-	StepDraining    Step = "Draining"    // it has its place: cordoned, and pods are moved away
-	StepSwitching   Step = "Switching"   // the daemon brings the host to the revision, or reboots it
+	StepStaging     Step = "Staging"     // the daemon fetches the payload; the node stays in service
+	StepWaiting     Step = "Waiting"     // for a slot, a window, or the next try; the node stays in service
+	StepDraining    Step = "Draining"    // the node has its slot, is cordoned, and its pods are evicted
+	StepSwitching   Step = "Switching"   // the daemon applies the revision, or reboots the host
 	StepVerifying   Step = "Verifying"   // Ready for the settling time
 	StepRollingBack Step = "RollingBack" // verification failed: the daemon applies the previous revision
 )
 
-// ActivityKind is what an activity does to a node.
+// ActivityKind is the kind of an activity.
 // +kubebuilder:validation:Enum=Upgrade;Reboot
 type ActivityKind string
 
 // Kinds of an activity.
 const (
-	// ActivityUpgrade takes the node to another revision.
+	// ActivityUpgrade changes the node to another revision.
 	ActivityUpgrade ActivityKind = "Upgrade"
 	// ActivityReboot reboots the host.
 	ActivityReboot ActivityKind = "Reboot"
@@ -303,39 +302,39 @@ const (
 type Activity struct {
 	// Kind of the activity.
 	Kind ActivityKind `json:"kind"`
-	// Step that the activity is at.
+	// Step is the present step.
 	Step Step `json:"step"`
-	// Since is when it reached this step.
+	// Since is when the activity reached this step.
 	Since metav1.Time `json:"since"`
-	// Tries counts drains that took too long, switches that failed, and hosts that did not reboot.
+	// Tries counts drains that took too long, failed switches, and hosts that didn't reboot.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
-	// NextTime is when it is tried again.
+	// NextTime is when the operator tries again.
 	// +optional
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
-	// Revision that an upgrade takes the node to.
+	// Revision is the target revision of an upgrade.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// From is the revision that the node goes back to if the upgrade fails. It is absent if no revision was verified.
+	// From is the revision that the node rolls back to if the upgrade fails. It is absent if no revision was
+	// verified.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	From string `json:"from,omitempty"`
-	// Drains says that an upgrade drains the node before the switch. A reboot always does.
+	// Drains means that an upgrade drains the node before the switch. A reboot always drains the node.
 	// +optional
 	Drains bool `json:"drains,omitempty"`
-	// SwitchTime is when the daemon was requested to apply the revision.
+	// SwitchTime is when the operator requested the daemon to apply the revision.
 	// +optional
 	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
-	// OverSSH says that the operator joins the host again over SSH, because its daemon can't fetch
-	// the payload.
+	// OverSSH means that the operator joins the host again over SSH, because its daemon can't fetch the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// NothingSince is since when the daemon has received nothing of the payload that it fetches, or has
-	// reported nothing about it. It is absent while the daemon receives something.
+	// NothingSince is the start of a period without progress: the daemon fetches the payload, but receives no data
+	// or doesn't report any. It is absent while the daemon receives data.
 	// +optional
 	NothingSince *metav1.Time `json:"nothingSince,omitempty"`
-	// Missing is how many programs of the payload were missing when the daemon reported last.
+	// Missing is how many programs of the payload were missing at the daemon's last report.
 	// +optional
 	Missing int32 `json:"missing,omitempty"`
 	// Reason why the last attempt failed, as a word.
@@ -346,14 +345,14 @@ type Activity struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
-	// BootID is the boot that a reboot ends. Another boot proves the reboot.
+	// BootID is the boot before the reboot. Another boot proves the reboot.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 }
 
-// Begun reports whether the node has had its turn: the operator drains, switches, reboots, verifies or rolls back the
-// node.
+// Begun reports whether the disruption has begun: the operator drains, switches, reboots, verifies or rolls back
+// the node.
 func (a *Activity) Begun() bool {
 	return a != nil && a.Step != StepStaging && a.Step != StepWaiting
 }
@@ -371,9 +370,9 @@ func (s *WindowsInstanceStatus) activity(kind ActivityKind) *Activity {
 	return s.Activity
 }
 
-// UpdateFailure is a revision at which this node failed and from which it went back.
+// UpdateFailure describes a failed upgrade of this node, which was rolled back.
 type UpdateFailure struct {
-	// Revision is the revision at which it failed.
+	// Revision is the revision that failed.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 	// Code of the reason, such as W706.
@@ -383,52 +382,53 @@ type UpdateFailure struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Time when it went back.
+	// Time of the rollback.
 	Time metav1.Time `json:"time"`
 }
 
-// WindowsInstanceStatus says where the host is, and what to do if it is stuck.
+// WindowsInstanceStatus is the state of the host. If the host is stuck, it says what to do.
 type WindowsInstanceStatus struct {
-	// Phase the host is in.
+	// Phase of the host.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Reason for waiting or failing, as a word.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Code is the stable number of the reason, such as W203. The reference page explains each.
+	// Code is the stable number of the reason, such as W203. The reference page explains each number.
 	// +kubebuilder:validation:MaxLength=8
 	// +optional
 	Code string `json:"code,omitempty"`
-	// Message says what happened, and to what.
+	// Message says what happened, and to which object.
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Fix says what to do about it.
+	// Fix says how to solve the problem.
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Fix string `json:"fix,omitempty"`
-	// Failures counts attempts that failed since the last success.
+	// Failures counts failed attempts since the last success.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// NextAttemptTime is when a failed attempt is tried again.
+	// NextAttemptTime is when the operator tries again after a failure.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
-	// NodeName is the Node of this host. It is set when preflight has read the host name and no
-	// other instance has it.
+	// NodeName is the name of this host's Node. It is set when preflight has read the host name and no other
+	// instance has this name.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeExpected says that there was no Node of this name when the host was given the credential to
-	// register one. Only of such a Node does the host itself say which address it has.
+	// NodeExpected means that no Node of this name existed when the host received the credential to register one.
+	// Then the operator adopts a new Node of this name even if only the host itself reports the Node's address.
 	// +optional
 	NodeExpected bool `json:"nodeExpected,omitempty"`
-	// NodeUID is the Node that was adopted.
+	// NodeUID is the UID of the adopted Node.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
-	// NodeLabels and NodeTaints are the keys of the labels, and the taints as "<key>:<effect>", that
-	// the Node has from the spec. What leaves the spec is removed from the Node.
+	// NodeLabels are the keys of the labels, and NodeTaints are the taints as "<key>:<effect>", that the operator
+	// set on the Node because of the spec. If a label or a taint is removed from the spec, the operator removes it
+	// from the Node.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	// +optional
@@ -438,12 +438,12 @@ type WindowsInstanceStatus struct {
 	// +listType=atomic
 	// +optional
 	NodeTaints []string `json:"nodeTaints,omitempty"`
-	// DaemonStopped says that a join has stopped the daemon on the host, or is about to, and has not started it again.
+	// DaemonStopped means that a join has stopped the daemon on the host, or is about to, and has not started it
+	// again.
 	// +optional
 	DaemonStopped bool `json:"daemonStopped,omitempty"`
-	// BootstrapCredentials are the ids of the bootstrap tokens that the present join was given, the
-	// newest last. Only with one of them kubelet may ask for its first certificate. They are no
-	// secret.
+	// BootstrapCredentials are the ids of the bootstrap tokens of the present join, newest last. kubelet needs one
+	// of these tokens to request its first certificate. The ids are not secret.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=atomic
@@ -453,63 +453,63 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
-	// HostAddress is the IP address at which the host was reached last, with the key that it is expected
-	// to have. For its serving certificate it counts more than what the kubelets of others report.
+	// HostAddress is the IP address of the last connection to the host with the expected host key. When the
+	// operator decides on the host's serving certificate, this address outranks addresses that the kubelets of
+	// other hosts report.
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	HostAddress string `json:"hostAddress,omitempty"`
-	// HostAddressTime is when that was. Of two hosts that were reached at one address and port, the address is the
-	// one's that was reached later.
+	// HostAddressTime is the time of that connection. If two hosts were reached at the same address and port, the
+	// address belongs to the host that was reached last.
 	// +optional
 	HostAddressTime *metav1.Time `json:"hostAddressTime,omitempty"`
-	// PublicKeyHash is the key that the host accepted last: the hex SHA-256 of its line in
-	// authorized_keys.
+	// PublicKeyHash identifies the key that the host accepted last: the hex SHA-256 of its line in authorized_keys.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
-	// KeyTrial is how the host responds to a key that it has not accepted yet; absent when it
-	// accepted the present one.
+	// KeyTrial records attempts to log in with a key that the host has not accepted yet. It is absent if the host
+	// accepted the present key.
 	// +optional
 	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
-	// Disruption is the host's request for a place in the rollout budget, or its place. It is absent without a request.
+	// Disruption is the host's request for a slot in the rollout budget, or its slot. It is absent without a
+	// request.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Activity is the upgrade or the reboot that is under way or waits. It is absent if the node has its revision and
-	// no reboot is requested.
+	// Activity is a running or waiting upgrade or reboot. It is absent if the node has its revision and no reboot
+	// is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
-	// UpdateFailure is the last revision at which the node failed; absent once another one than
-	// before is verified.
+	// UpdateFailure is the node's last failed upgrade. It is removed when the node is verified at a new revision.
 	// +optional
 	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
-	// Reboots counts reboots in a row, each within an hour after the one before, or with a request
-	// that lasts.
+	// Reboots counts reboots in a row. A reboot counts if it is within an hour of the last one, or if the request
+	// for it remains.
 	// +optional
 	Reboots int32 `json:"reboots,omitempty"`
-	// LastRebootTime is when the last of them was verified.
+	// LastRebootTime is when the last reboot was verified.
 	// +optional
 	LastRebootTime *metav1.Time `json:"lastRebootTime,omitempty"`
-	// Host is what preflight found.
+	// Host holds the facts that preflight read from the host.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
-	// RebootTime is when a reboot was asked for that is not verified yet.
+	// RebootTime is when a reboot was requested that is not verified yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
-	// Revision that the daemon reports as applied; DesiredRevision what it should be.
+	// Revision is the revision that the daemon reports as applied. DesiredRevision is the revision that it should
+	// apply.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// DesiredRevision is the revision that was requested of the daemon last. A host that waits for a
-	// place in the budget, or went back, is at it, although another one is published.
+	// DesiredRevision is the revision that the operator last requested from the daemon. A host that waits for a
+	// slot, or that was rolled back, keeps this revision even if a newer one is published.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
-	// HeldRevision is the last revision at which the node was verified. It goes back to it when
-	// another one fails.
+	// HeldRevision is the last verified revision of the node. If another revision fails, the node rolls back to it.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`
-	// Phases of the present attempt and how long each took.
+	// Phases of the present attempt, with their durations.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -524,12 +524,12 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ObservedGeneration is the generation that this status is about.
+	// ObservedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// WindowsInstance is one Windows host that is, or is to become, a node.
+// WindowsInstance is a Windows host that is, or will become, a node.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=wininst,categories=windows
