@@ -260,7 +260,7 @@ type MirrorsSpec struct {
 
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default. The operator creates
 // the object with these defaults. On OpenShift, the cluster's own objects replace apiServer, network, proxy,
-// mirrors and pullSecret, and the operator rejects these fields.
+// mirrors and pullSecret. There, the operator ignores these fields and reports them as rejected.
 type WindowsMachineConfigSpec struct {
 	// Rollout limits how many hosts the operator changes at once.
 	// +kubebuilder:default={}
