@@ -88,7 +88,7 @@ WMCO_PAYLOAD_DIR.`,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.daemonTimeout, "daemon-timeout", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
-	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig, which controller-runtime registers
+	flags.AddGoFlagSet(flag.CommandLine) // controller-runtime's --kubeconfig
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -118,7 +118,7 @@ func uninstallCommand(environment func(name string) (string, bool)) *cobra.Comma
 	return command
 }
 
-// fromEnvironment sets flags that were not given from the environment.
+// fromEnvironment sets flags from the environment, unless the command line sets them.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var all []error
 	flags.VisitAll(func(f *pflag.Flag) {

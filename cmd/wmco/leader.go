@@ -11,17 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Times of the leader's lease, those that OpenShift recommends: an API server that is away for a
-// minute costs no leader, and the lease is written twice a minute.
+// Times of the leader's lease, as OpenShift recommends: an outage of the API server of a minute doesn't end the
+// leadership, and the lease is written twice a minute.
 const (
 	leaseDuration = 137 * time.Second
 	renewDeadline = 107 * time.Second
 	retryPeriod   = 26 * time.Second
 )
 
-// leaderLock makes the lease that the leader holds. The holder is named after the pod, so a
-// container that was killed and started again in its pod goes on at once instead of waiting for its
-// own lease to expire; a pod never runs two of them.
+// leaderLock creates the lock for the leader's lease. The holder's name is the pod's name, because a pod never runs
+// two operators. So if a container is killed and started again in its pod, it continues at once instead of waiting
+// until its own lease expires.
 func leaderLock(restConfig *rest.Config, o options) (resourcelock.Interface, error) {
 	if !o.leaderElects {
 		return nil, nil

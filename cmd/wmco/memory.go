@@ -2,11 +2,11 @@ package main
 
 import "runtime/debug"
 
-// heapGrowth is by how many percent the heap grows between two garbage collections. Go's own 100 trades
-// memory for processor time; of that, an operator that mostly waits for hosts has enough.
+// heapGrowth is the growth of the heap between two garbage collections, in percent. Go's default is 100, which uses
+// more memory and less processor time. The operator mostly waits for hosts and needs little processor time.
 const heapGrowth = 30
 
-// boundHeap keeps the heap small, unless whoever runs the operator has set GOGC.
+// boundHeap keeps the heap small, unless GOGC is set.
 func boundHeap(environment func(name string) (string, bool)) {
 	if valueOr(environment, "GOGC", "") == "" {
 		debug.SetGCPercent(heapGrowth)

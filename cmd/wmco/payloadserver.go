@@ -30,9 +30,9 @@ const (
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
 
-// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it,
-// because only the leader says where it is and which certificate it shows: with two, daemons would
-// be sent to the one and shown the certificate of the other.
+// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it, because only the
+// leader publishes the server's address and certificate. With two servers, daemons could get the address of one
+// server and the certificate of the other.
 func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	blobs payloadserver.Blobs) (publish.PayloadSource, error) {
 	if o.payloadBind == "0" {
@@ -83,7 +83,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	return source, nil
 }
 
-// place is where daemons reach the payload server.
+// place is an address of the payload server for daemons.
 type place struct {
 	host string
 	port uint16
@@ -122,7 +122,8 @@ func advertised(o options, port uint16) (all []place, err error) {
 	return slices.Compact(all), nil
 }
 
-// nodesFamily is the first IPv4 address of a list, which every Windows node reaches if any; without one the first.
+// nodesFamily returns the first IPv4 address of a list, because every Windows node has IPv4. If there is none, it
+// returns the first address.
 func nodesFamily(list string) (first netip.Addr, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		ip, err := netip.ParseAddr(text)
@@ -136,7 +137,7 @@ func nodesFamily(list string) (first netip.Addr, err error) {
 	return first, nil
 }
 
-// parsePlace reads host, host:port, an IPv6 address, or one in brackets with a port.
+// parsePlace parses host, host:port, an IPv6 address, or an IPv6 address in brackets with a port.
 func parsePlace(text string, port uint16) (place, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return place{host: ip.String(), port: port}, nil

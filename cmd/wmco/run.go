@@ -54,7 +54,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// run is the operator: it wires everything together and works until ctx ends.
+// run starts all parts of the operator and runs until ctx ends.
 func run(ctx context.Context, o options) error {
 	boundHeap(o.environment)
 	verbosity := 0
@@ -68,8 +68,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	// a change for hundreds of nodes is as many writes at once: workers bound how many are under
-	// way, and the API server's priority and fairness protects it
+	// A change for hundreds of nodes causes as many writes at once. The number of workers limits concurrent
+	// requests, and the API server's priority and fairness protects it.
 	restConfig.QPS = -1
 	shipped, err := payload.OpenDir(o.payload)
 	if err != nil {
@@ -120,7 +120,7 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// installRest applies what OLM leaves to the operator, before anything needs it.
+// installRest applies the objects that OLM doesn't install, before other parts need them.
 func installRest(ctx context.Context, restConfig *rest.Config, namespace string) (*olm.Installer, error) {
 	c, err := client.New(restConfig, client.Options{})
 	if err != nil {
@@ -133,10 +133,10 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 	return installer, installer.Install(ctx)
 }
 
-// discoveryTimeout is how long an API server may take until it lists the groups of CRDs.
+// discoveryTimeout is the maximum time until an API server lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
-// recognise finds out which kind of cluster it is. It waits for an API server that has just started.
+// recognise detects the kind of the cluster. It waits for an API server that has just started.
 func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (openShift bool, err error) {
 	groups, err := discovery.NewDiscoveryClientForConfig(restConfig)
 	if err != nil {
@@ -173,7 +173,7 @@ func untilReady(ctx context.Context, log logr.Logger, what string,
 	return cmp.Or(err, waited)
 }
 
-// newReader makes the reader of facts for this kind of cluster.
+// newReader creates the reader of facts for this kind of cluster.
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),
@@ -187,7 +187,7 @@ func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openSh
 	return cluster.NewPlain(options)
 }
 
-// newManager makes a manager whose cache holds only what we may read.
+// newManager creates a manager whose cache contains only objects that the operator may read.
 func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme),
@@ -230,7 +230,7 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
-// addControllers wires one controller after the other.
+// addControllers adds all controllers.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
 	shipped *payload.Dir, logging blueprint.Logging) error {
 	payloadAddresses, err := addPayloadServer(mgr, o, clients, shipped)
@@ -269,7 +269,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	spent := csr.NewSpent() // told by one controller, asked by another
+	spent := csr.NewSpent() // one controller writes it, another reads it
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
@@ -301,7 +301,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	)
 }
 
-// publicKey tells the public part of the private key.
+// publicKey returns the public part of the private key.
 func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
 	return func(ctx context.Context) (userdata.PublicKey, error) {
 		private, err := keys.PrivateKey(ctx)
@@ -313,7 +313,7 @@ func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.Pu
 	}
 }
 
-// logStart says at the start what this build is and what its payload lacks.
+// logStart logs the version of this build and the missing parts of its payload.
 func logStart(log logr.Logger, directory *payload.Dir, openShift bool) {
 	manifest := directory.Manifest()
 	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files),

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// uninstallTimeout bounds the look at the cluster.
+	// uninstallTimeout is the maximum time of the check.
 	uninstallTimeout = time.Minute
-	// uninstallNamed is how many of the instances are named.
+	// uninstallNamed is the maximum number of instances in the message.
 	uninstallNamed = 10
 )
 
@@ -29,7 +29,7 @@ type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
 
-// uninstallCheck says in out which cluster it asks, and fails while the operator must not be removed from that.
+// uninstallCheck prints which cluster it checks, and fails if the operator must not be removed from it.
 func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) error {
 	at, err := kubectlsCluster(o.kubeconfig)
 	if err != nil {
@@ -63,8 +63,8 @@ func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	return at, nil
 }
 
-// checkUninstall fails while there are WindowsInstances in the namespace, and names them: their hosts
-// run services that only the operator removes, and their finalizers would keep them for ever.
+// checkUninstall fails while there are WindowsInstances in the namespace, and names them. Their hosts run services
+// that only the operator removes, and their finalizers would never be removed.
 func checkUninstall(ctx context.Context, c client.Reader, namespace string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ type Blob struct {
 	Open func() (io.ReadCloser, error)
 }
 
-// Dir is a payload directory: the manifest, and blobs named by their digest. It is only read.
+// Dir is a payload directory: the manifest, and blobs named by their digest. It never changes.
 type Dir struct {
 	path     string
 	manifest Manifest

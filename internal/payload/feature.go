@@ -4,27 +4,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Part is one binary that a complete payload holds.
+// Part is a binary of a complete payload.
 type Part struct {
 	// Name is the file name of the binary, unique without regard to case.
 	Name string
-	// Path is where it lies on a node.
+	// Path is its path on a node.
 	Path string
-	// Feature needs it, and so is off without it.
+	// Feature is the feature that is off without it.
 	Feature Feature
-	// Required parts are those without which no host becomes a node.
+	// Required means that no host becomes a node without the part.
 	Required bool
-	// Platform is the only infrastructure platform that uses it; empty means all of them.
+	// Platform is the only infrastructure platform that uses it. Empty means all platforms.
 	Platform contract.Platform
 	// Skewed parts must fit the API server's version, so a payload may hold several versions of them.
 	Skewed bool
 }
 
-// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be
-// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
+// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be newer.
+// https://kubernetes.io/releases/version-skew-policy/#kubelet
 const MaxSkew = 3
 
-// Feature is something that users notice when it is missing, as a summary or a condition names it.
+// Feature is a feature that users notice when it is missing, with its name in summaries and conditions.
 type Feature string
 
 // Features of nodes.
@@ -60,7 +60,7 @@ const (
 	NameECRProvider      = "ecr-credential-provider.exe"
 )
 
-// Parts lists every binary of a complete payload, the required ones first. The paths come from package contract.
+// Parts lists every binary of a complete payload, required parts first. The paths come from package contract.
 func Parts() []Part {
 	return []Part{
 		{Name: NameDaemon, Path: contract.PathDaemon, Feature: FeatureNode, Required: true},

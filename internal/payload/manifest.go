@@ -19,7 +19,7 @@ func ParseManifest(text []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// Named finds a file by its name: the first one, where there are several versions.
+// Named returns the file with this name. If there are several versions, it returns the first.
 func (m Manifest) Named(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {
@@ -29,7 +29,7 @@ func (m Manifest) Named(name string) (File, bool) {
 	return File{}, false
 }
 
-// Blobs lists what the files hold, each digest once, in the order of the files.
+// Blobs lists the blobs of the files, each digest once, in the order of the files.
 func (m Manifest) Blobs() []contract.Blob {
 	seen := make(map[string]bool, len(m.Files))
 	blobs := make([]contract.Blob, 0, len(m.Files))
@@ -42,8 +42,8 @@ func (m Manifest) Blobs() []contract.Blob {
 	return blobs
 }
 
-// Joinable answers nil when hosts can become nodes with this payload, and otherwise a
-// *contract.Problem that names the required parts which it lacks.
+// Joinable returns nil if hosts can become nodes with this payload. Otherwise it returns a *contract.Problem with
+// the missing required parts.
 func (m Manifest) Joinable() error {
 	var lacking []string
 	for _, p := range Parts() {

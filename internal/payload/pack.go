@@ -12,14 +12,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Pack writes blobs to w as one stream: a tar in zstd, each entry named by its digest. The fast
-// level packs the real payload from 264 to 88 MiB in 1.4 s on one core (measured 2026-11, with a
-// window of 4 MiB), so that the network stays the bottleneck; what does not compress is stored in
-// raw blocks.
+// Pack writes blobs to w as one stream: a tar in zstd, each entry named by its digest. The fast level packs the
+// real payload from 264 to 88 MiB in 1.4 s on one core (measured 2026-11, with a window of 4 MiB), so that the
+// network stays the bottleneck. Incompressible data is stored in raw blocks.
 //
-// A stream needs about a megabyte of memory, however long it is, because hundreds of hosts may get
-// theirs at once: one encoder goroutine, and a small window. A blob whose content is shorter or
-// longer than it says is an error; digests are the receiver's business.
+// A stream needs about a megabyte of memory, regardless of its length, because hundreds of hosts may receive
+// streams at once: it uses one encoder goroutine and a small window. If the content of a blob is shorter or longer
+// than its size, Pack returns an error. The receiver checks digests.
 func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	z, err := zstd.NewWriter(w,
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
@@ -42,8 +41,8 @@ func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	return nil
 }
 
-// windowSize of the compression in bytes. With 4 MiB a stream of the daemon's program is 1 % shorter, and
-// takes 9 MB of memory (measured 2026-11).
+// windowSize of the compression in bytes. With 4 MiB, a stream of the daemon's program is 1 % shorter, but needs 9
+// MB of memory (measured 2026-11).
 const windowSize = 256 << 10
 
 func packOne(ctx context.Context, t *tar.Writer, b Blob) (err error) {

@@ -1,7 +1,7 @@
-// Package payload answers what binaries we ship to a node, and how they travel: the manifest, the
-// content-addressed directory that holds them, and the stream that carries those a host lacks.
+// Package payload describes the binaries of a node and their transport: the manifest, the content-addressed
+// directory with the binaries, and the stream with the binaries that a host lacks.
 //
-// The operator packs, the daemon unpacks; neither talks to a host here.
+// The operator packs, and the daemon unpacks. This package makes no connections.
 package payload
 
 import "github.com/windows-nodes/wmco/internal/contract"
@@ -12,11 +12,11 @@ const ManifestName = "payload.json"
 
 // Manifest lists the binaries of one payload.
 type Manifest struct {
-	// Version of the payload, for people; digests are what counts.
+	// Version of the payload, for people. Programs compare digests only.
 	Version string `json:"version"`
-	// Files has a part that must fit the API server once for each version, the newest first.
+	// Files lists the binaries. A part that must fit the API server occurs once for each version, newest first.
 	Files []File `json:"files"`
-	// Missing lists what this payload lacks, and which feature is off because of that.
+	// Missing lists the missing binaries, with the features that are off without them.
 	Missing []Missing `json:"missing,omitempty"`
 }
 
@@ -25,7 +25,7 @@ type File struct {
 	// Name is short and unique, such as kubelet.exe.
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Source says where it comes from: a module path and version, or "supplied".
+	// Source is its origin: a module path and version, or "supplied".
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
 	Digest string `json:"sha256"`
@@ -40,5 +40,5 @@ type Missing struct {
 	Reason  string  `json:"reason"`
 }
 
-// Blob is the file as a blob.
+// Blob returns the file as a blob.
 func (f File) Blob() contract.Blob { return contract.Blob{Digest: f.Digest, Size: f.Size} }

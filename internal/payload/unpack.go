@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Sink is where unpacked blobs go. The daemon implements it on its store.
+// Sink stores unpacked blobs. The daemon implements it on its store.
 type Sink interface {
 	// Create begins to store a blob under a temporary name. A repeated call starts again.
 	Create(blob contract.Blob) (Pending, error)
@@ -23,28 +23,26 @@ type Sink interface {
 // Pending is a blob that is being written. Call Commit or Discard once to end it.
 type Pending interface {
 	io.Writer
-	// Commit makes the blob permanent under its digest; it is called only when size and digest are
-	// right.
+	// Commit makes the blob permanent under its digest. It is called only if size and digest are correct.
 	Commit() error
-	// Discard takes it away.
+	// Discard deletes the blob.
 	Discard() error
 }
 
-// Bounds on what a stream may ask of its receiver.
+// Limits of a stream, to protect its receiver.
 const (
 	// maxUnwanted limits the unrequested bytes that are skipped: an honest sender includes at most the files that
 	// arrived since the request, so a whole payload is plenty.
 	maxUnwanted = 1 << 30
 	// maxUnwantedEntries limits the unrequested entries.
 	maxUnwantedEntries = 1 << 10
-	// entryOverhead is what tar adds to an entry: header and padding.
+	// entryOverhead is the size that tar adds to an entry: header and padding.
 	entryOverhead = 2 << 10
-	// maxWindow is the largest zstd window in bytes that is accepted: what RFC 8878 recommends. Earlier
-	// operators used 4 MiB.
+	// maxWindow is the largest accepted zstd window in bytes, as RFC 8878 recommends. Earlier operators used 4 MiB.
 	maxWindow = 8 << 20
 )
 
-// errTooMuch ends a stream that goes on and on.
+// errTooMuch ends a stream without end.
 var errTooMuch = errors.New("the stream holds far more than was asked for")
 
 // Unpack reads a stream of Pack and writes the wanted blobs to sink. Names and sizes in the stream are only claims: a
@@ -79,7 +77,7 @@ type unpacking struct {
 	stored map[string]bool
 	// broken counts the wanted blobs that came with other content.
 	broken int
-	// fatal is an error of the sink, the source or the context: not the stream's fault.
+	// fatal is an error of the sink, the source or the context. The stream didn't cause it.
 	fatal error
 	buf   []byte
 }
@@ -132,7 +130,7 @@ func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// take stores one blob, or discards it and counts it as broken when its content is another.
+// take stores one blob. If its content doesn't match, take discards it and counts it as broken.
 func (u *unpacking) take(r io.Reader, b contract.Blob) error {
 	pending, err := u.sink.Create(b)
 	if err != nil {
@@ -157,16 +155,16 @@ func (u *unpacking) take(r io.Reader, b contract.Blob) error {
 	return nil
 }
 
-// onlyReader hides a WriterTo, so that copying uses the buffer that is given.
+// onlyReader hides a WriterTo, so that io.CopyBuffer uses the given buffer.
 type onlyReader struct{ io.Reader }
 
-// stop notes an error that is not the stream's fault.
+// stop records an error that the stream didn't cause.
 func (u *unpacking) stop(err error) error {
 	u.fatal = err
 	return err
 }
 
-// source reads the compressed stream and notes errors of the reading itself.
+// source reads the compressed stream and records read errors.
 func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 	r = until(ctx, r)
 	return readerFunc(func(p []byte) (int, error) {
@@ -178,7 +176,7 @@ func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 	})
 }
 
-// bounded ends a stream that unpacks to far more than the wanted size.
+// bounded ends a stream if it unpacks to far more than the wanted size.
 func (u *unpacking) bounded(r io.Reader) io.Reader {
 	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
 	for _, b := range u.order {
@@ -194,7 +192,7 @@ func (u *unpacking) bounded(r io.Reader) io.Reader {
 	})
 }
 
-// writer writes to the sink and notes its errors.
+// writer writes to the sink and records its errors.
 func (u *unpacking) writer(w io.Writer) io.Writer {
 	return writerFunc(func(p []byte) (int, error) {
 		n, err := w.Write(p)
@@ -211,7 +209,7 @@ type writerFunc func(p []byte) (int, error)
 // Write is io.Writer.
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// classify says what an error while decoding means.
+// classify returns the problem for a decoding error.
 func (u *unpacking) classify(err error) error {
 	switch {
 	case u.fatal != nil:
@@ -223,7 +221,7 @@ func (u *unpacking) classify(err error) error {
 		len(u.stored), len(u.order), err)
 }
 
-// incomplete is the answer when the stream ended and something is still wanted.
+// incomplete returns the problem if the stream ended before all wanted blobs arrived.
 func (u *unpacking) incomplete() error {
 	if u.broken > 0 {
 		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken,

@@ -1,8 +1,8 @@
-// Package pods answers which pods there are, in bounded memory and without a cache of them.
+// Package pods reads pods in bounded memory and without a cache.
 //
-// Whoever may create pods can make any number of them, 1.5 MB each, and give them a node's name
-// without a scheduler. Drains and the check of workloads read them here: one bounded answer at a
-// time, in ever smaller pages, and not for ever. It shows pods and keeps none; it changes nothing.
+// A user who may create pods can create any number of them, 1.5 MB each, and assign them to a node without a
+// scheduler. Drains and the check of workloads read pods with this package: one bounded response at a time, in
+// smaller and smaller pages, and for a limited time. The package stores no pods and changes nothing.
 package pods
 
 import (
@@ -22,20 +22,18 @@ import (
 )
 
 const (
-	// MaxBytes is the most that one answer may have: some thousand usual pods, or five of the largest
-	// that there can be.
+	// MaxBytes is the maximum size of a response: some thousand usual pods, or five pods of the maximum size.
 	MaxBytes = 8 << 20
-	// PassLimit is for how long one look at pods goes on. The API server gives up a list after five
-	// minutes.
+	// PassLimit is the maximum time to list pods. The API server abandons a list after five minutes.
 	PassLimit = 30 * time.Second
-	// callTimeout bounds one list.
+	// callTimeout is the maximum time of one list request.
 	callTimeout = 30 * time.Second
-	// Page is for lists of pods of the whole cluster, which the API server can't answer all at once.
+	// Page is the page size for lists of all pods of the cluster. The API server can't return all of them at once.
 	Page = 500
 )
 
-// NewClient makes a client whose answers are bounded. It reads protobuf, as client-go's do by default:
-// in JSON a single pod of characters that are escaped would be larger than MaxBytes, and never be read.
+// NewClient creates a client with bounded responses. It reads protobuf, like client-go's clients by default. In
+// JSON, a single pod with many escaped characters would exceed MaxBytes and could never be read.
 func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, MaxBytes) })
@@ -46,14 +44,14 @@ func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 	return clients, nil
 }
 
-// Query says which pods to read, and how.
+// Query selects the pods to read, and how to read them.
 type Query struct {
 	Fields fields.Selector
-	// Page is how many the first list requests; 0 is all at once, which costs the API server least
-	// where it has an index: of the pods of a node.
+	// Page is the number of pods in the first list. 0 means all pods. This costs the API server least if it has an
+	// index, as for the pods of a node.
 	Page int64
-	// Cached has the API server answer from memory, which may be a little behind, what is read all at
-	// once.
+	// Cached lets the API server respond from memory, which may be slightly outdated. It only applies if all pods
+	// are read at once.
 	Cached bool
 	// Now is the clock.
 	Now func() time.Time
@@ -76,7 +74,7 @@ func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	for {
 		list, err := page(ctx, api, options)
 		if limit, more := smaller[options.Limit]; more && response.IsTooLarge(err) {
-			// From memory the API server gives no pages.
+			// The API server returns no pages from memory.
 			options.Limit, options.ResourceVersion, began = limit, "", query.Now()
 			continue
 		}

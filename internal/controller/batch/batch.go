@@ -1,8 +1,8 @@
-// Package batch answers when a controller looks that looks at everything at once: when the first of
-// many news is a moment old.
+// Package batch merges events for controllers that reconcile the whole fleet at once: they reconcile a moment after
+// the first of many events.
 //
-// A change that concerns hundreds of nodes is hundreds of events within seconds. Controllers whose
-// one object stands for the whole fleet would read all of it for each.
+// A change to hundreds of nodes causes hundreds of events within seconds. Without batch, such a controller would
+// read the whole fleet for each event.
 package batch
 
 import (
@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// gatherPeriod is how long news are gathered: short for whoever reads a status, and long for an API
-// server.
+// gatherPeriod is how long events are gathered. A user who reads a status doesn't notice this delay, but it saves
+// the API server many requests.
 const gatherPeriod = time.Second
 
 // Signal wakes one controller. Events that are still queued are merged into one.
@@ -30,12 +30,12 @@ func NewSignal() Signal { return make(Signal, 1) }
 func (s Signal) Send(object client.Object) {
 	select {
 	case s <- event.GenericEvent{Object: object}:
-	default: // one is waiting there already
+	default: // an event is already pending
 	}
 }
 
-// News asks for one look at all news that come within a moment. look names what is reconciled,
-// whichever object the news are of.
+// News requests one reconcile for all events within a moment. look returns the object to reconcile, for an event
+// about any object.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

@@ -19,9 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject says how the manager must cache what is watched here, so that the named rights are
-// enough: inputs, and in the operator's namespace all ConfigMaps and Secrets. The caller adds it to
-// its own, which must have no ConfigMaps and no Secrets: a manager has one cache for each type.
+// CacheByObject returns the cache settings for the watched objects, so that the named rights are enough: inputs,
+// and in the operator's namespace all ConfigMaps and Secrets. The caller adds them to its own settings. These must
+// not contain ConfigMaps or Secrets, because a manager has one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}
@@ -53,8 +53,8 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache is a manager's cache that tolerates kinds of objects that the cluster lacks: an ordinary cache would end the
-// operator at its start, without naming the kind. It is for the manager's option NewCache.
+// NewCache creates a manager's cache that tolerates kinds that the cluster lacks. An ordinary cache would end the
+// operator at its start, without naming the kind. Use it for the manager's option NewCache.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)
 	for object := range options.ByObject {

@@ -19,7 +19,7 @@ import (
 // terminating is how long to wait for another controller's finalizer.
 const terminating = 2 * time.Second
 
-// change says how ensure changes an object that differs.
+// change is how ensure changes an object that differs.
 type change bool
 
 const (
@@ -30,7 +30,7 @@ const (
 	anew change = false
 )
 
-// heldError says that an object is being deleted, and that a finalizer keeps it.
+// heldError means that an object is being deleted, and that a finalizer keeps it.
 type heldError struct{ message string }
 
 func (e heldError) Error() string { return e.message }

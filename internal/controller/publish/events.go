@@ -10,7 +10,7 @@ import (
 const (
 	// reasonPublished: an object of a revision was created.
 	reasonPublished = "ServicesPublished"
-	// reasonReplaced: the object did not have the content that its name says.
+	// reasonReplaced: the object's content didn't match its name.
 	reasonReplaced = "ServicesReplaced"
 	// reasonRetired: a revision was removed.
 	reasonRetired = "ServicesRetired"

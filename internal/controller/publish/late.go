@@ -10,7 +10,7 @@ import (
 // often ends by itself.
 const lateAfter = time.Minute
 
-// late remembers since when something fails. It is zero while nothing fails.
+// late holds the time since when an operation fails. It is zero while the operation succeeds.
 type late struct{ since time.Time }
 
 // lasts records how the last try ended. It returns a problem if all tries failed for lateAfter.

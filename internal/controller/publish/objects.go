@@ -13,17 +13,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// PayloadSource is where daemons fetch blobs while their nodes serve.
+// PayloadSource is where daemons fetch blobs while their nodes are in service.
 type PayloadSource struct {
 	// URLs of payload servers, without a path. If there are none, daemons can't fetch anything.
 	URLs []string
-	// CA is the PEM certificates that the servers show.
+	// CA holds the servers' certificates as PEM.
 	CA []byte
 }
 
-// keepPayloadSource keeps the ConfigMap that tells daemons where payload servers are. It is not part of a revision:
-// the payload server has a new certificate after each start of the operator. A daemon that doesn't trust the server's
-// certificate reads this ConfigMap again.
+// keepPayloadSource maintains the ConfigMap with the addresses of payload servers for daemons. It is not part of a
+// revision: the payload server has a new certificate after each start of the operator. A daemon that doesn't trust
+// the server's certificate reads this ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	if len(p.PayloadSource.URLs) == 0 {
 		return p.remove(ctx, contract.PayloadSourceConfigMap)
@@ -36,8 +36,8 @@ func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	})
 }
 
-// keepTrustedCA keeps the ConfigMap into which the cluster writes the CAs of its proxy, while nodes need them. Only the
-// cluster writes its data. A ConfigMap that another client created is never deleted.
+// keepTrustedCA maintains the ConfigMap that the cluster fills with the CAs of its proxy, while nodes need them.
+// Only the cluster writes its data. keepTrustedCA never deletes a ConfigMap that another client created.
 func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 	if !isWanted {
 		return p.remove(ctx, contract.TrustedCAConfigMap)
@@ -50,7 +50,7 @@ func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 	})
 }
 
-// keepRevision keeps the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
+// keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
 // revision, its daemon finds the objects and may read them.
 func (p *publisher) keepRevision(ctx context.Context, desired blueprint.Desired) error {
 	confidential, err := packed(desired)
@@ -112,8 +112,8 @@ func (p *publisher) keepRole(ctx context.Context, desired blueprint.Desired) err
 	})
 }
 
-// keepLatest keeps the Secret by whose watch daemons get the current revision. Nothing waits for it: daemons read what
-// the Secret lacks.
+// keepLatest maintains the Secret that daemons watch to receive the current revision. It is optional: if the Secret
+// lacks data, daemons read the data themselves.
 func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) error {
 	latest := contract.Latest{Revision: desired.Revision}
 	var err error
@@ -130,7 +130,7 @@ func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) e
 	return ensure(ctx, p, contract.LatestSecret, anew, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
-// packed is the compressed confidential part of a revision.
+// packed returns the compressed confidential part of a revision.
 func packed(desired blueprint.Desired) ([]byte, error) {
 	data, _, err := desired.Confidential.Encode()
 	if err != nil {

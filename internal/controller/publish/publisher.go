@@ -27,15 +27,15 @@ const (
 	recheck = 20 * time.Second
 )
 
-// publisher keeps the objects that nodes read.
+// publisher maintains the objects that nodes read.
 type publisher struct {
 	Options
 	client client.Client
 	source *Source
 	tell   recorder
 	meters *meters
-	// passes is since when every pass fails, and latest since when the Secret of the latest revision can't be written.
-	// Only one worker uses them.
+	// passes tracks how long every pass has failed, and latest how long writing the Secret of the latest revision
+	// has failed. Only one worker uses them.
 	passes, latest late
 }
 
@@ -64,11 +64,11 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If another
-// ConfigMap than a revision's can't be written, the revision is published nevertheless: without the payload's source,
-// the payload is sent over SSH, and hosts wait for CAs of the proxy.
+// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If a ConfigMap
+// other than the revision's can't be written, the revision is still published: without the payload's source, the
+// payload is sent over SSH, and hosts wait for CAs of the proxy.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
-	// First, because nodes that have joined may need it whatever the facts are.
+	// This is first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)
 	config, err := cluster.Settings(ctx, p.client, p.Namespace)
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	return again, p.remember(ctx, last)
 }
 
-// rememberSettings keeps the spec of an existing WindowsMachineConfig, together with the remembered parts of its
+// rememberSettings stores the spec of an existing WindowsMachineConfig, together with the remembered parts of its
 // status.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
@@ -146,7 +146,7 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember keeps the Secret with the last good settings and facts. After a restart they replace what is absent.
+// remember writes the Secret with the last good settings and facts. After a restart they replace absent ones.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -184,8 +184,8 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	return desired, nil
 }
 
-// wait shows why nothing can be rendered, if problems are the reason. Nodes that have joined keep the revision that was
-// published last.
+// wait reports why nothing can be rendered, if problems are the reason. Nodes that have joined keep the last
+// published revision.
 func (p *publisher) wait(ctx context.Context, why error) (again time.Duration, err error) {
 	problems := cluster.Problems(why)
 	if len(problems) == 0 {

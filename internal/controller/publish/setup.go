@@ -117,7 +117,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(publishedOrSource(p.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(watch.Named(p.Namespace, contract.ServicesReaderRole))).
-		// One look at the start tells what is missing where there is nothing yet.
+		// At the start, one pass reports what is missing in an empty cluster.
 		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one())))
 	for _, input := range p.Facts.Inputs() {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
@@ -125,8 +125,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			return err
 		}
 		if !served {
-			// A watch would end the operator. The facts name the missing kind as a problem, and are
-			// read again every now and then.
+			// A watch on a missing kind would end the operator. The facts name the missing kind as a problem, and
+			// are read again periodically.
 			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type",
 				fmt.Sprintf("%T", input.Object))
 			continue
@@ -147,8 +147,8 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// contentChanged lets an input through when it appears, goes, or what we read of it changes. Status
-// updates of others are none of our business.
+// contentChanged passes events of an input if it appears, disappears, or if the content that the operator reads
+// changes. It drops other status updates.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
@@ -158,7 +158,7 @@ func contentChanged(input cluster.Input) predicate.Predicate {
 	})
 }
 
-// published lets ConfigMaps and Secrets through that are parts of a revision by their name.
+// published passes ConfigMaps and Secrets whose names belong to a revision.
 func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)
@@ -170,15 +170,14 @@ func publishedOrSource(namespace string) predicate.Predicate {
 	return predicate.Or(published(namespace), watch.Named(namespace, contract.PayloadSourceConfigMap))
 }
 
-// instanceMoved lets an instance through when it goes, or needs other revisions than before.
+// instanceMoved passes events of an instance if it is deleted or needs other revisions than before.
 func instanceMoved() predicate.Predicate {
 	moved := watch.Changed(func(i *v1alpha1.WindowsInstance) []string { return revisionsOf(i.Status) })
 	moved.CreateFunc = func(event.CreateEvent) bool { return false }
 	return moved
 }
 
-// revisionsChanged lets a Node through when the revisions that it names change, and when it appears
-// or goes.
+// revisionsChanged passes events of a Node if its revisions change, or if it appears or disappears.
 func revisionsChanged() predicate.Predicate {
 	return watch.Changed(func(o client.Object) (revisions []string) {
 		for _, key := range revisionAnnotations() {

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// Source tells the published desired state, from memory.
+// Source returns the published desired state from memory.
 type Source struct {
 	mu         sync.RWMutex
 	published  bool
@@ -26,18 +26,18 @@ type Source struct {
 	facts      blueprint.Facts
 	generation int64
 	problems   []*contract.Problem
-	// late keeps what is published from being what it must be, for longer than it should; nil for nothing.
+	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
-	// lateTold is when subscribers were last notified of it.
+	// lateTold is when subscribers were last notified of late.
 	lateTold time.Time
-	// lastRead are facts that may not be published yet; nil before any were read.
+	// lastRead are the last facts. They may not be published yet. nil means that none have been read.
 	lastRead    *blueprint.Facts
 	subscribers []batch.Signal
 }
 
-// Current is the desired state whose manifest is published and may be read by the daemons, with the
-// facts that it was rendered from. While there is none, or the facts no longer allow one, the error
-// joins the problems. The caller must not change what it gets.
+// Current returns the desired state whose manifest is published and may be read by the daemons, with the facts that
+// it was rendered from. If there is no such state, or if the facts no longer allow one, the error joins the
+// problems. The caller must not change the result.
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -51,7 +51,7 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 	return s.desired, facts, nil
 }
 
-// missing joins what keeps the desired state from being there.
+// missing joins the problems that prevent a desired state.
 func (s *Source) missing() error {
 	if all := s.blocking(); len(all) > 0 {
 		return contract.JoinProblems(all)
@@ -68,7 +68,7 @@ func (s *Source) blocking() []*contract.Problem {
 	return append(slices.Clone(s.problems), s.late)
 }
 
-// Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its
+// Problems returns the problems that keep hosts from joining and that concern the cluster, its network, its
 // revision or the payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
@@ -90,17 +90,17 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 	return changed
 }
 
-// Published is what was published last, whether or not there are problems now, and the generation of the
-// WindowsMachineConfig that it was rendered from. The caller must not change what it gets.
+// Published returns the last published state, even if there are problems now, and the generation of the
+// WindowsMachineConfig that it was rendered from. The caller must not change the result.
 func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.desired, s.generation, s.published
 }
 
-// readFacts are the facts of the cluster that were read last, whether or not anything was published from them
-// and whatever keeps hosts from joining; while none were read yet, the error says what keeps them from that, as
-// a problem, or that it is too early. The caller must not change what it gets.
+// readFacts returns the last facts of the cluster, even if they are not published or if problems keep hosts from
+// joining. If no facts have been read yet, the error is the problem that keeps hosts from joining, or says that it
+// is too early. The caller must not change the result.
 func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -127,13 +127,14 @@ func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	return known.Reserved(), known.ReservedNames(), err
 }
 
-// ServiceNetwork is the prefix of the cluster's service addresses; while some address is not known, an error.
+// ServiceNetwork returns the prefix of the cluster's service addresses. While an address is unknown, it returns an
+// error.
 func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
 	known, err := s.addresses()
 	return known.ServiceNetwork, err
 }
 
-// addresses are facts that know which addresses and names no host has, or nothing.
+// addresses returns facts with all reserved addresses and names. While some are unknown, it returns no facts.
 func (s *Source) addresses() (blueprint.Facts, error) {
 	known, err := s.readFacts()
 	if err == nil {
@@ -145,7 +146,8 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 	return known, nil
 }
 
-// Platform is where the cluster runs, whatever keeps hosts from joining; an error before it was read.
+// Platform returns the cluster's platform, even if problems keep hosts from joining. Before the platform is read,
+// it returns an error.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()
 	return known.Platform, err

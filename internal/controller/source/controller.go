@@ -28,8 +28,8 @@ import (
 
 const (
 	controllerName = "source"
-	// absenceGrace is how long the ConfigMap may be absent before its hosts leave. `kubectl replace --force` deletes
-	// and creates it within seconds. Whoever wants all hosts to leave can empty it.
+	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed. `kubectl replace --force`
+	// deletes and creates it within seconds. To remove all hosts, a user can empty it.
 	absenceGrace = time.Minute
 	// staleRetry is for a cache that lags behind the API server.
 	staleRetry = time.Second
@@ -38,23 +38,23 @@ const (
 	refusedRetry = 30 * time.Second
 )
 
-// Reconciler keeps the instances of the windows-instances ConfigMap.
+// Reconciler maintains the instances of the windows-instances ConfigMap.
 type Reconciler struct {
 	// client reads through the manager's cache and writes; live reads past it.
 	client    client.Client
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported holds the problems of entries that have their event. problems receives what keeps valid entries from
-	// becoming instances.
+	// reported holds the problems of entries that an event was sent for. problems receives why valid entries have
+	// no instance.
 	reported, problems *problem.State
-	// absentSince is since when the ConfigMap is absent. A restarted operator begins the grace again.
+	// absentSince is when the ConfigMap became absent. A restarted operator restarts the grace period.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's. problems receives why valid entries have no
-// instance.
+// Setup adds the controller to a manager. namespace is the operator's namespace. problems receives why valid
+// entries have no instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
@@ -92,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	entries, rejected := inventory.Parse(list)
 	p := decide(entries, rejected, instances.Items)
 	if !list.DeletionTimestamp.IsZero() {
-		p.create = nil // a host that joined now would leave with the list
+		p.create = nil // a new host would be removed together with the list
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		beyond = append(beyond, one.Problem)
 	}
 	r.problems.Set(controllerName, problem.Sum(beyond))
-	if err != nil && len(refused) > 0 { // trying less and less often would be too late for these
+	if err != nil && len(refused) > 0 { // the backoff would be too long for these
 		logf.FromContext(ctx).Error(err, "not all instances are as the list says")
 		err = nil
 	}
@@ -111,8 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// carryOut does everything that it can, and joins the errors. refused are the entries whose instances the API server
-// refuses. again is when to look again, 0 for never.
+// carryOut carries out all parts of the plan that it can, and joins the errors. refused are the entries whose
+// instances the API server refuses. again is when to reconcile again, or 0 for never.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
 	again time.Duration, err error) {
 	var all []error
@@ -144,7 +144,7 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 }
 
 // isNewest asks the API server whether the list is unchanged. The cache of the list may lag behind the cache of the
-// instances, for example after the operator was suspended: then a host that was just added would leave.
+// instances, for example after the operator was suspended. Then a host that was just added would be removed.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

@@ -1,9 +1,7 @@
-// Package source projects what users list onto WindowsInstances: one instance for each entry of the
-// windows-instances ConfigMap.
+// Package source creates a WindowsInstance for each entry of the windows-instances ConfigMap.
 //
-// The operator runs it. It writes only the fields of an instance's spec that the entry sets,
-// creates and deletes the instances that have the ConfigMap as their source, and never touches a
-// host.
+// The operator runs it. It writes only the fields of an instance's spec that the entry sets. It creates and deletes
+// the instances that have the ConfigMap as their source. It never connects to a host.
 package source
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-windows-machine-config-operator

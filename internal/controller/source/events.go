@@ -14,13 +14,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// eventRejected is the contract's reason for an entry that does not become a node, eventTeardown for hosts that leave.
+// eventRejected is the contract's reason for an entry that doesn't become a node, eventTeardown for hosts that are
+// removed.
 const (
 	eventRejected = "InstanceSetupFailure"
 	eventTeardown = "InstanceTeardown"
 )
 
-// grace returns how much of absenceGrace is left, 0 when it is over. When it begins, grace reports which hosts leave.
+// grace returns the rest of absenceGrace, or 0 when it is over. When it begins, grace reports the hosts that will
+// be removed.
 func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInstance) time.Duration {
 	now := r.now()
 	if since := r.absentSince.Load(); since != nil && !since.After(now) {
@@ -47,8 +49,9 @@ func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInst
 	return absenceGrace
 }
 
-// tellRejected reports at the list which entries become no instances: once for each list and problem. Each event is
-// about its entry: of events about the same object with the same reason, only the first one's note is kept.
+// tellRejected reports the entries that don't become instances in events on the list, once for each list and
+// problem. Each event names its entry, because of events with the same object and reason only the first note is
+// kept.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
 	if list.UID == "" {
 		return // there is no object for the events

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// plan is what must be done so that the instances are what the entries say.
+// plan lists the changes that make the instances match the entries.
 type plan struct {
 	create   []inventory.Entry
 	update   []update
@@ -21,8 +21,8 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. An instance is removed only when its entry is gone, not
-// when its entry can't be read.
+// decide compares entries and instances. It only removes an instance if its entry is deleted, not if the entry
+// can't be read.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := index(instances)
@@ -46,10 +46,10 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 					contract.ReasonAddressDuplicate,
 					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
-			if instance.DeletionTimestamp.IsZero() { // the entry gets a new instance when this one is gone
+			if instance.DeletionTimestamp.IsZero() { // the entry gets a new instance after the deletion
 				p.remove = append(p.remove, instance)
 			}
-		case differs(instance, entry): // also while it is being removed: its host must be reached for that
+		case differs(instance, entry): // also during its removal, because the operator must reach its host
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true
@@ -62,8 +62,8 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	return p
 }
 
-// index gives instances by their names, and the names of those that hold an address and are not of the list. A host
-// that is only checked holds none.
+// index returns the instances by name, and the names of instances of other sources that own an address. An instance
+// that is only checked owns no address.
 func index(instances []v1alpha1.WindowsInstance) (named map[string]v1alpha1.WindowsInstance, taken map[string]string) {
 	named, taken = map[string]v1alpha1.WindowsInstance{}, map[string]string{}
 	for _, instance := range instances {
@@ -79,8 +79,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs reports whether the entry requests something else. If the entry sets no host key, the host key of the
-// instance is the user's own.
+// differs reports whether the entry differs from the instance's spec. If the entry sets no host key, the user
+// controls the host key of the instance.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey
