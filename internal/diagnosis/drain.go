@@ -17,28 +17,28 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Drain is how far the drain of a node is.
+// Drain is the progress of a node's drain.
 type Drain struct {
 	Node     string `json:"node"`
 	Cordoned bool   `json:"cordoned"`
-	// Began is when the host got its place in the rollout budget; absent while it has none.
+	// Began is when the host got its slot in the rollout budget. It is absent without a slot.
 	Began *metav1.Time `json:"began,omitempty"`
 	// Tries counts drains that took too long.
 	Tries int32      `json:"tries,omitempty"`
 	Pods  []DrainPod `json:"pods"`
 }
 
-// DrainPod is a pod that has to leave a node before it is drained.
+// DrainPod is a pod that must leave a node during its drain.
 type DrainPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Ending is when its grace period ends, if it is being deleted.
 	Ending *metav1.Time `json:"ending,omitempty"`
-	// Blocked says which disruption budgets do not let it go now.
+	// Blocked names the disruption budgets that don't allow its eviction now.
 	Blocked string `json:"blocked,omitempty"`
 }
 
-// DrainOf puts together how far the drain of a node is. The pods are those that it has to move away.
+// DrainOf returns the progress of a node's drain. pods are the pods that the drain must evict.
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
 	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}
@@ -51,7 +51,7 @@ func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev
 	return d
 }
 
-// Print writes it for people.
+// Print writes the drain for people.
 func (d *Drain) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	state := map[bool]string{true: "cordoned", false: "schedulable"}[d.Cordoned]
@@ -79,7 +79,7 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 	return err
 }
 
-// drainPods lists the pods of a drain, with the budgets that hold them.
+// drainPods lists the pods of a drain, with the budgets that block their eviction.
 func drainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
 	all := make([]DrainPod, 0, len(pods))
 	for i := range pods {

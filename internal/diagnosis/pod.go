@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// PodTemplate is a live pod as lint takes it.
+// PodTemplate returns a live pod in lint's format.
 func PodTemplate(pod *corev1.Pod) lint.Template {
 	return lint.Template{Object: lint.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, Path: "spec",
 		Kind: "Pod", Labels: pod.Labels, Spec: pod.Spec}
@@ -41,7 +41,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 		d.Findings = append(d.Findings, Finding{severity, f.Field, "", f.Rule, f.Message, f.Fix})
 	}
 	d.running(pod)
-	for _, e := range events { // each attempt has its own, with one fix
+	for _, e := range events { // each attempt has its own event, with the same fix
 		fix := startFix(e.Message)
 		told := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Fix == fix })
 		if e.Type == corev1.EventTypeWarning && fix != "" && !told {
@@ -70,8 +70,8 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	return d
 }
 
-// startFix is the fix for what kubelet or the runtime reports of a container that doesn't start; empty for a report
-// that is not listed. The first row whose text is part of the report counts.
+// startFix returns the fix for a message of kubelet or the runtime about a container that doesn't start. It is
+// empty for an unknown message. The first row whose text is in the message counts.
 func startFix(report string) string {
 	for _, row := range []struct{ text, fix string }{
 		{"non-root policy", "Set securityContext.windowsOptions.runAsUserName to ContainerUser, or remove " +
@@ -93,7 +93,7 @@ func startFix(report string) string {
 	return ""
 }
 
-// running looks at what the scheduler and kubelet say.
+// running adds what the scheduler and kubelet report.
 func (d *Diagnosis) running(pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

@@ -17,30 +17,30 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Style is how text is printed.
+// Style is the format of printed text.
 type Style struct {
 	Now time.Time
 	// Wide shows every host, and all columns.
 	Wide bool
 	// Color is for terminals.
 	Color bool
-	// Width is how many columns a terminal has, or zero: nothing is folded then.
+	// Width is the number of columns of the terminal. If it is zero, lines aren't wrapped.
 	Width int
 }
 
-// hang is where the text of an entry begins, and its further lines.
+// hang is the column of an entry's text, and of its further lines.
 const hang = 11
 
-// Bounds of one screen.
+// Limits of one screen.
 const (
-	maxHosts  = 20 // how many rows; -o wide has no bound
+	maxHosts  = 20 // rows; -o wide has no limit
 	maxGroups = 10
 	maxNamed  = 5 // names in a list
 	barWidth  = 30
 )
 
-// Visible replaces what a terminal would obey, and what would change the order of letters: hosts and users write the
-// printed texts. Ends of lines and tabs stay.
+// Visible replaces characters that control a terminal or change the order of letters, because hosts and users write
+// the printed texts. Line ends and tabs stay.
 func Visible(text string) string {
 	obeyed := func(r rune) bool {
 		return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
@@ -63,7 +63,7 @@ func Visible(text string) string {
 	return shown.String()
 }
 
-// paper collects text. Text from the API server is made visible, and begins no line.
+// paper collects text. It makes text from the API server visible, and such text can't begin a line.
 type paper struct {
 	strings.Builder
 	Style
@@ -72,7 +72,7 @@ type paper struct {
 // line prints a line. Lines that are wider than the terminal are broken between words.
 func (p *paper) line(format string, args ...any) { p.print("", fmt.Sprintf(format, args...)) }
 
-// entry prints what there is about a word, which is empty for a further line.
+// entry prints a text after a word. The word is empty for a further line.
 func (p *paper) entry(word, format string, args ...any) {
 	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }
@@ -89,12 +89,12 @@ func (p *paper) mark(bad bool, word, format string, args ...any) {
 func (p *paper) print(word, text string) {
 	text = Visible(text)
 	if p.Width > 2*hang {
-		text = wordwrap.WrapString(text, uint(p.Width-hang)) //nolint:gosec // it is above zero
+		text = wordwrap.WrapString(text, uint(p.Width-hang)) //nolint:gosec // above zero
 	}
 	p.WriteString(strings.TrimRight(word+indented(text), " ") + "\n")
 }
 
-// indented moves all lines but the first to where the text of an entry begins.
+// indented indents all lines except the first to the column of an entry's text.
 func indented(text string) string {
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", hang))
 }
@@ -125,7 +125,7 @@ func (p *paper) table(headers []string, rows [][]string) error {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: p.Wide}).PrintObj(table, &p.Builder)
 }
 
-// Print writes a status for people. Without Wide it fits on a screen, however many hosts there are.
+// Print writes a status for people. Without Wide, it fits on a screen for any number of hosts.
 func (s *Status) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	s.printOperator(p)
@@ -225,7 +225,7 @@ func (s *Status) printGroups(p *paper) {
 
 func (s *Status) printHosts(p *paper) error {
 	if len(s.Hosts) == 0 && len(s.Unread) > 0 {
-		return nil // it is unknown whether there are any
+		return nil // the instances are unknown
 	}
 	if len(s.Hosts) == 0 {
 		p.line("")
@@ -247,7 +247,7 @@ func (s *Status) printHosts(p *paper) error {
 			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Revision, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
 			h.Address, h.Reason, h.Message})
 	}
-	// the first six fit 80 columns; reasons have their names above
+	// The first six columns fit 80 characters. The names of reasons are printed above.
 	if err := p.table([]string{"Host", "Phase", "Code", "Since", "Ready", "Version", "+Desired", "+Node", "+Address",
 		"+Reason", "+Message"}, rows); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *Status) printHosts(p *paper) error {
 	return nil
 }
 
-// bar draws how much of a total is done.
+// bar draws the progress as a bar.
 func bar(done, total int) string {
 	filled := 0
 	if total > 0 {
@@ -267,7 +267,7 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", filled) + strings.Repeat("-", barWidth-filled) + "]"
 }
 
-// named joins the first elements of a list and says how many more there are.
+// named joins the first elements of a list, and adds the number of the others.
 func named(names []string) string {
 	if len(names) <= maxNamed {
 		return strings.Join(names, ", ")
@@ -284,7 +284,7 @@ func short(text string) string {
 	return text
 }
 
-// after puts a word before a text that is not empty.
+// after adds a word before a text, unless the text is empty.
 func after(word, text string) string {
 	if text == "" {
 		return ""
@@ -292,7 +292,7 @@ func after(word, text string) string {
 	return word + text
 }
 
-// Print writes a diagnosis for people: symptom, causes, fixes, then what else is known.
+// Print writes a diagnosis for people: symptom, causes, fixes, then other facts.
 func (d *Diagnosis) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	p.line("%s: %s", d.Subject, d.Symptom)

@@ -10,10 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// mostOfEach bounds what is shown of one kind: a node may report whatever it likes.
+// mostOfEach is the maximum number of printed items of one kind, because a node may report any number.
 const mostOfEach = 10
 
-// Report adds what the daemon of the node reports.
+// Report adds the content of the daemon's report.
 func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 	verified := map[bool]string{true: "verified", false: "not verified"}[r.State.Verified]
 	phase := "not reconciled yet"
@@ -68,7 +68,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	d.some("difference", differences)
 }
 
-// some adds notices, and how many more there are.
+// some adds notices, and the number of omitted notices.
 func (d *Diagnosis) some(about string, all []string) {
 	for _, text := range first(all) {
 		d.add(Notice, about, "", "%s", text)

@@ -16,18 +16,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Snapshot is what was read of a cluster at one moment.
+// Snapshot holds the objects of a cluster at one moment.
 type Snapshot struct {
 	Now       time.Time
 	Instances []v1alpha1.WindowsInstance
-	// InstancesUnread says that the instances could not be read, so it is unknown which ones exist.
+	// InstancesUnread means that the instances couldn't be read, so it is unknown which ones exist.
 	InstancesUnread bool
 	// Config is empty if there is none, and Lease is nil if no operator holds it.
 	Config v1alpha1.WindowsMachineConfig
 	Lease  *coordinationv1.Lease
 	// Nodes are the Windows nodes.
 	Nodes []corev1.Node
-	// Unread says what could not be read, and why.
+	// Unread says which objects couldn't be read, and why.
 	Unread []string
 }
 
@@ -47,26 +47,26 @@ type Status struct {
 	Unread           []string                   `json:"unread,omitempty"`
 }
 
-// Operator is what its lease says.
+// Operator is the state of the operator according to its lease.
 type Operator struct {
 	Holder  string       `json:"holder,omitempty"`
 	Renewed *metav1.Time `json:"renewed,omitempty"`
-	// Problem says why no operator is at work. It is empty if an operator is at work, or if that is unknown.
+	// Problem is why no operator is running. It is empty if an operator is running, or if this is unknown.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Rollout is the progress of the desired revision, and what bounds it.
+// Rollout is the progress of the desired revision, and its limits.
 type Rollout struct {
 	v1alpha1.RolloutStatus `json:",inline"`
 	// MaxUnavailable is the budget.
 	MaxUnavailable string `json:"maxUnavailable"`
-	// Closed says why no maintenance window is open; empty when one is, and without any.
+	// Closed is why no maintenance window is open. It is empty if a window is open, or without windows.
 	Closed string `json:"closed,omitempty"`
-	// Places are the hosts that have a place in the budget.
+	// Places are the hosts with a slot in the rollout budget.
 	Places []Place `json:"places,omitempty"`
 }
 
-// Place is a host's place in the rollout budget.
+// Place is a host's slot in the rollout budget.
 type Place struct {
 	Node    string                     `json:"node"`
 	Purpose v1alpha1.DisruptionPurpose `json:"purpose"`
@@ -74,13 +74,13 @@ type Place struct {
 	Since   metav1.Time                `json:"since"`
 }
 
-// Group are the hosts that wait or fail for one reason.
+// Group is the list of hosts that wait or fail for the same reason.
 type Group struct {
 	Code   string `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Phase is the phase of hosts that are in progress without a reason.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
-	// Failing says that attempts failed.
+	// Failing means that attempts failed.
 	Failing bool `json:"failing,omitempty"`
 	// Since is the start of the longest wait, Message the message of the host that has waited longest.
 	Since   metav1.Time `json:"since"`
@@ -103,7 +103,7 @@ type Host struct {
 	Ready   bool `json:"ready"`
 	Failing bool `json:"failing,omitempty"`
 	Paused  bool `json:"paused,omitempty"`
-	// Since is when Ready changed, a Ready host reached its step, or the host was listed.
+	// Since is when Ready changed, when a Ready host reached its step, or when the host was listed.
 	Since    metav1.Time `json:"since"`
 	Revision string      `json:"revision,omitempty"`
 	Desired  string      `json:"desired,omitempty"`
@@ -112,11 +112,11 @@ type Host struct {
 	NodeReady string `json:"nodeReady,omitempty"`
 }
 
-// Summarize puts a snapshot together to a status.
+// Summarize returns the status of a snapshot.
 func Summarize(s Snapshot) Status {
 	status := Status{
 		Operator: operator(s.Lease, s.Now), Unread: s.Unread,
-		// lists that have nothing are lists all the same for who reads JSON
+		// empty lists, not null, in JSON
 		Prerequisites:    append([]metav1.Condition{}, s.Config.Status.Conditions...),
 		Hosts:            make([]Host, 0, len(s.Instances)),
 		RejectedEntries:  s.Config.Status.RejectedEntries,
@@ -142,7 +142,7 @@ func Summarize(s Snapshot) Status {
 			host.NodeReady = cmp.Or(ready[host.Node], "Absent")
 		}
 		status.Hosts = append(status.Hosts, host)
-		policy.Count(&status.Instances, one) // the status of the settings may be old
+		policy.Count(&status.Instances, one) // the counts in the status may be outdated
 		if d := one.Status.Disruption; one.Status.HasPlace() {
 			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), d.Purpose,
 				host.Step, *d.Since})
@@ -156,8 +156,8 @@ func Summarize(s Snapshot) Status {
 	return status
 }
 
-// Healthy reports whether nothing fails, nothing waits for a user, and everything could be read. A payload without
-// optional programs is no failure: users who don't need them leave them out.
+// Healthy reports whether nothing fails, nothing waits for a user, and all objects could be read. A payload without
+// optional programs is healthy, because some users don't need these programs.
 func (s *Status) Healthy() bool {
 	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
 		return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded) &&
@@ -183,13 +183,12 @@ func hostOf(i *v1alpha1.WindowsInstance) Host {
 		}
 	}
 	if host.Reason == string(contract.ReasonNodeReady) {
-		host.Code, host.Reason = "", "" // it waits for nothing
+		host.Code, host.Reason = "", "" // it doesn't wait
 	}
 	return host
 }
 
-// groups collects hosts that wait or fail by their reason: those that fail first, then most hosts
-// first.
+// groups groups hosts that wait or fail by reason: first the failing hosts, then the largest groups.
 func groups(hosts []Host) []Group {
 	type key struct {
 		code, reason string
@@ -253,7 +252,7 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	return o
 }
 
-// nodeReady is the condition Ready of a Node, with the status Unknown where it has none.
+// nodeReady returns the condition Ready of a Node. Without this condition, it returns the status Unknown.
 func nodeReady(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -15,25 +15,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// certificateNotice is how long before its end a certificate is worth a notice: daemons renew at 60
-// to 70 % of 14 days, so four days before the end a renewal is overdue.
+// certificateNotice is the remaining time of a certificate that causes a notice. Daemons renew certificates at 60
+// to 70 % of 14 days, so four days before the end, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
-// Severity tells whether a finding is a problem.
+// Severity is whether a finding is a problem or a notice.
 type Severity string
 
 // Severities.
 const (
-	// Problem is what keeps the subject from being as it should.
+	// Problem keeps the subject from its desired state.
 	Problem Severity = "problem"
-	// Notice is worth knowing: it waits by itself, or is about to become a problem.
+	// Notice is information: the subject waits without a problem, or will soon have a problem.
 	Notice Severity = "notice"
 )
 
 // Finding is one cause, with its fix.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// About says what the finding is about, such as "daemon".
+	// About is the subject of the finding, such as "daemon".
 	About   string `json:"about"`
 	Code    string `json:"code,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -47,7 +47,7 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// Event is what happened to the subject.
+// Event is an event about the subject.
 type Event struct {
 	Time    metav1.Time `json:"time"`
 	Type    string      `json:"type"`
@@ -57,7 +57,7 @@ type Event struct {
 	Count   int32       `json:"count,omitempty"`
 }
 
-// Diagnosis leads from the symptom of one subject over causes to fixes.
+// Diagnosis explains one subject: its symptom, causes and fixes.
 type Diagnosis struct {
 	Subject  string    `json:"subject"`
 	Symptom  string    `json:"symptom"`
@@ -95,13 +95,13 @@ func (d *Diagnosis) order() {
 		}
 	}
 	slices.SortStableFunc(once, func(a, b Finding) int {
-		return cmp.Compare(b.Severity, a.Severity) // a problem comes after a notice in the alphabet
+		return cmp.Compare(b.Severity, a.Severity) // alphabetically, problem is after notice
 	})
 	d.Findings = once
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
 }
 
-// OfHost explains a host: its instance, its Node, or both. The snapshot has the fleet.
+// OfHost explains a host from its instance, its Node, or both. The snapshot contains the fleet.
 func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Unread: s.Unread, Events: events}
 	if o := operator(s.Lease, s.Now); o.Problem != "" {
@@ -131,7 +131,7 @@ func isOperators(node *corev1.Node) bool {
 	return policy.IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true"
 }
 
-// instance looks at a WindowsInstance, and returns the symptom.
+// instance adds findings about a WindowsInstance, and returns the symptom.
 func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	host, status := hostOf(i), &i.Status
 	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: s.Now}}).age(t) }
@@ -162,7 +162,7 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	return symptom
 }
 
-// triedAgain says when the operator tries a revision again that failed.
+// triedAgain returns when the operator tries a failed revision again.
 func triedAgain(revision string, s Snapshot) string {
 	if r := s.Config.Status.Rollout; r.Phase == v1alpha1.RolloutHalted && r.Revision == revision {
 		return "this one when its rollout is not halted any more: kubectl windows resume --rollout"
@@ -170,7 +170,7 @@ func triedAgain(revision string, s Snapshot) string {
 	return "this one again after a minute, then two, four, … up to thirty, unless its rollout is halted meanwhile."
 }
 
-// conditions adds those that say what the reason of the host does not: each has its own cause.
+// conditions adds conditions whose cause differs from the reason of the host.
 func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 	for _, c := range i.Status.Conditions {
 		if c.Status != metav1.ConditionFalse || c.Type == v1alpha1.ConditionReady ||
@@ -181,7 +181,7 @@ func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// turn says what a host that waits for its place in the rollout waits behind.
+// turn explains why a host waits for its slot in the rollout budget.
 func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
 	activity := i.Status.Activity
 	if activity == nil || activity.Step != v1alpha1.StepWaiting {
@@ -229,7 +229,7 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host) {
 	}
 }
 
-// node looks at a Node and what its daemon reports there, and returns the symptom.
+// node adds findings about a Node and its daemon's reports, and returns the symptom.
 func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
 	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: now}}).age(t) }
 	for _, c := range n.Status.Conditions {
@@ -255,7 +255,7 @@ func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
 	return fmt.Sprintf("node Ready is %s for %s", ready.Status, ago(ready.LastTransitionTime))
 }
 
-// daemon reads what a node's daemon reports in annotations.
+// daemon adds findings from the daemon's annotations of a node.
 func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 	note := n.Annotations
 	for _, key := range []string{contract.ApplyStatusAnnotation, contract.StageStatusAnnotation} {

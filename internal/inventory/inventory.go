@@ -1,5 +1,5 @@
-// Package inventory answers WHO should be a node: it turns the entries of the windows-instances
-// ConfigMap, and Machines of whatever API, into instances.
+// Package inventory converts the entries of the windows-instances ConfigMap, and Machines of any API, to
+// descriptions of instances.
 //
 // The source controllers use it. It is pure: no client, no name resolution, no clock.
 package inventory
@@ -20,20 +20,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Entry is one host that the user listed, or that a Machine stands for.
+// Entry is a host that the user listed, or a Machine's host.
 type Entry struct {
 	// Name is the WindowsInstance's name: the address in lower case, or the Machine's name.
 	Name    string
 	Address string
 	User    string
-	// Port is the SSH port, and HostKey the host key to expect ("<type> <base64>") or empty.
+	// Port is the SSH port. HostKey is the expected host key ("<type> <base64>"), or empty.
 	Port    int32
 	HostKey string
-	// Machine is what only Machines tell; nil for an entry of the list.
+	// Machine holds data that only Machines have. It is nil for an entry of the list.
 	Machine *MachineEntry
 }
 
-// Rejected is an entry that is not understood.
+// Rejected is an invalid entry.
 type Rejected struct {
 	// Key is the key as the user wrote it. Name is the name of the key's instance. The instance stays unchanged,
 	// because a typing error does not mean that the user wants to remove the node. Name is empty if the key can't name
@@ -55,19 +55,20 @@ const (
 
 var (
 	label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	// hostKey finds a key in a line of known_hosts, of ssh-keyscan, or of a .pub file: a host may stand before it, and
-	// a comment after it. The first bytes of each key are the length of a name, so its base64 begins with AAAA.
+	// hostKey matches a key in a line of known_hosts, of ssh-keyscan, or of a .pub file. A host may be before it,
+	// and a comment after it. The first bytes of each key are the length of a name, so its base64 begins with AAAA.
 	hostKey    = regexp.MustCompile(`(?:^|\s)([a-z0-9@.-]+)\s+(AAAA[A-Za-z0-9+/]+=*)(?:\s|$)`)
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
-	// comma separates settings only where another setting follows: hosts before a key, and comments, have commas too.
+	// comma matches a comma between settings. A comma only separates settings if another setting follows, because
+	// hosts before a key, and comments, may also contain commas.
 	comma = regexp.MustCompile(`,[,\s]*([A-Za-z]+\s*=|$)`)
-	// misspelled are names of settings that a message may repeat: any other may be a part of a password.
+	// misspelled matches names of settings that a message may repeat. Other names may be part of a password.
 	misspelled = regexp.MustCompile(`(?i)^(user|user[ _-]?name|name|login|password|(ssh)?[ _-]?port|(host)?[ _-]?key)$`)
 )
 
-// Parse reads the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings on
-// separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A bad
-// entry is rejected with its reason and does not affect the others. Both results are in the order of their keys.
+// Parse reads the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings
+// on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored.
+// An invalid entry is rejected with its reason and doesn't affect the others. Both results are sorted by key.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)
 	owners := map[string]string{}
@@ -88,8 +89,8 @@ func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	return entries, rejected
 }
 
-// Values returns all entries of the windows-instances ConfigMap by their keys. kubectl stores a file that is not UTF-8
-// in binaryData: it is an entry like any other.
+// Values returns all entries of the windows-instances ConfigMap by key. kubectl stores a file that is not UTF-8 in
+// binaryData. Values returns it like any other entry.
 func Values(list *corev1.ConfigMap) map[string]string {
 	values := map[string]string{}
 	for key, value := range list.BinaryData {
@@ -125,8 +126,7 @@ func parse(key, value string) (Entry, *contract.Problem) {
 	return entry, nil
 }
 
-// set reads one name=value. The value is not repeated in problems: a password may have been pasted
-// there.
+// set parses one name=value. Problems never repeat the value, because a user may have pasted a password there.
 func (e *Entry) set(key, setting string) *contract.Problem {
 	name, value, found := strings.Cut(setting, "=")
 	if !found {
@@ -168,9 +168,8 @@ func (e *Entry) set(key, setting string) *contract.Problem {
 	return nil
 }
 
-// invalidUser returns why a text is no user name of Windows, by its list of characters that none may have; a backslash
-// or @ separates the domain.
-// https://learn.microsoft.com/windows/win32/api/lmaccess/ns-lmaccess-user_info_1
+// invalidUser returns why a text is not a user name of Windows, according to Windows' list of forbidden characters.
+// A backslash or @ separates the domain.
 func invalidUser(user string) string {
 	switch i := strings.IndexAny(user, `"/[]:;|=,+*?<>`); {
 	case strings.TrimSpace(user) == "":
@@ -185,8 +184,8 @@ func invalidUser(user string) string {
 	return ""
 }
 
-// validAddress reports whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither: resolvers would look
-// it up as a name.
+// validAddress reports whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither, but resolvers
+// would treat it as a name.
 func validAddress(address string) bool {
 	if len(address) > maxAddress {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Machine is a host that a cloud created, of any API, reduced to what the operator reads.
+// Machine is a host that a cloud created, for any API, reduced to the fields that the operator reads.
 type Machine struct {
 	Name, Namespace string
 	UID             types.UID
@@ -24,13 +24,13 @@ type Machine struct {
 	Addresses       []corev1.NodeAddress
 	// ProviderID and NodeRef are empty until they are known.
 	ProviderID, NodeRef string
-	// Owner creates another Machine when this one is deleted; nil for a Machine that was created by hand.
+	// Owner creates another Machine if this one is deleted. It is nil for a Machine that a user created.
 	Owner *Owner
 	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore it. ManagedBy names
 	// another API that manages the Machine. Then this object is a copy of that API's Machine.
 	Deleting, Ignored bool
 	ManagedBy         string
-	// Port is the annotation contract.SSHPortAnnotation as it stands there; empty without one.
+	// Port is the unparsed annotation contract.SSHPortAnnotation. It is empty without the annotation.
 	Port string
 }
 
@@ -40,21 +40,21 @@ type Owner struct {
 	UID  types.UID
 }
 
-// MachinePhase is how far a Machine is.
+// MachinePhase is the phase of a Machine.
 type MachinePhase string
 
-// Phases of a Machine that matter. In every other phase there is no host to reach yet.
+// Relevant phases of a Machine. In every other phase, there is no host to reach yet.
 const (
 	// MachineProvisioned: the host exists. MachineRunning: it is also a node.
 	MachineProvisioned MachinePhase = "Provisioned"
 	MachineRunning     MachinePhase = "Running"
 )
 
-// MachineEntry is what a Machine adds to an entry.
+// MachineEntry is the part of an entry that only a Machine has.
 type MachineEntry struct {
 	UID        types.UID
 	ProviderID string
-	// Hostname that the host must be given; empty when it comes with its own.
+	// Hostname is the host name to set. It is empty if the host keeps its own name.
 	Hostname string
 	// Addresses are all names and addresses of the host, each once, in the Machine's order.
 	Addresses []string
@@ -69,15 +69,14 @@ type Reading struct {
 
 const (
 	userAdministrator = "Administrator"
-	// userAzure is the account that Azure's images have for whom they are provisioned.
+	// userAzure is the account on Azure's images for the user that provisions them.
 	userAzure = "capi"
 
-	// maxNetBIOS is how long a Windows computer's name may be so that its two forms, DNS and
-	// NetBIOS, are one.
+	// maxNetBIOS is the maximum length of a Windows computer's name whose DNS and NetBIOS forms are equal.
 	maxNetBIOS = 15
 )
 
-// onlyDigits is a name that Windows takes for no computer.
+// onlyDigits matches names that Windows doesn't accept for a computer.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
 // ReadMachine returns the entry of a Machine on a platform. resolves has the names of NamesToResolve that have an IPv4
@@ -154,8 +153,8 @@ func isIPv4(text string) bool {
 	return err == nil && ip.Is4() && validAddress(text)
 }
 
-// allAddresses lists the names and addresses that a certificate of the host may hold. It leaves out invalid ones, and
-// as many as the API can't keep.
+// allAddresses lists the names and addresses that a certificate of the host may hold. It omits invalid ones, and
+// the excess over the API's limit.
 func allAddresses(m Machine) []string {
 	const limit = 32
 	var all []string
@@ -189,8 +188,8 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	return int32(port), nil
 }
 
-// hostnameOf returns the name that the host must be given. On platforms whose hosts are copies of one template, with
-// the same name, it is the Machine's name. Other platforms name their hosts.
+// hostnameOf returns the host name to set. On platforms that create hosts as copies of one template, all with the
+// same name, it is the Machine's name. On other platforms, hosts have their own names.
 func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
 	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil

@@ -1,6 +1,6 @@
-// Package observed remembers since when this operator has itself seen a state that an object dates. The rollout and the
-// journeys of hosts use it before they act because a state lasts too long. It writes nothing to the cluster, so another
-// operator starts with an empty record, and it never reads or changes an object.
+// Package observed records how long this operator itself has seen a state that an object dates. The rollout and the
+// journeys of hosts use it before they act because a state lasts too long. It writes nothing to the cluster, so
+// another operator starts with an empty record. It never reads or changes an object.
 package observed
 
 import (
@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// takeover is how long an operator that leads believes dates: what it sees first then may have begun before.
-	// Whatever it sees first later began then, whatever its date.
+	// takeover is how long a new leader trusts dates of objects: a state that it sees first in this time may have
+	// begun earlier. A state that it sees first after that began at that moment, regardless of its date.
 	takeover = 2 * time.Minute
 	// kept is how long an unused record is kept. Callers that wait ask every few minutes.
 	kept = time.Hour
 )
 
-// Log keeps what this operator sees, and since when. It may be used from several goroutines.
+// Log records what this operator sees, and since when. It is safe for concurrent use.
 type Log struct {
 	now func() time.Time
 	mu  sync.Mutex
@@ -37,17 +37,17 @@ type key struct {
 	name, what string
 }
 
-// sight is one condition of one object. Its date only tells it from the next.
+// sight is one state of one object. Its date only distinguishes it from the next state.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since
 }
 
-// New makes a Log that goes by a clock.
+// New returns a Log with the given clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead records that this operator leads from now on. States that it saw before count as seen now, because it did not
-// act until then.
+// Lead records that this operator leads from now on. It counts earlier states as seen now, because the operator did
+// not act before.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,12 +58,13 @@ func (l *Log) Lead() {
 	}
 }
 
-// Since is since when something is the case with an object that dates it. Another date is another begin.
+// Since returns since when an object has a state that it dates. If the date changes, a new state begins.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }
 
-// While is since when this operator has seen that something is the case with an object; zero while it is not.
+// While returns since when this operator has seen that an object has a state. It is zero while the object doesn't
+// have the state.
 func (l *Log) While(object metav1.Object, what string, isSo bool) policy.Since {
 	since := l.look(key{object.GetUID(), object.GetName(), what}, time.Time{}, isSo)
 	since.Began = since.Seen
@@ -93,9 +94,9 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 	return one.since
 }
 
-// NotReady is since when a Node has not been Ready. It is zero if the Node is Ready or nil. Kubelet dates its reports
-// by its host's clock, which may be wrong, so they count from when this operator saw them. If kubelet reports nothing,
-// the cluster's node lifecycle controller writes Unknown.
+// NotReady returns since when a Node has not been Ready. It is zero if the Node is Ready or nil. Kubelet dates its
+// reports by its host's clock, which may be wrong, so they count from the moment when this operator saw them. If
+// kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

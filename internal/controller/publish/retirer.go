@@ -27,7 +27,7 @@ type retirer struct {
 	namespace string
 	grace     time.Duration
 	now       func() time.Time
-	// unused is since when nothing uses a revision, by the name of its objects. Only one worker uses it.
+	// unused is the time since when a revision is unused, by the name of its objects. Only one worker uses it.
 	unused map[string]time.Time
 }
 
@@ -76,7 +76,8 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// used are the revisions that Nodes run, will run, prefetch or may be rolled back to, and those that joining hosts got.
+// used returns the revisions that Nodes run, will run, prefetch or may roll back to, and the revisions of joining
+// hosts.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}
@@ -101,8 +102,8 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// manifestFate returns why the manifest of an unused revision is deleted now, or how long it stays. left is the rest of
-// the grace period.
+// manifestFate returns why the manifest of an unused revision is deleted now, or how long it stays. left is the
+// rest of the grace period.
 func manifestFate(found revision, left time.Duration) (why string, stays time.Duration) {
 	switch {
 	case !found.isGenuine():

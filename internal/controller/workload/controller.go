@@ -30,29 +30,30 @@ import (
 )
 
 const (
-	// firstLook leaves an operator that has just begun to lead the API server for what is urgent.
+	// firstLook delays the first pass, so that a new leader can use the API server for urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is for how long one look begins with further nodes; the next one begins with the rest.
+	// lookLimit is the maximum time of a pass for starting with further nodes. The next pass starts with the rest.
 	lookLimit = 3 * time.Minute
-	// staleAfter is how old a finding may be, which one look that fails does not change.
+	// staleAfter is the maximum age of a finding. One failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit
-	// eventsAtOnce bounds how many events one look writes, eventsOfNamespace how many of them in one namespace. The
-	// rest follow with the next looks.
+	// eventsAtOnce is the maximum number of events in one pass, and eventsOfNamespace the maximum in one namespace.
+	// The next passes write the rest.
 	eventsAtOnce, eventsOfNamespace = 50, 20
-	// eventAgain is when an event is written again: the API server forgets it after an hour.
+	// eventAgain is the time until an event is written again, because the API server deletes it after an hour.
 	eventAgain = 55 * time.Minute
-	// mostReported bounds how many findings are remembered to have an event. If there are more, all get another event.
+	// mostReported is the maximum number of remembered findings with an event. If there are more, all findings get
+	// another event.
 	mostReported = 10_000
-	// named is how many pods a message names.
+	// named is the maximum number of pods in a message.
 	named = 3
-	// whyBytes bounds the reason for one pod: the name of an image may have a megabyte.
+	// whyBytes is the maximum size of the reason for one pod, because the name of an image may have a megabyte.
 	whyBytes = 256
-	// noteBytes is what the API server takes as the text of an event.
+	// noteBytes is the API server's maximum size of an event's text.
 	noteBytes = 1024
 )
 
-// Checker looks for pods that can't run where they are, or can't be placed.
+// Checker finds pods that can't run on their node, or that fit no node.
 type Checker struct {
 	cached   client.Reader // of Nodes and WindowsInstances
 	pods     kubernetes.Interface
@@ -67,7 +68,7 @@ type Checker struct {
 	reported map[found]report
 
 	mu sync.Mutex
-	// misplaced has the problem of each node that was looked at, or nil.
+	// misplaced holds the problem, or nil, of each checked node.
 	misplaced map[string]*contract.Problem
 }
 
@@ -95,14 +96,14 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 	return c, nil
 }
 
-// NeedLeaderElection says that one operator at a time does this.
+// NeedLeaderElection makes only the leader run this.
 func (*Checker) NeedLeaderElection() bool { return true }
 
-// Changed delivers each Node whose problem changed.
+// Changed returns a channel with each Node whose problem changed.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
-// Misplaced returns which pods on a node can't run there, or that the pods could not be read; nil if all is well. It
-// returns false for a node that was not looked at yet.
+// Misplaced returns a problem with the pods on a node that can't run there, or says that the pods couldn't be read.
+// It returns nil if there is no problem. It returns false for a node that was not checked yet.
 func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	return problem, looked
 }
 
-// Start looks from time to time, until ctx ends.
+// Start checks periodically, until ctx ends.
 func (c *Checker) Start(ctx context.Context) error {
 	for wait := firstLook; ; wait = lookEvery {
 		select {
@@ -125,7 +126,7 @@ func (c *Checker) Start(ctx context.Context) error {
 	}
 }
 
-// look checks everything again. Lists that it could not read don't count as well.
+// look runs a full pass. Its error also covers lists that it couldn't read.
 func (c *Checker) look(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
@@ -166,7 +167,7 @@ func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	return policy.UnplaceableAfter, nil
 }
 
-// read reads all pods that matter, beginning with the node that was not read for the longest time.
+// read reads all relevant pods. It begins with the node that was not read for the longest time.
 func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
@@ -179,7 +180,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 		}
 		// The API server answers this from memory, and has an index of it.
 		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
-		if err != nil && len(failed) < mostErrors { // the others are looked at all the same
+		if err != nil && len(failed) < mostErrors { // the other nodes are still checked
 			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))
 		}
 	}
@@ -194,10 +195,10 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 	return errors.Join(failed...)
 }
 
-// mostErrors is how many nodes' errors are logged; where it is more, the API server does not answer.
+// mostErrors is the maximum number of logged errors of nodes. With more errors, the API server is down.
 const mostErrors = 3
 
-// list reads one list of pods, as far as it comes.
+// list reads one list of pods, as far as possible.
 func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	judge func(*corev1.Pod) (contract.Reason, string)) error {
 	query.Now, k.tried = c.now, c.now()
@@ -221,7 +222,7 @@ func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	return nil
 }
 
-// show sets the metric, and writes events.
+// show sets the metric and writes events.
 func (c *Checker) show(p *pass) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
 		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}
@@ -237,7 +238,7 @@ func (c *Checker) show(p *pass) {
 		c.problems.WithLabelValues(string(reason)).Set(float64(count))
 	}
 	if counts[contract.ReasonPodsNotRead] == 0 {
-		// A pod that is made again and again is not there at each look.
+		// A pod that is created again and again may be missing in a pass.
 		maps.DeleteFunc(c.reported, func(_ found, r report) bool { return p.now.Sub(r.seen) > staleAfter })
 	}
 	if len(c.reported) > mostReported {
@@ -250,7 +251,7 @@ func (c *Checker) show(p *pass) {
 	}
 }
 
-// say keeps the problem of each node, and delivers the nodes whose problem changed.
+// say stores the problem of each node, and sends events for the nodes whose problem changed.
 func (c *Checker) say(ctx context.Context) error {
 	said := map[string]*contract.Problem{}
 	for node, k := range c.nodes {

@@ -24,14 +24,14 @@ type found struct {
 	reason    contract.Reason
 }
 
-// report is when a finding that has its event was seen last, and when that was written.
+// report holds when a finding with an event was last seen, and when the event was written.
 type report struct{ seen, written time.Time }
 
-// finding is what is kept of one pod, and what is wrong with it.
+// finding is the problem of one pod.
 type finding struct {
 	found
 	name, why string
-	// regarding is what an event is written at.
+	// regarding is the object that an event is about.
 	regarding *corev1.ObjectReference
 }
 
@@ -55,8 +55,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding and keeps the first few by their reasons and their pods' names. The first one's
-// reason is the condition's: names of pods change.
+// few adds a finding and keeps the first few, sorted by reason and pod name. The first finding's reason becomes the
+// condition's reason, because names of pods change.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
@@ -65,15 +65,16 @@ func few(first []finding, f finding) []finding {
 	return first[:min(len(first), named)]
 }
 
-// known has the findings of one list of pods. There may be any number of pods, so it keeps few.
+// known holds the findings of one list of pods. There may be any number of pods, so it keeps only a few.
 type known struct {
-	// tried is when it was read last, all when it was last read to the end, seen when something was found.
+	// tried is when the list was last read, all when it was last read completely, and seen when a problem was last
+	// found.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int
 	first            []finding
 }
 
-// merge adds new findings. If this look has not seen all pods, findings of earlier looks stay.
+// merge adds new findings. If the present pass has not seen all pods, earlier findings stay.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
 	if !all {
 		for reason, count := range k.counts {
@@ -89,7 +90,7 @@ func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool,
 	}
 }
 
-// problem returns the findings. It returns nil only if a recent look has seen all pods and found nothing.
+// problem returns the findings. It returns nil only if a recent pass has seen all pods and found no problem.
 func (k *known) problem(now time.Time) *contract.Problem {
 	switch {
 	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:
@@ -119,19 +120,19 @@ func (k *known) sum() *contract.Problem {
 	return &contract.Problem{Reason: k.first[0].reason, Detail: text}
 }
 
-// pass collects what one look comes to.
+// pass collects the results of one pass.
 type pass struct {
-	// read are the lists that were read to the end.
+	// read holds the lists that were read completely.
 	read map[*known]bool
-	// reported had their event; those that are still there get the time of this look.
+	// reported are findings with an event. Findings that still exist get the time of this pass.
 	reported map[found]report
 	now      time.Time
-	// fresh have had none yet, or long ago, at most eventsAtOnce.
+	// fresh are findings without a recent event, at most eventsAtOnce.
 	fresh []finding
 }
 
-// add takes a finding. Each namespace gets a bounded share: whoever creates pods every second doesn't keep others from
-// their events.
+// add adds a finding. Each namespace has a limited share, so that a user who creates pods every second doesn't
+// block events in other namespaces.
 func (p *pass) add(f finding) {
 	if had, ok := p.reported[f.found]; ok {
 		p.reported[f.found] = report{p.now, had.written}
@@ -153,7 +154,7 @@ func (p *pass) add(f finding) {
 	}
 }
 
-// shorten cuts a text that whoever made a pod may have written, and leaves out what can't be printed.
+// shorten truncates a text, which the pod's creator may control, and removes characters that can't be printed.
 func shorten(text string, most int) string {
 	text = strings.ToValidUTF8(text[:min(len(text), most)], "")
 	return strings.Map(func(r rune) rune {
