@@ -22,7 +22,7 @@ func Trim(o any) (any, error) {
 	}
 	csr.ManagedFields = nil
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		csr.Status.Certificate = nil // the operator only passes on certificates of daemons
+		csr.Status.Certificate = nil // the operator only needs certificates of daemons
 	}
 	if memoryOf(csr) > 2*policy.MaxRequestBytes {
 		return bare(csr), nil

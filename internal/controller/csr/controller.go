@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often a waiting request is looked at again without an event. Its instance and its Node are watched, so
-// this is a second safety net. Kubelet waits much longer for an answer.
+// recheck is how often a waiting request is checked again without an event. Its instance and its Node are watched,
+// so this is a second safety net. Kubelet waits much longer for a decision.
 const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
@@ -48,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	decision, err := r.decide(ctx, csr, claim)
-	if problem, ok := contract.AsProblem(err); ok { // the cluster's, which says what to do about it
+	if problem, ok := contract.AsProblem(err); ok { // a problem of the cluster, with its fix
 		logf.FromContext(ctx).V(1).Info("certificate request waits", "reason", problem.Reason, "detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
@@ -80,7 +80,7 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 	switch {
 	case decision.Verdict == policy.CSRWait, decision.Verdict == policy.CSRIgnore:
 		return decision, nil
-	case decision.Verdict == policy.CSRRefuse && decision.Settled: // a denial, though, can't be taken back
+	case decision.Verdict == policy.CSRRefuse && decision.Settled: // a denial is final
 		return decision, nil
 	}
 	if in, err = r.gather(ctx, r.live, csr, claim); err != nil {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// usedLife is longer than any bootstrap token lives.
+	// usedLife is longer than the lifetime of any bootstrap token.
 	usedLife = 2 * time.Hour
-	// usedCount is several times as many hosts as join within that time.
+	// usedCount is several times the number of hosts that join within that time.
 	usedCount = 10000
 )
 
@@ -27,7 +27,7 @@ type used struct {
 	keys *cache.LRUExpireCache
 }
 
-// claim notes that a token is used for a key. It returns false if the token was used for another key.
+// claim records that a token is used for a key. It returns false if the token was used for another key.
 func (u *used) claim(id string, key []byte) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,11 +38,11 @@ func (u *used) claim(id string, key []byte) bool {
 	return true
 }
 
-// Spent are the bootstrap tokens that were shown for a second key. They get no further certificate, so a host whose
-// kubelet waits for one needs another token. Spent is safe for concurrent use.
+// Spent holds the bootstrap tokens that were used for a second key. They get no further certificate, so a host
+// whose kubelet waits for a certificate needs another token. Spent is safe for concurrent use.
 type Spent struct{ ids *cache.LRUExpireCache }
 
-// NewSpent makes an empty one.
+// NewSpent returns an empty Spent.
 func NewSpent() *Spent { return &Spent{cache.NewLRUExpireCache(usedCount)} }
 
 // Has reports whether the token with this id is spent. Tokens are forgotten after they have expired.

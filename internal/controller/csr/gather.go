@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects what a decision about a claim depends on. Only the indexes of the cache know which instances a claim
-// is about, and who else has its addresses. The instances and the Node themselves are read through reader.
+// gather collects the facts for a decision about a claim. The indexes of the cache return the instances that a
+// claim is about, and other owners of its addresses. The instances and the Node themselves are read through reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
@@ -71,7 +71,7 @@ func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1al
 	return list.Items, nil
 }
 
-// gatherAddresses adds who else has the names and addresses of a serving request.
+// gatherAddresses adds other owners of the names and addresses of a serving request.
 func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) (err error) {
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return fmt.Errorf("reading the service network: %w", err)
@@ -92,7 +92,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 	return r.gatherPodNetworks(ctx, in, claim)
 }
 
-// gatherNodes adds which other Node lists an address. A Node of an own host only repeats what its host reports.
+// gatherNodes adds another Node that lists an address. It ignores Nodes of own hosts, because they only repeat what
+// their host reports.
 func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
 	nodes := &corev1.NodeList{}
 	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})
@@ -115,7 +116,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 	return nil
 }
 
-// gatherInstances adds which other instance has an address, and how it is known.
+// gatherInstances adds another instance with an address, and the source of the address.
 func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, name, claimed string) error {
 	address := policy.AddressText(name)
 	instances, err := r.instances(ctx, instancesByAddress, address)
@@ -138,8 +139,8 @@ func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, n
 	return err
 }
 
-// gatherPodNetworks adds addresses that a Node gives its pods. The user or the cloud may say that a host has such an
-// address all the same: networks may overlap.
+// gatherPodNetworks adds addresses that a Node gives its pods. A host may still have such an address according to
+// the user or the cloud, because networks may overlap.
 func (r *Reconciler) gatherPodNetworks(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {

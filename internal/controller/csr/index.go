@@ -11,15 +11,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With them, a foreign request costs one look-up, whatever the number of nodes and instances.
+// Indexes of the cache. With them, a foreign request costs one look-up, regardless of the number of nodes and
+// instances.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
 	// instancesByNode finds instances by their node name, instancesByAddress by their addresses.
 	instancesByNode    = "csr.node"
 	instancesByAddress = "csr.address"
-	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token,
-	// instancesByCredential the instances whose join was given the token.
+	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.
+	// instancesByCredential finds the instances whose join received the token.
 	requestsByCredential  = "csr.credential"
 	instancesByCredential = "csr.credential"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
@@ -32,7 +33,7 @@ type index struct {
 	values client.IndexerFunc
 }
 
-// indexOf makes an index of one kind of object.
+// indexOf creates an index of one kind of object.
 func indexOf[T client.Object](object T, field string, values func(T) []string) index {
 	return index{object, field, func(o client.Object) []string {
 		if typed, ok := o.(T); ok {
@@ -76,13 +77,13 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), nodeKey(claim.NodeName))
 }
 
-// nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A request that claims an
-// address with a slash is only looked at once more.
+// nodeKey distinguishes a node's name from an address in requestsAbout, because no address contains a slash. If a
+// request claims an address with a slash, the only effect is an additional check.
 func nodeKey(name string) string { return "node/" + name }
 
-// addressesOfInstance lists the addresses that the instance was given. If its host has a node, it adds the address at
-// which the operator reached the host, and the addresses that the host reports: a host that was refused a name must not
-// keep addresses from others.
+// addressesOfInstance lists the configured addresses of the instance. If its host has a node, it adds the address
+// that the operator used to reach the host, and the addresses that the host reports. A host that was refused a name
+// must not block addresses of others.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

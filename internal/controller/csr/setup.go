@@ -25,8 +25,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is how many requests may wait for the API server at a time. A decision takes three short answers. A fleet
-// that joins at once creates three requests for each host. Nothing here waits for anything else.
+// workers is the number of concurrent decisions. A decision needs three short API requests. A fleet that joins at
+// once creates three certificate requests for each host. Decisions wait for nothing else.
 const workers = 8
 
 // Options of the controller. All are required.
@@ -83,7 +83,7 @@ func newReconciler(cached client.Client, live client.Reader, recorder events.Eve
 		used: used{keys: cache.NewLRUExpireCache(usedCount)}}
 }
 
-// claiming lets pending requests through that request a node's identity, and the operator's own requests.
+// claiming passes pending requests for a node's identity, and the operator's own requests.
 func claiming(operator string) predicate.Predicate {
 	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
@@ -96,10 +96,10 @@ func claiming(operator string) predicate.Predicate {
 	return predicate.And(pending, predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }})
 }
 
-// instanceNews lets changes through that a decision may depend on.
+// instanceNews passes changes of instances that may change a decision.
 func instanceNews() predicate.Predicate { return watch.Changed(policy.CSRInstanceOf) }
 
-// nodeNews lets changes through that a decision may depend on; heartbeats don't count.
+// nodeNews passes changes of Nodes that may change a decision. It drops heartbeats.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(func(node *corev1.Node) []any {
 		return []any{node.Annotations[contract.InstanceAnnotation], node.Labels[corev1.LabelOSStable],
@@ -107,7 +107,7 @@ func nodeNews() predicate.Predicate {
 	})
 }
 
-// news wakes the pending requests that have to do with an instance or a Node, by its name and its addresses.
+// news returns the pending requests that concern an instance or a Node, by name and addresses.
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:

@@ -13,8 +13,8 @@ import (
 // clockSkew is how far the clocks of two operators may be apart.
 const clockSkew = time.Minute
 
-// boundTimes corrects times that a wrong clock wrote: no pause is longer than the longest possible one, and nothing
-// began in the future. Times that go through observed.Log need no bound.
+// boundTimes corrects times that a wrong clock wrote: no pause is longer than the maximum, and no start is in the
+// future. Times that observed.Log uses don't need this.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {
@@ -35,7 +35,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		bound(trial.LastTime, 0)
 		bound(trial.RefusedSince, 0)
 		if refused := trial.LastRefusedTime; refused != nil && refused.After(now.Add(clockSkew)) {
-			trial.LastRefusedTime = nil // as of now, it would pass for how the host is
+			trial.LastRefusedTime = nil // as now, it would look like a present refusal
 		}
 	}
 	if place := status.Disruption; place != nil {

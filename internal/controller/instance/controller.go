@@ -30,13 +30,13 @@ import (
 )
 
 const (
-	// budgetRetry is a safety net for a node that waits for its place, which is an event.
+	// budgetRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
 	budgetRetry = time.Minute
-	// pausedRetry is a safety net: the end of a pause is an event.
+	// pausedRetry is a safety net. Normally an event reports the end of a pause.
 	pausedRetry = time.Hour
 )
 
-// Reconciler takes one instance at a time a step further. Many instances go in parallel.
+// Reconciler takes one step for one instance at a time. Many instances are reconciled in parallel.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
@@ -44,22 +44,22 @@ type Reconciler struct {
 	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
-	// trials limit how many hosts are tried with a new key at once.
+	// trials limits the number of concurrent tries of a new key.
 	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// isRecalled says that the claims from before a restart are restored.
+	// isRecalled reports that the claims from before a restart are restored.
 	isRecalled bool
-	// notes limit how many statuses are written at once that only report that a node has its revision.
+	// notes limits the number of concurrent writes of statuses that only report that a node has its revision.
 	notes *semaphore.Weighted
 	// woken reconciles instances.
 	woken chan event.GenericEvent
 }
 
-// journeys are what may be under way at a host.
+// journeys are the possible kinds of work at a host.
 type journeys struct {
 	join    join.Join
 	disrupt disrupt.Disrupt
@@ -72,10 +72,10 @@ func newJourneys(parts *journey.Parts) journeys {
 		health.Health{Parts: parts}}
 }
 
-// errGone says that the instance was deleted during the reconcile.
+// errGone means that the instance was deleted during the reconcile.
 var errGone = errors.New("the instance is gone")
 
-// Reconcile takes one instance a step further.
+// Reconcile takes one step for an instance.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if err := r.recall(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -91,21 +91,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	life := r.life(instance)
 	if life.gone {
-		return ctrl.Result{}, nil // the cache has yet to see it
+		return ctrl.Result{}, nil // the cache doesn't show it yet
 	}
 	var result ctrl.Result
 	c, err := r.gather(ctx, instance, life)
 	if err == nil {
 		result, err = c.step(ctx)
 	}
-	if c == nil || !c.isQueued { // an instance that did not ask for a turn now would keep others from theirs
+	if c == nil || !c.isQueued { // not queued in this reconcile: drop the stale queue entry
 		r.trials.Release(instance.UID)
 	}
 	switch {
 	case errors.Is(err, errLags):
 		return ctrl.Result{RequeueAfter: lagRetry}, nil
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache has the newer object soon
+		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache will soon show the newer object
 	case errors.Is(err, errGone):
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",
 			instance.Spec.Address)
@@ -126,7 +126,7 @@ type reconciliation struct {
 	record record
 	status reporter
 	place  place
-	// isQueued says that the host waits for its turn to be tried with the key.
+	// isQueued reports that the host waits in the queue for a try of the key.
 	isQueued bool
 }
 
@@ -141,7 +141,7 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step removes the host or proceeds. Before it proceeds, it adds the operator's finalizer.
+// step removes the host or continues with it. Before it continues, it adds the operator's finalizer.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
@@ -160,7 +160,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	return c.proceed(ctx)
 }
 
-// proceed decides what an instance needs that is not deleted.
+// proceed takes the next step for an instance that is not deleted.
 func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
@@ -175,7 +175,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// Whoever works on a host may have stopped its daemon, and has time to start it again.
+		// While the instance is paused, a user may have stopped the daemon. It has time to start it again.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -188,8 +188,8 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	return joining{c}.run(ctx)
 }
 
-// observe ends all pauses before the next try if the user has changed the spec. The change may concern how to reach the
-// host, so a host that has joined is tried with the key again.
+// observe ends all pauses if the user has changed the spec. The change may concern the connection to the host, so
+// the key is tried again on a host that has joined.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if status.ObservedGeneration == c.instance.Generation {
@@ -207,8 +207,7 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// untilNextAttempt returns how long a failed attempt still has to wait. If it has waited long enough, the time is
-// deleted.
+// untilNextAttempt returns the time until the next attempt after a failure. If the time is over, it is deleted.
 func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) time.Duration {
 	if next := status.NextAttemptTime; next != nil {
 		if wait := next.Sub(now); wait > 0 {
@@ -219,13 +218,13 @@ func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) tim
 	return 0
 }
 
-// stop ends the work at the host, and gives its places back.
+// stop ends the work at the host, and releases its slots.
 func (c *reconciliation) stop() {
 	c.endWork()
 	c.place.release()
 }
 
-// endWork ends the work at the host, and gives its slot, or its place in the queue, back.
+// endWork ends the work at the host, and releases its join slot, or its place in the queue.
 func (c *reconciliation) endWork() {
 	c.life.session.End()
 	c.parts.Slots.Release(c.instance.UID)
@@ -234,7 +233,7 @@ func (c *reconciliation) endWork() {
 // failed ends an attempt, and plans the next one.
 func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
-		return ctrl.Result{}, ctx.Err() // we are stopping: that is no failure of the host
+		return ctrl.Result{}, ctx.Err() // the operator is stopping; the host didn't fail
 	}
 	c.stop()
 	c.status.timed(c.instance.Status.Phase)
@@ -255,8 +254,8 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check decides what a host needs that has joined. In steady state, it reads the Node from the cache and writes
-// nothing.
+// check takes the next step for a host that has joined. In steady state, it reads the Node from the cache and
+// writes nothing.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {
@@ -266,7 +265,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.look(ctx, c.node); err != nil { // the Node shows it, too
+			if found, err = c.look(ctx, c.node); err != nil { // the Node also shows it
 				return ctrl.Result{}, err
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// disrupt takes a node further through an upgrade or a reboot.
+// disrupt takes the next steps of a node's upgrade or reboot.
 func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind,
 	found health.Finding) (ctrl.Result, error) {
 	view, err := c.view(ctx, found)
@@ -66,8 +66,8 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 // dialPause is the pause between two dials of a host that did not come back from a reboot in time.
 const dialPause = 5 * time.Minute
 
-// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, only its node is down.
-// The connection stays open for the join.
+// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, only its node is
+// down. The connection stays open for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
 	now := c.now()
 	if now.Sub(c.life.dialledAt) < dialPause {
@@ -79,7 +79,7 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
 }
 
-// joinInstead joins a host again whose node is down after a reboot. If the host turns out to be in the same boot, it is
+// joinInstead joins a host again if its node is down after a reboot. If the host is still in the same boot, it is
 // rebooted again.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
@@ -121,7 +121,7 @@ func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
 	}
 }
 
-// askForPlace asks for a place in the rollout budget. The outcome is done if the node has it.
+// askForPlace requests a slot in the rollout budget. The outcome is done if the node has the slot.
 func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	asks journey.Outcome) journey.Outcome {
 	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
@@ -140,7 +140,7 @@ func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 		}
 		return journey.Done()
 	case verdict.Reason == contract.ReasonRolloutHalted && place.Last.Detail != "":
-		answer = journey.Wait(budgetRetry, place.Last.Reason, "%s", place.Last.Detail) // which says more
+		answer = journey.Wait(budgetRetry, place.Last.Reason, "%s", place.Last.Detail) // its detail is more specific
 	case verdict.Reason != "":
 		answer = journey.Wait(budgetRetry, verdict.Reason, "%s: %s", place.Waits, verdict.Why)
 	default:
@@ -152,8 +152,8 @@ func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	return answer
 }
 
-// rebootToo begins a reboot in the place that a node has for its upgrade. Both are in one write, so the place is never
-// free in between.
+// rebootToo begins a reboot in the slot of a node's upgrade. Both are in one write, so the slot is never free in
+// between.
 func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
 	status := &c.instance.Status
 	if !c.journeys.disrupt.ObserveReboot(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
@@ -178,9 +178,10 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 	return c.journeys.disrupt.ObserveReboot(&c.instance.Status, node, pending, wasWithdrawn, c.jitter())
 }
 
-// rebootsFirst reports whether a node is rebooted although another revision is desired. If the rollout of that revision
-// is halted, a reboot doesn't have to wait until the cause is known. If the host was joined again because it did not
-// come back from a reboot, that reboot ends first: otherwise the operator would confuse a later request with it.
+// rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of
+// that revision is halted, a reboot doesn't have to wait until the cause is known. If the host was joined again
+// because it did not come back from a reboot, that reboot ends first. Otherwise the operator would confuse a later
+// request with it.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false
@@ -197,7 +198,7 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	return err == nil && halted != "" && c.wantsReboot(ctx, found.Node)
 }
 
-// halted returns why no other node may go to a revision, or an empty string.
+// halted returns why no other node may change to a revision, or an empty string.
 func (r *Reconciler) halted(ctx context.Context, revision string) (why string, err error) {
 	if revision == "" {
 		return "", nil

@@ -16,11 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather reads the instance and its Node for one reconcile. No other function decides what is read from the API server.
-// If a node serves and nothing is under way, or if a host joins for the first time, the cache is good enough. Otherwise
-// gather reads the instance, its Node and the list of places from the API server, because the cache may still show a
-// place, a Node or a revision that is gone. Every write names the version that was read here. If another client has
-// written in the meantime, the API server refuses the write, and the next reconcile reads again.
+// gather reads the instance and its Node for one reconcile. No other function decides what is read from the API
+// server. If a node is in service without any work on it, or if a host joins for the first time, the cache is
+// sufficient. Otherwise gather reads the instance, its Node and the list of slots from the API server, because the
+// cache may still show a slot, a Node or a revision that no longer exists. Every write names the version that was
+// read here. If another client has written in the meantime, the API server refuses the write, and the next
+// reconcile reads again.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	life *life) (*reconciliation, error) {
 	name := cached.Status.NodeName
@@ -57,13 +58,13 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 			return nil, fmt.Errorf("reading who has a place in the rollout budget: %w", err)
 		}
 		if !has {
-			live.Status.Disruption.Since = nil // it asks again
+			live.Status.Disruption.Since = nil // it requests the slot again
 		}
 	}
 	return newReconciliation(r, live, node, life), nil
 }
 
-// isSettled reports whether a stale cache can do no harm, because nothing is under way that disrupts a node.
+// isSettled reports whether a stale cache can do no harm, because no work that disrupts a node is in progress.
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
@@ -87,14 +88,14 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// The cache has the operator's own writes within milliseconds. If it does not have them after longestLag, it may never
-// have them, for example after a restore of etcd.
+// The cache shows the operator's own writes within milliseconds. If it doesn't show them after longestLag, it may
+// never show them, for example after a restore of etcd.
 const (
 	lagRetry   = 50 * time.Millisecond
 	longestLag = time.Minute
 )
 
-// errLags says that the cache does not have the operator's last write yet.
+// errLags means that the cache does not show the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
 // knows records the newest version of the instance. The versions of one object are growing numbers (KEP-5504).

@@ -16,14 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joining is the reconciliation of a host that joins. It runs the phases, and asks for a place in the rollout budget
-// before the first phase that may disrupt a node.
+// joining is the reconciliation of a host that joins. It runs the phases. Before the first phase that may disrupt a
+// node, it requests a slot in the rollout budget.
 type joining struct{ *reconciliation }
 
-// mayJoin decides whether a host may join. A node that serves needs a slot in the rollout budget, also after a failed
-// attempt. While its host can't be reached, other hosts may use the slot. A node that has not been Ready for long needs
-// no slot to join at the revision that it held. To change to another revision, it needs one. No such host changes to a
-// revision whose rollout is halted.
+// mayJoin decides whether a host may join. A node in service needs a slot in the rollout budget, also after a
+// failed attempt. While its host can't be reached, other hosts may use the slot. A node that has not been Ready for
+// long needs no slot to join at the revision that it held. To change to another revision, it needs a slot. Such a
+// host never changes to a revision whose rollout is halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -31,7 +31,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return free, nil // the rest of a join whose keys are replaced disrupts no pods
 	}
 	if join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming {
-		return free, nil // it was taken there, and only waits for its node
+		return free, nil // the host is done and only waits for its Node
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && status.JoinedTime == nil {
@@ -63,8 +63,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, err
 }
 
-// mayTurn decides whether a host whose node is down may go to another revision. It needs a place and an open window,
-// and the rollout must not be halted. Its node is unavailable already, so the place delays no other node.
+// mayTurn decides whether a host whose node is down may change to another revision. It needs a slot and an open
+// window, and the rollout must not be halted. Its node is already unavailable, so the slot delays no other node.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -107,14 +107,14 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		case outcome.IsFailed():
 			return c.failed(ctx, outcome)
 		case outcome.IsWaiting():
-			c.life.failedIn = "" // what it waits for is newer
+			c.life.failedIn = "" // the reason to wait is newer
 			if outcome.Endless {
 				c.place.release()
 			}
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			continue // which only saved phases ask for: the next round saves first
+			continue // only saved phases request this: the next iteration saves first
 		case outcome.Then == journey.Confirm:
 			c.status.passed(phases[i].Name)
 			i = len(phases) - 1
@@ -144,8 +144,8 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase runs a phase. If the phase is a saved one, runPhase saves the status first. Otherwise it saves the status
-// only if the phase takes longer than showAfter: most phases end within a second.
+// runPhase runs a phase. If the phase is a saved one, it saves the status first. Otherwise it saves the status only
+// if the phase takes longer than showAfter: most phases end within a second.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	if phase.Saved {
 		if err := c.record.save(ctx); err != nil {
@@ -164,7 +164,7 @@ func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.
 	return outcome, err
 }
 
-// ending is how a reconcile ends. If it is nil, the reconcile goes on.
+// ending is the result of a reconcile. If it is nil, the reconcile continues.
 type ending struct {
 	result ctrl.Result
 	err    error
@@ -177,13 +177,13 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitPlace ends the reconcile of a join that may not go on. It returns nil if the join may.
+// awaitPlace ends the reconcile if the join must wait. It returns nil if the join may continue.
 func (c joining) awaitPlace(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return onError(err)
 	}
-	if !c.place.isUndecided { // which takes a moment
+	if !c.place.isUndecided { // the decision takes a moment
 		c.pauseRejoin()
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
@@ -202,9 +202,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn makes an attempt wait for its turn. It returns nil if the attempt may begin or continue. If the node
-// serves, it releases its slot until its host is ready, because a slow host would block the slot. Exception: a host
-// that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts would always come first.
+// awaitTurn makes an attempt wait for its join slot. It returns nil if the attempt may begin or continue. If the
+// node is in service, it releases its rollout slot until its host is ready, because a slow host would block the
+// slot. Exception: a host that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts
+// would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.life.session
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
@@ -212,9 +213,9 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 			return onError(err)
 		}
 	}
-	isUnknown := status.JoinedTime == nil && !status.HasPlace() // its Node may serve: see join.restore
+	isUnknown := status.JoinedTime == nil && !status.HasPlace() // its Node may be in service: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
-		return nil // it asks when it is ready
+		return nil // it requests the slot when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
 	if waits := c.awaitPlace(ctx); waits != nil || !begins {
@@ -233,8 +234,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// askForPlace asks for the place of a host that is ready to be disrupted. waits is nil once the host has it. again says
-// that the host is to join at another revision than it was prepared for.
+// askForPlace requests the slot of a host that is ready to be disrupted. waits is nil once the host has the slot.
+// again reports that the host must join at another revision than it was prepared for.
 func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
@@ -253,7 +254,7 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasPlace() || status.JoinedTime == nil ||
 		c.life.session.Connected() && join.IsOverSSH(status.Upgrade()) {
-		// it serves until it has its place
+		// the node stays in service until it has its slot
 		return false, nil
 	}
 	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)

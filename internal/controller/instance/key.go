@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// trials is how many hosts are tried with a new key at once. A handshake takes about a second, and nothing waits
-	// for the result.
+	// trials is the number of concurrent tries of a new key. A handshake takes about a second, and no other work
+	// waits for the result.
 	trials = 16
-	// trialRetry is a safety net for a host that waits for its turn to be tried, which is an event.
+	// trialRetry is a safety net for a host that waits for its try. Normally an event ends the wait.
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the host accepts the present private key, if it accepted another key last, or if the user
-// has changed how to reach the host: see observe. If the host does not accept the key, tryKey tries again after growing
-// pauses. wait is the time until the next try, or 0 if there is nothing to find out.
+// tryKey checks whether the host accepts the present private key, if it accepted another key last, or if the user
+// has changed the connection settings: see observe. If the host does not accept the key, tryKey tries again after
+// growing pauses. wait is the time until the next try, or 0 if no try is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil {
-		return 0 // there is no usable key to ask about; when there is, it is an event
+		return 0 // there is no usable key; a new key is an event
 	}
 	status := &c.instance.Status
 	if status.PublicKeyHash == key.Hash && (status.KeyTrial == nil || status.KeyTrial.PublicKeyHash != key.Hash) {
@@ -56,13 +56,13 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 		return 0
 	}
 	if work.Err() != nil || status.KeyTrial == nil {
-		return outcome.After // we are stopping, the instance leaves, or the host was not asked at all
+		return outcome.After // the operator stops, the instance is removed, or the host was not asked
 	}
 	return c.notLetIn(ctx, outcome.Problem)
 }
 
-// keyRequested reports whether the host must be tried now: it did not accept the key, and a user requests a newer
-// answer.
+// keyRequested reports whether the key must be tried now: the host did not accept it, and a user requests a new
+// try.
 func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 	trial := instance.Status.KeyTrial
 	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
@@ -82,7 +82,7 @@ func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem
 	if trial.Refusals > 0 {
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
-	if trial.PublicKeyHash == c.instance.Status.PublicKeyHash { // the key is not new, but how to reach the host is
+	if trial.PublicKeyHash == c.instance.Status.PublicKeyHash { // the key is not new, but the connection settings are
 		reason = problem.Reason
 		field := map[contract.Reason]string{contract.ReasonKeyRefused: "spec.username",
 			contract.ReasonHostKeyMismatch: "spec.hostKey"}[reason]

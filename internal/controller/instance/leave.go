@@ -99,9 +99,9 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	return c.release(ctx)
 }
 
-// mayLeave takes a place in the rollout budget for a removal, so that many removals don't drain more nodes at once than
-// upgrades do. Maintenance windows don't apply, because the user chose the time. A host that is no node, and a forced
-// removal, need no place.
+// mayLeave takes a slot in the rollout budget for a removal, so that removals don't drain more nodes at once than
+// upgrades do. Maintenance windows don't apply, because the user chose the time. A host without a node, and a
+// forced removal, need no slot.
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
@@ -111,13 +111,13 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if node := journey.Ours(c.node, c.instance); node == nil {
 		return free, nil
 	}
-	if status.HasPlace() { // it goes on in the place that it has
+	if status.HasPlace() { // it continues in its slot
 		status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionRemove, ""
 		return free, nil
 	}
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
-	default: // what is under way at the host ends
+	default: // end the work at the host
 		c.pauseRejoin()
 	}
 	if status.HostKey != "" && status.NodeName != "" { // the operator must reach the host
@@ -142,7 +142,7 @@ func (c leaving) turn(ctx context.Context) {
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
 
-// dropFinalizer removes the operator's finalizer. Finalizers of others stay. Reconcile tries again after a conflict.
+// dropFinalizer removes the operator's finalizer. Other finalizers stay. After a conflict, Reconcile tries again.
 func (c leaving) dropFinalizer(ctx context.Context) error {
 	without := c.record.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
@@ -154,7 +154,7 @@ func (c leaving) dropFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// release removes the finalizer. The status, and with it the pinned host key, is gone then.
+// release removes the finalizer. This deletes the status, including the pinned host key.
 func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
 	if err := c.dropFinalizer(ctx); err != nil {
 		return ctrl.Result{}, err

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// life is what the operator keeps about an instance between reconciles, because it can't read it again. One worker at a
-// time has an instance's key, and with it the life.
+// life holds data about an instance that must survive between reconciles and that can't be read again. Only one
+// worker at a time has an instance's key, and with it the life.
 type life struct {
 	uid     types.UID
 	key     types.NamespacedName
@@ -24,24 +24,24 @@ type life struct {
 	// version is the newest resource version of the instance that was read or written. versionAt is the time of that.
 	version   string
 	versionAt time.Time
-	// isBehind says that a write was refused because of a newer version.
+	// isBehind reports that a write was refused because of a newer version.
 	isBehind bool
-	// rebootWithdrawn says that no reboot was requested at the last look.
+	// rebootWithdrawn reports that no reboot was requested at the last check.
 	rebootWithdrawn bool
-	// requestedAt is when a revision was requested of the daemon last.
+	// requestedAt is when a revision was last requested from the daemon.
 	requestedAt time.Time
-	// dialledAt is when a host that did not come back from a reboot was dialled last.
+	// dialledAt is when the operator last dialled a host that did not come back from a reboot.
 	dialledAt time.Time
 	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
 	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt passes that
 	// phase.
 	failedIn v1alpha1.Phase
-	// isReached says that the host was ready to be disrupted, and then lost its turn. The next time, it keeps its slot
-	// from the beginning.
+	// isReached reports that the host was ready to be disrupted, and then lost its turn. The next time, it keeps
+	// its slot from the beginning.
 	isReached bool
-	// left says that the host was removed and only the finalizer is left. gone says that the instance is deleted,
-	// although the cache may still show it.
+	// left reports that the host was removed and only the finalizer is left. gone reports that the instance is
+	// deleted, although the cache may still show it.
 	left, gone bool
 }
 
@@ -78,7 +78,7 @@ func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
 	return started
 }
 
-// life returns the life of an instance, or creates it. An earlier instance of that name is gone.
+// life returns the life of an instance, or creates it. It drops the life of an earlier instance of that name.
 func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	r.mu.Lock()
 	found, ok := r.lives[instance.UID]
@@ -92,7 +92,8 @@ func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	return r.begin(instance)
 }
 
-// forget drops every earlier instance of a name. An instance whose finalizer was removed by force may still be at work.
+// forget drops the lives of all earlier instances of a name. If the finalizer of an instance was removed by force,
+// its work may still be running.
 func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	var past []*life
 	r.mu.Lock()
@@ -120,8 +121,8 @@ func (r *Reconciler) end(one *life) {
 // errLeaving ends the phase of a host because its removal was requested.
 var errLeaving = errors.New("the instance is told to leave")
 
-// interruptible returns a context for work at the host that ends if the instance is deleted. ended says that the work
-// is over.
+// interruptible returns a context for work at the host that ends if the instance is deleted. Call ended when the
+// work is over.
 func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()

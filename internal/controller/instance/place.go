@@ -9,18 +9,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// place is an instance's place in the rollout budget, or its request for one.
+// place is an instance's slot in the rollout budget, or its request for a slot.
 type place struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	record   *record
-	// isWanted says that this reconcile asked for the place, isUndecided that there is no decision yet.
+	// isWanted reports that this reconcile requested the slot, and isUndecided that there is no decision yet.
 	isWanted, isUndecided bool
 }
 
-// take asks for the place. First the request is written into the status, then the rollout controller writes the place
-// into the list, then the place is written into the status. granted changes the status in that last write. revision is
-// where the node goes, if its rollout can be halted.
+// take requests the slot. First it writes the request to the status. Then the rollout controller adds the slot to
+// the list. Then take writes the slot to the status. granted changes the status in that last write. revision is the
+// node's next revision, if its rollout can be halted.
 func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, revision string,
 	granted func()) (policy.Verdict, error) {
 	status := &p.instance.Status
@@ -53,18 +53,18 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	return policy.Verdict{Allowed: true, Why: "it is on the list of places"}, p.record.save(ctx)
 }
 
-// undecided is the answer until the rollout controller has decided.
+// undecided returns the verdict until the rollout controller has decided.
 func (p *place) undecided() policy.Verdict {
 	p.isUndecided = true
 	return policy.Verdict{Why: "the decision is pending"}
 }
 
-// release gives the place back, or withdraws the request for one. The place is free once the status is saved.
+// release releases the slot, or withdraws the request. The slot is free once the status is saved.
 func (p *place) release() {
 	p.instance.Status.Disruption = nil
 }
 
-// withdraw removes a request that this reconcile did not repeat: its place would keep other nodes waiting.
+// withdraw removes a request that this reconcile did not repeat. Otherwise its slot would keep other nodes waiting.
 func (p *place) withdraw() {
 	if !p.isWanted && !p.instance.Status.HasPlace() {
 		p.instance.Status.Disruption = nil

@@ -55,7 +55,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	case outcome.IsFailed():
 		c.status.timed(v1alpha1.PhasePreflight)
 		c.report(ctx, outcome)
-		// A host that can't be reached does not meet the requirements either: users look at one condition.
+		// A host that can't be reached also fails this condition, because users only check this one.
 		c.status.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, outcome.Problem.Reason,
 			outcome.Problem.Detail)
 	default:
@@ -95,7 +95,7 @@ func isOlder(one, other *v1alpha1.WindowsInstance) bool {
 	return one.UID < other.UID
 }
 
-// expire deletes an instance whose result was kept long enough.
+// expire deletes an instance when its result has been kept long enough.
 func (c checking) expire(ctx context.Context, left time.Duration) (ctrl.Result, error) {
 	if left > 0 {
 		return c.result(ctx, left)

@@ -18,7 +18,7 @@ type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	life     *life
-	// saved is the instance as the API server has it.
+	// saved is the instance in the API server.
 	saved *v1alpha1.WindowsInstance
 }
 

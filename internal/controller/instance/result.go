@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report turns an outcome into reason, code, fix and conditions. Ready is the state of the node: a host that waits for
-// its upgrade, or fails at it, still serves.
+// report writes an outcome as reason, code, fix and conditions. Ready is the state of the node: if a host waits for
+// its upgrade or fails at it, its node stays in service.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
 	var err error
@@ -35,17 +35,17 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// After a revision was requested of hundreds of nodes at once, few statuses are written at a time for writeThrottle, so
-// that the nodes which still have to respond come first.
+// After a revision was requested from hundreds of nodes at once, only a few statuses are written at a time for
+// writeThrottle, so that the nodes that still have to respond come first.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await saves the report of an outcome, and plans the next reconcile. For the quiet time after a revision was
-// requested, it does not write a status that only reports that the node has yet to have the revision, or has yet to be
-// Ready or settled.
+// await saves the report of an outcome, and plans the next reconcile. During the quiet time after a request for a
+// revision, it doesn't write a status that only reports that the node doesn't have the revision, or isn't Ready or
+// settled, yet.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.place.withdraw()

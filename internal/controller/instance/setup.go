@@ -29,11 +29,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network. Slots limit the
-// joins.
+// workers is the number of concurrent remote calls. A worker mostly waits for the network. Slots limit the joins.
 const workers = 256
 
-// wakes is how many waiting hosts may be woken at once. If there are more, slotRetry wakes the rest.
+// wakes is the number of waiting hosts that may be woken at once. If there are more, slotRetry wakes the rest.
 const wakes = 8192
 
 // Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts may
@@ -125,7 +124,7 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all returns all instances, because the key or the desired revision may concern each.
+// all returns all instances, because the key or the desired revision may concern every instance.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// reporter writes into a status what users read. It saves nothing.
+// reporter writes the fields of a status that users read. It doesn't save the status.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
 	life     *life
@@ -22,7 +22,7 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase, or goes on with the present one. first begins a new attempt.
+// enter begins a phase, or continues the present one. first begins a new attempt.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -64,7 +64,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 }
 
-// timed records how long a phase took that ends now, well or not.
+// timed records the duration of a phase that ends now, with or without success.
 func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	phases := r.instance.Status.Phases
 	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
@@ -77,8 +77,8 @@ func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	return took, true
 }
 
-// report turns an outcome into reason, code, fix and conditions. serving is the Node if it serves. If that is not
-// known, the condition Ready does not change.
+// report writes an outcome as reason, code, fix and conditions. serving is the Node if it is in service. If this is
+// unknown, the condition Ready does not change.
 func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown bool) {
 	status := &r.instance.Status
 	if outcome.IsDone() {
@@ -141,7 +141,8 @@ func (r reporter) condition(kind string, state metav1.ConditionStatus, reason co
 	})
 }
 
-// skew reports whether the releases of node and operator are too far apart, and why. Such a host joins again over SSH.
+// skew reports whether the releases of node and operator are too far apart, and why. Such a host joins again over
+// SSH.
 func (r reporter) skew(why string) {
 	if why != "" {
 		r.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
@@ -156,8 +157,8 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads reports pods on the node that can't run there. If the operator has not looked at the node yet, workloads
-// returns the time until the next look.
+// workloads reports pods on the node that can't run there. If the node was not checked yet, workloads returns the
+// time until the next check.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
@@ -178,13 +179,14 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 	return 0
 }
 
-// unlookedRequeue is the time until the next look at a node that the operator has not looked at yet.
+// unlookedRequeue is the time until the next check of a node that was not checked yet.
 const unlookedRequeue = time.Minute
 
 // workloadsFit is the reason of a WorkloadsFit condition that is True.
 const workloadsFit contract.Reason = "Fit"
 
-// sayKey reports a key that a host refuses which has joined, if there is nothing else to report. Its node still serves.
+// sayKey reports that a host that has joined refuses a key, if there is nothing else to report. Its node stays in
+// service.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	trial := r.instance.Status.KeyTrial
 	said := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
